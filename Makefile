@@ -1,0 +1,43 @@
+# Every target makes .venv itself when it is missing or out of date.
+PYTHON ?= python3
+VENV   := .venv
+PY     := $(VENV)/bin/python
+READY  := $(VENV)/.ready
+
+.PHONY: help venv demo test lint bench docs dist clean
+.DEFAULT_GOAL := help
+
+help:           ## show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(READY): pyproject.toml setup.py constraints.txt $(wildcard src/graphnorm/csrc/*)
+	@test -x $(PY) || { echo "making $(VENV) (a few minutes the first time)"; $(PYTHON) -m venv $(VENV); }
+	$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	@touch $@
+
+venv: $(READY)  ## make the environment and compile the CPU kernels
+
+demo: $(READY)  ## see the layers at work
+	$(PY) examples/demo.py
+
+test: $(READY)  ## run the checks and all tests
+	$(MAKE) --no-print-directory lint
+	$(PY) -m pytest -q -n 2 --dist worksteal --cov --cov-report=term
+
+lint: $(READY)  ## ruff and mypy
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+
+bench: $(READY) ## measure against PyTorch Geometric; writes benchmarks/results/
+	$(PY) -m benchmarks.run
+
+docs: $(READY)  ## build the documentation into docs/_build/html
+	$(PY) -m sphinx -W --keep-going -q -b html docs docs/_build/html
+	@echo "open docs/_build/html/index.html"
+
+dist: $(READY)  ## build the sdist and the wheel into dist/
+	$(PY) -m build
+
+clean:          ## remove everything that the other targets make
+	rm -rf $(VENV) build dist docs/_build src/*.egg-info src/graphnorm/*.so

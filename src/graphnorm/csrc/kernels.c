@@ -1,0 +1,159 @@
+/* graphnorm._kernels: the fused CPU path, as a Python module that knows addresses and sizes, not tensors.
+ *
+ * It uses Python's stable ABI and nothing of torch, so one build serves every Python from 3.11 on and every torch.
+ */
+#define Py_LIMITED_API 0x030b0000
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "scalars.h"
+#include "pool.h"
+#include "job.h"
+
+#define T float
+#define A float
+#define LOAD(v) (v)
+#define STORE(v) (v)
+#define NAME(f) f##_float32
+#define root_float32 sqrtf
+#include "standardize.h"
+
+#define T double
+#define A double
+#define LOAD(v) (v)
+#define STORE(v) (v)
+#define NAME(f) f##_float64
+#define root_float64 sqrt
+#include "standardize.h"
+
+#define T bfloat16
+#define A float
+#define LOAD(v) bfloat16_to_float(v)
+#define STORE(v) float_to_bfloat16(v)
+#define NAME(f) f##_bfloat16
+#define root_bfloat16 sqrtf
+#include "standardize.h"
+
+#if HAVE_FLOAT16
+#define T float16
+#define A float
+#define LOAD(v) ((float)(v))
+#define STORE(v) ((float16)(v))
+#define NAME(f) f##_float16
+#define root_float16 sqrtf
+#include "standardize.h"
+#endif
+
+enum { FLOAT32, FLOAT64, BFLOAT16, FLOAT16 };
+enum { MAX_ARGUMENTS = 32 };
+
+static int read_integers(PyObject *const *args, Py_ssize_t count, Py_ssize_t expected, int64_t *out) {
+  if (count != expected) {
+    PyErr_Format(PyExc_TypeError, "expected %zd arguments, got %zd", expected, count);
+    return 0;
+  }
+  for (Py_ssize_t i = 0; i < expected; i++) out[i] = PyLong_AsLongLong(args[i]);
+  return !PyErr_Occurred();
+}
+
+static const void *address(int64_t value) { return (const void *)(intptr_t)value; }
+
+/* The arguments that forward and backward share, in the order of cpu.py; `a` holds 22 integers. */
+static job job_of(const int64_t *a, double eps) {
+  job w = {0};
+  w.members = a[0], w.rows = a[1], w.channels = a[2], w.segments = a[3];
+  w.ptr = address(a[4]), w.ptr_stride = a[5], w.order = address(a[6]), w.order_stride = a[7];
+  w.weight = address(a[8]), w.bias = address(a[9]), w.mean_scale = address(a[10]);
+  w.mean = (double *)address(a[11]), w.var = (void *)address(a[12]);
+  w.relu = a[13], w.statistics = a[14];
+  /* small work is done before a second thread has woken up */
+  w.threads = w.members * w.rows * w.channels < 16384 ? 1 : a[15];
+  w.shares = w.threads;
+  w.x = address(a[16]), w.out = (void *)address(a[17]);
+  w.eps = eps;
+  return w;
+}
+
+static PyObject *run(void (*const table[4])(job *), int64_t type, job *w) {
+  if (type < 0 || type > 3 || !table[type]) {
+    PyErr_SetString(PyExc_TypeError, "no kernel for this element type");
+    return NULL;
+  }
+  Py_BEGIN_ALLOW_THREADS
+  table[type](w);
+  Py_END_ALLOW_THREADS
+  if (w->failed) return PyErr_NoMemory();
+  Py_RETURN_NONE;
+}
+
+#if HAVE_FLOAT16
+#define TABLE(f) {f##_float32, f##_float64, f##_bfloat16, f##_float16}
+#else
+#define TABLE(f) {f##_float32, f##_float64, f##_bfloat16, 0}
+#endif
+
+/* forward(eps, type, <18 shared>, residual) */
+static PyObject *py_forward(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+  static void (*const table[4])(job *) = TABLE(forward);
+  int64_t a[MAX_ARGUMENTS];
+  if (count < 1 || !read_integers(args + 1, count - 1, 20, a)) return NULL;
+  job w = job_of(a + 1, PyFloat_AsDouble(args[0]));
+  w.residual = address(a[19]);
+  return run(table, a[0], &w);
+}
+
+/* backward(eps, type, <18 shared>, dy, dparams) */
+static PyObject *py_backward(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+  static void (*const table[4])(job *) = TABLE(backward);
+  int64_t a[MAX_ARGUMENTS];
+  if (count < 1 || !read_integers(args + 1, count - 1, 21, a)) return NULL;
+  job w = job_of(a + 1, PyFloat_AsDouble(args[0]));
+  w.dy = address(a[19]), w.dparams = (void *)address(a[20]);
+  return run(table, a[0], &w);
+}
+
+/* boundaries(batch, rows, segments, ptr): fill ptr (segments + 1) from a sorted vector of ids.
+ * Returns -1 when it is sorted and in range, else the first row that is not. */
+static PyObject *py_boundaries(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+  int64_t a[4];
+  if (!read_integers(args, count, 4, a)) return NULL;
+  const int64_t *batch = address(a[0]), rows = a[1], segments = a[2];
+  int64_t *ptr = (int64_t *)address(a[3]), bad = -1, next = 0;
+  Py_BEGIN_ALLOW_THREADS
+  for (int64_t i = 0; i < rows; i++) {
+    int64_t id = batch[i];
+    if (id == next - 1) continue;
+    if (id < next || id >= segments) { bad = i; break; }
+    while (next <= id) ptr[next++] = i;
+  }
+  while (bad < 0 && next <= segments) ptr[next++] = rows;
+  Py_END_ALLOW_THREADS
+  return PyLong_FromLongLong(bad);
+}
+
+static PyObject *py_use_pool(PyObject *self, PyObject *value) {
+  gomp_parallel = (gomp_parallel_fn)(intptr_t)PyLong_AsLongLong(value);
+  if (PyErr_Occurred()) return NULL;
+  Py_RETURN_NONE;
+}
+
+static PyMethodDef methods[] = {
+    {"forward", (PyCFunction)(void (*)(void))py_forward, METH_FASTCALL, "Standardize; see ops/standardize/cpu.py."},
+    {"backward", (PyCFunction)(void (*)(void))py_backward, METH_FASTCALL, "Its gradients."},
+    {"boundaries", (PyCFunction)(void (*)(void))py_boundaries, METH_FASTCALL, "Pointers of a sorted batch vector."},
+    {"use_pool", py_use_pool, METH_O, "Run on the pool behind this GOMP_parallel; 0: in the calling thread."},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef module = {
+    PyModuleDef_HEAD_INIT, "_kernels", "Fused CPU kernels of graphnorm.", -1, methods, NULL, NULL, NULL, NULL};
+
+PyMODINIT_FUNC PyInit__kernels(void) {
+  PyObject *m = PyModule_Create(&module);
+  if (m && PyModule_AddIntConstant(m, "HAS_FLOAT16", HAVE_FLOAT16) < 0) return NULL;
+  return m;
+}
