@@ -2,6 +2,8 @@
 #pragma once
 #include <stdint.h>
 
+enum { WIDE = 8, PREFETCH_ROWS = 16 }; /* vectors to a strip, and how far ahead its rows are asked for */
+
 enum { LIVE = 0, DETACHED = 1, GIVEN = 2 }; /* where statistics come from, as in ops/standardize */
 
 typedef struct {
@@ -19,10 +21,9 @@ typedef struct {
   double eps;
   int64_t relu, statistics, threads;
   /* filled in by the drivers */
-  int64_t shares;
-  void *partial; /* per share or per block */
-  int64_t long_segment;
-  int failed; /* out of memory */
+  void *partial;        /* gradients of the parameters per share; or sums per block of a long segment */
+  int64_t long_segment; /* the one being worked on by all threads */
+  int failed;           /* out of memory */
 } job;
 
 typedef struct {
@@ -81,4 +82,10 @@ static inline span block_of(const job *w, span s, int64_t block) {
   int64_t rows = block_rows(w), first = s.first + block * rows;
   span b = {s.member, first, first + rows < s.last ? first + rows : s.last};
   return b;
+}
+
+static inline span share_of(span s, int64_t share, int64_t shares) {
+  int64_t n = s.last - s.first;
+  span part = {s.member, s.first + n * share / shares, s.first + n * (share + 1) / shares};
+  return part;
 }

@@ -14,41 +14,34 @@
 #include "pool.h"
 #include "job.h"
 
-#define T float
-#define A float
-#define LOAD(v) (v)
-#define STORE(v) (v)
-#define NAME(f) f##_float32
-#define root_float32 sqrtf
-#include "standardize.h"
+typedef void (*kernel)(job *);
 
-#define T double
-#define A double
-#define LOAD(v) (v)
-#define STORE(v) (v)
-#define NAME(f) f##_float64
-#define root_float64 sqrt
-#include "standardize.h"
+#define ISA(f) f##_baseline
+#include "instructions.h"
+#undef ISA
 
-#define T bfloat16
-#define A float
-#define LOAD(v) bfloat16_to_float(v)
-#define STORE(v) float_to_bfloat16(v)
-#define NAME(f) f##_bfloat16
-#define root_bfloat16 sqrtf
-#include "standardize.h"
-
-#if HAVE_FLOAT16
-#define T float16
-#define A float
-#define LOAD(v) ((float)(v))
-#define STORE(v) ((float16)(v))
-#define NAME(f) f##_float16
-#define root_float16 sqrtf
-#include "standardize.h"
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#define HAVE_AVX2 1
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,f16c,bmi2")
+#define ISA(f) f##_avx2
+#include "instructions.h"
+#undef ISA
+#pragma GCC pop_options
+#else
+#define HAVE_AVX2 0
 #endif
 
-enum { FLOAT32, FLOAT64, BFLOAT16, FLOAT16 };
+/* Chosen once, when the module is loaded. */
+static const kernel *forward_kernels = forward_kernels_baseline, *backward_kernels = backward_kernels_baseline;
+
+static void choose_instructions(void) {
+#if HAVE_AVX2
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c"))
+    forward_kernels = forward_kernels_avx2, backward_kernels = backward_kernels_avx2;
+#endif
+}
+
 enum { MAX_ARGUMENTS = 32 };
 
 static int read_integers(PyObject *const *args, Py_ssize_t count, Py_ssize_t expected, int64_t *out) {
@@ -72,13 +65,12 @@ static job job_of(const int64_t *a, double eps) {
   w.relu = a[13], w.statistics = a[14];
   /* small work is done before a second thread has woken up */
   w.threads = w.members * w.rows * w.channels < 16384 ? 1 : a[15];
-  w.shares = w.threads;
   w.x = address(a[16]), w.out = (void *)address(a[17]);
   w.eps = eps;
   return w;
 }
 
-static PyObject *run(void (*const table[4])(job *), int64_t type, job *w) {
+static PyObject *run(const kernel *table, int64_t type, job *w) {
   if (type < 0 || type > 3 || !table[type]) {
     PyErr_SetString(PyExc_TypeError, "no kernel for this element type");
     return NULL;
@@ -90,30 +82,22 @@ static PyObject *run(void (*const table[4])(job *), int64_t type, job *w) {
   Py_RETURN_NONE;
 }
 
-#if HAVE_FLOAT16
-#define TABLE(f) {f##_float32, f##_float64, f##_bfloat16, f##_float16}
-#else
-#define TABLE(f) {f##_float32, f##_float64, f##_bfloat16, 0}
-#endif
-
 /* forward(eps, type, <18 shared>, residual) */
 static PyObject *py_forward(PyObject *self, PyObject *const *args, Py_ssize_t count) {
-  static void (*const table[4])(job *) = TABLE(forward);
   int64_t a[MAX_ARGUMENTS];
   if (count < 1 || !read_integers(args + 1, count - 1, 20, a)) return NULL;
   job w = job_of(a + 1, PyFloat_AsDouble(args[0]));
   w.residual = address(a[19]);
-  return run(table, a[0], &w);
+  return run(forward_kernels, a[0], &w);
 }
 
 /* backward(eps, type, <18 shared>, dy, dparams) */
 static PyObject *py_backward(PyObject *self, PyObject *const *args, Py_ssize_t count) {
-  static void (*const table[4])(job *) = TABLE(backward);
   int64_t a[MAX_ARGUMENTS];
   if (count < 1 || !read_integers(args + 1, count - 1, 21, a)) return NULL;
   job w = job_of(a + 1, PyFloat_AsDouble(args[0]));
   w.dy = address(a[19]), w.dparams = (void *)address(a[20]);
-  return run(table, a[0], &w);
+  return run(backward_kernels, a[0], &w);
 }
 
 /* boundaries(batch, rows, segments, ptr): fill ptr (segments + 1) from a sorted vector of ids.
@@ -153,6 +137,7 @@ static struct PyModuleDef module = {
     PyModuleDef_HEAD_INIT, "_kernels", "Fused CPU kernels of graphnorm.", -1, methods, NULL, NULL, NULL, NULL};
 
 PyMODINIT_FUNC PyInit__kernels(void) {
+  choose_instructions();
   PyObject *m = PyModule_Create(&module);
   if (m && PyModule_AddIntConstant(m, "HAS_FLOAT16", HAVE_FLOAT16) < 0) return NULL;
   return m;

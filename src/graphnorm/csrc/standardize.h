@@ -1,453 +1,550 @@
 /* Standardize rows segment by segment, forward and backward, for one element type.
  *
  * Included once per type with
- *   T        the element type of x, y and their gradients
- *   A        the type it is computed in (float or double)
- *   LOAD(v)  T -> A        STORE(v)  A -> T        NAME(f)  f with the type's suffix
+ *   T        the element type of x, y and their gradients      NAME(f)  f with the type's suffix
+ *   A, V, M  the type it is computed in, its vector and the vector of its comparisons      ROOT  its square root
+ *   SPLIT    whether rows without a tail (activation, residual) get loops of their own
  *
  * The mathematics, the symbols and the reason for this form of the gradient are in
  * ops/standardize/reference.py. Per segment and channel, with centre m (the mean rounded to A) and
- * rest = mean - m, the output is  scale * (x - m) + offset. The inner loops run over channels, so the
- * compiler vectorises them; four rows at a time, so that running sums are loaded and stored once for four.
+ * rest = mean - m, the output is  scale * (x - m) + offset.
+ *
+ * A segment is worked through in strips: WIDE vectors of neighbouring channels (64 of float: all of the paper's
+ * models), over all rows. The sums of a strip stay in registers, and a small graph in the cache between two passes.
  */
 
-/* The paper's models are 64 wide: that width gets a copy of the loops with a constant trip count. */
-#define FOR_WIDTH(...) \
-  if (w->channels == 64) { const int64_t C = 64; __VA_ARGS__; } else { const int64_t C = w->channels; __VA_ARGS__; }
+enum { NAME(LANES) = VECTOR_BYTES / sizeof(A), NAME(WIDEST) = WIDE * NAME(LANES) };
 
-/* What one thread needs besides the tensors: arrays of `channels` numbers. */
+/* Channels [at, at + vectors * LANES) of segment `index`; `lanes` < LANES only where there are fewer channels than
+ * that. The last strip is moved left to be whole: its first `known` channels were done by the strip before. */
 typedef struct {
-  double *mean, *m2, *block_mean, *block_m2;
-  A *pivot, *sum, *square, *centre, *scale, *offset, *slope, *constant;
-  void *memory;
-} NAME(space);
+  const job *w;
+  int64_t index, at, known;
+  span rows;
+  const int64_t *order;
+  int64_t base; /* of the member in x */
+} NAME(strip);
 
-static int NAME(space_open)(NAME(space) *s, int64_t C) {
-  const int64_t wide = (C + 15) / 16 * 16;
-  s->memory = malloc((size_t)wide * (4 * sizeof(double) + 8 * sizeof(A)) + 64);
-  if (!s->memory) return 0;
-  double *d = (double *)(((uintptr_t)s->memory + 63) & ~(uintptr_t)63);
-  s->mean = d, s->m2 = d + wide, s->block_mean = d + 2 * wide, s->block_m2 = d + 3 * wide;
-  A *a = (A *)(d + 4 * wide);
-  s->pivot = a, s->sum = a + wide, s->square = a + 2 * wide, s->centre = a + 3 * wide;
-  s->scale = a + 4 * wide, s->offset = a + 5 * wide, s->slope = a + 6 * wide, s->constant = a + 7 * wide;
-  return 1;
+#define EACH(v) _Pragma("GCC unroll 8") for (int v = 0; v < vectors; v++)
+#define ROW(array, i) ((array) + (order ? order[i] : (i)) * C)
+
+/* A strip skips from row to row, which the hardware's own prefetching follows badly: ask for rows well ahead. */
+#define AHEAD(row, for_writing) \
+  for (int byte = 0; byte < vectors * NAME(LANES) * (int)sizeof(T); byte += 64) \
+    __builtin_prefetch((const char *)((row) + PREFETCH_ROWS * C) + byte, for_writing, 3)
+
+INLINE V NAME(load_some)(const T *from, const int64_t lanes) {
+  if (lanes == NAME(LANES)) return NAME(load)(from);
+  T whole[NAME(LANES)] = {0};
+  for (int64_t l = 0; l < lanes; l++) whole[l] = from[l];
+  return NAME(load)(whole);
 }
 
-#define ROW(base, i) ((base) + (order ? order[i] : (i)) * C)
+INLINE int NAME(any)(M mask) {
+  A lanes = 0;
+  for (int l = 0; l < NAME(LANES); l++) lanes += mask[l] != 0;
+  return lanes != 0;
+}
+
+INLINE void NAME(store_some)(T *to, V value, const int64_t lanes) {
+  if (lanes == NAME(LANES)) { NAME(store)(to, value); return; }
+  T whole[NAME(LANES)];
+  NAME(store)(whole, value);
+  for (int64_t l = 0; l < lanes; l++) to[l] = whole[l];
+}
 
 /* ---- statistics ------------------------------------------------------------------------------------- */
 
-/* sum += Σ (x - pivot), square += Σ (x - pivot)² over positions [first, last). */
-INLINE void NAME(add_moments)(const T *x, const int64_t *order, int64_t first, int64_t last, const int64_t C,
-                              const A *restrict pivot, A *restrict sum, A *restrict square) {
-  int64_t i = first;
-  for (; i + 4 <= last; i += 4) {
-    const T *restrict x0 = ROW(x, i), *restrict x1 = ROW(x, i + 1);
-    const T *restrict x2 = ROW(x, i + 2), *restrict x3 = ROW(x, i + 3);
-    for (int64_t j = 0; j < C; j++) {
-      A k = pivot[j], d0 = LOAD(x0[j]) - k, d1 = LOAD(x1[j]) - k, d2 = LOAD(x2[j]) - k, d3 = LOAD(x3[j]) - k;
-      sum[j] += (d0 + d1) + (d2 + d3);
-      square[j] += (d0 * d0 + d1 * d1) + (d2 * d2 + d3 * d3);
-    }
-  }
-  for (; i < last; i++) {
-    const T *restrict x0 = ROW(x, i);
-    for (int64_t j = 0; j < C; j++) {
-      A d = LOAD(x0[j]) - pivot[j];
-      sum[j] += d;
-      square[j] += d * d;
-    }
-  }
+/* A mean as the sum of two A: its rounded value and the rest. With the variance, all that is kept of a segment. */
+typedef struct {
+  V mean[WIDE], rest[WIDE], var[WIDE];
+} NAME(statistics);
+
+/* The same as double, for joining blocks and for keeping. */
+typedef double NAME(wide) __attribute__((vector_size(sizeof(double) * VECTOR_BYTES / sizeof(A))));
+
+INLINE void NAME(set_mean)(NAME(statistics) *t, int v, NAME(wide) mean) {
+  t->mean[v] = __builtin_convertvector(mean, V);
+  t->rest[v] = __builtin_convertvector(mean - __builtin_convertvector(t->mean[v], NAME(wide)), V);
 }
 
-/* mean and m2 = Σ (x - mean)² of one block (n > 0), in one pass about a pivot: the mean of its first rows. Where
- * the pivot turns out more than four standard deviations off, the pass is repeated about the mean it found. */
-INLINE void NAME(block_moments)(const T *x, const int64_t *order, int64_t first, int64_t last, const int64_t C,
-                                double *restrict mean, A *restrict m2, A *restrict pivot, A *restrict sum) {
-  const int64_t n = last - first, head = n < 8 ? n : 8;
-  const A per_row = (A)1 / (A)n, per_head = (A)1 / (A)head;
-  const T *restrict x0 = ROW(x, first);
-  for (int64_t j = 0; j < C; j++) pivot[j] = LOAD(x0[j]), sum[j] = 0;
-  for (int64_t i = first + 1; i < first + head; i++) {
-    const T *restrict xi = ROW(x, i);
-    for (int64_t j = 0; j < C; j++) sum[j] += LOAD(xi[j]) - pivot[j];
-  }
-  for (int64_t j = 0; j < C; j++) pivot[j] += sum[j] * per_head;
+INLINE NAME(wide) NAME(get_mean)(const NAME(statistics) *t, int v) {
+  return __builtin_convertvector(t->mean[v], NAME(wide)) + __builtin_convertvector(t->rest[v], NAME(wide));
+}
+
+/* Statistics of positions [first, last), not empty, in one pass about a pivot: the first row. Where that turns out to
+ * lie more than four standard deviations off, the pass is repeated about the mean it found. */
+INLINE void NAME(block_statistics)(const NAME(strip) *s, int64_t first, int64_t last, const int vectors,
+                                   const int64_t lanes, NAME(statistics) *t) {
+  const int64_t C = s->w->channels, *order = s->order, n = last - first;
+  const T *x = (const T *)s->w->x + s->base + s->at;
+  const A per_row = (A)1 / (A)n;
+  V pivot[WIDE], sum[WIDE], square[WIDE];
+  EACH(v) pivot[v] = NAME(load_some)(ROW(x, first) + v * NAME(LANES), lanes);
   for (int attempt = 0; attempt < 2; attempt++) {
-    for (int64_t j = 0; j < C; j++) sum[j] = m2[j] = 0;
-    NAME(add_moments)(x, order, first, last, C, pivot, sum, m2);
-    int cancelled = 0;
-    for (int64_t j = 0; j < C; j++) {
-      A shift = sum[j] * per_row, centred = m2[j] - shift * sum[j];
-      mean[j] = (double)pivot[j] + (double)shift;
-      cancelled |= m2[j] > 16 * centred;
-      m2[j] = centred < 0 ? 0 : centred;
+    EACH(v) sum[v] = square[v] = (V){0};
+    for (int64_t i = first; i < last; i++) {
+      const T *row = ROW(x, i);
+      AHEAD(row, 0);
+      EACH(v) {
+        V d = NAME(load_some)(row + v * NAME(LANES), lanes) - pivot[v];
+        sum[v] += d;
+        square[v] += d * d;
+      }
     }
-    if (!cancelled || n <= 16) break;
-    for (int64_t j = 0; j < C; j++) pivot[j] = (A)mean[j];
+    M cancelled = {0};
+    EACH(v) {
+      V shift = sum[v] * per_row, centred = square[v] - shift * sum[v];
+      cancelled |= (M)(square[v] > 16 * centred);
+      t->var[v] = (V)((M)centred & ~(M)(centred < 0)) * per_row;
+      V mean = pivot[v] + shift, back = mean - pivot[v]; /* pivot + shift = mean + rest, exactly */
+      t->mean[v] = mean;
+      t->rest[v] = (pivot[v] - (mean - back)) + (shift - back);
+    }
+    if (n <= 16 || !NAME(any)(cancelled)) return;
+    EACH(v) pivot[v] = t->mean[v];
   }
 }
 
 /* Join a block (mean_b, m2_b; n_b rows) to (mean, m2; n rows). */
-INLINE void NAME(join)(int64_t C, int64_t n, double *restrict mean, double *restrict m2, int64_t n_b,
+INLINE void NAME(join)(int64_t count, int64_t n, double *restrict mean, double *restrict m2, int64_t n_b,
                        const double *restrict mean_b, const double *restrict m2_b) {
   const double share = (double)n_b / (double)(n + n_b), weight = (double)n * share;
-  for (int64_t j = 0; j < C; j++) {
+  for (int64_t j = 0; j < count; j++) {
     double gap = mean_b[j] - mean[j];
     mean[j] += gap * share;
     m2[j] += m2_b[j] + gap * gap * weight;
   }
 }
 
-/* mean and m2 of the positions of s, in double, block by block. */
-INLINE void NAME(moments)(const job *w, span s, const int64_t C, NAME(space) *t) {
-  const T *x = (const T *)w->x + s.member * w->rows * C;
-  const int64_t *order = order_of(w, s.member), blocks = blocks_of(w, s);
+/* mean and m2 = n var as doubles. */
+INLINE void NAME(widen)(const NAME(statistics) *t, int64_t n, const int vectors, double *mean, double *m2) {
+  EACH(v) {
+    STORE_WHOLE(mean + v * NAME(LANES), NAME(get_mean)(t, v));
+    STORE_WHOLE(m2 + v * NAME(LANES), __builtin_convertvector(t->var[v], NAME(wide)) * (double)n);
+  }
+}
+
+/* Statistics of a whole strip: block by block, so that sums in A stay short. */
+INLINE void NAME(strip_statistics)(const NAME(strip) *s, const int vectors, const int64_t lanes, NAME(statistics) *t) {
+  const int64_t blocks = blocks_of(s->w, s->rows), n = s->rows.last - s->rows.first;
+  EACH(v) t->mean[v] = t->rest[v] = t->var[v] = (V){0};
+  if (blocks == 1) NAME(block_statistics)(s, s->rows.first, s->rows.last, vectors, lanes, t);
+  if (blocks <= 1) return;
+  double mean[NAME(WIDEST)], m2[NAME(WIDEST)], mean_b[NAME(WIDEST)], m2_b[NAME(WIDEST)];
   for (int64_t b = 0; b < blocks; b++) {
-    span part = block_of(w, s, b);
-    double *mean = b ? t->block_mean : t->mean, *m2 = b ? t->block_m2 : t->m2;
-    NAME(block_moments)(x, order, part.first, part.last, C, mean, t->square, t->pivot, t->sum);
-    for (int64_t j = 0; j < C; j++) m2[j] = (double)t->square[j];
-    if (b) NAME(join)(C, part.first - s.first, t->mean, t->m2, part.last - part.first, mean, m2);
+    span part = block_of(s->w, s->rows, b);
+    int64_t before = part.first - s->rows.first, n_b = part.last - part.first;
+    NAME(block_statistics)(s, part.first, part.last, vectors, lanes, t);
+    NAME(widen)(t, n_b, vectors, b ? mean_b : mean, b ? m2_b : m2);
+    if (b) NAME(join)(vectors * NAME(LANES), before, mean, m2, n_b, mean_b, m2_b);
+  }
+  EACH(v) {
+    NAME(set_mean)(t, v, LOAD_WHOLE(NAME(wide), mean + v * NAME(LANES)));
+    t->var[v] = __builtin_convertvector(LOAD_WHOLE(NAME(wide), m2 + v * NAME(LANES)) / (double)n, V);
   }
 }
 
-/* ---- from statistics to the two coefficients of a row ------------------------------------------------- */
+/* Two numbers per channel of a block, into an array (2, C) of all channels. */
+INLINE void NAME(copy_totals)(const NAME(strip) *s, const int vectors, const int64_t lanes, double *totals,
+                              const double *first, const double *second) {
+  const size_t bytes = (size_t)((vectors - 1) * NAME(LANES) + lanes) * sizeof(double);
+  memcpy(totals + s->at, first, bytes);
+  memcpy(totals + s->w->channels + s->at, second, bytes);
+}
 
-INLINE A NAME(parameter)(const void *p, int64_t at, A otherwise) { return p ? ((const A *)p)[at] : otherwise; }
+INLINE void NAME(store_statistics)(const NAME(strip) *s, const int vectors, const int64_t lanes,
+                                   const NAME(statistics) *t) {
+  const int64_t stored = s->index * s->w->channels + s->at, count = (vectors - 1) * NAME(LANES) + lanes;
+  double mean[NAME(WIDEST)], *mean_out = s->w->mean + stored;
+  A var[NAME(WIDEST)], *var_out = (A *)s->w->var + stored;
+  EACH(v) {
+    STORE_WHOLE(mean + v * NAME(LANES), NAME(get_mean)(t, v));
+    STORE_WHOLE(var + v * NAME(LANES), t->var[v]);
+  }
+  memcpy(mean_out, mean, (size_t)count * sizeof(double));
+  memcpy(var_out, var, (size_t)count * sizeof(A));
+}
 
-/* centre, scale, offset of the forward pass from a segment's mean and variance. */
-INLINE void NAME(coefficients)(const job *w, int64_t member, const int64_t C, const double *restrict mean,
-                               const A *restrict var, A *restrict centre, A *restrict scale, A *restrict offset) {
-  const int64_t at = member * C;
+INLINE void NAME(read_statistics)(const NAME(strip) *s, const int vectors, const int64_t lanes, NAME(statistics) *t) {
+  const int64_t stored = s->index * s->w->channels + s->at, count = (vectors - 1) * NAME(LANES) + lanes;
+  double mean[NAME(WIDEST)] = {0};
+  A var[NAME(WIDEST)] = {0};
+  memcpy(mean, s->w->mean + stored, (size_t)count * sizeof(double));
+  memcpy(var, (const A *)s->w->var + stored, (size_t)count * sizeof(A));
+  EACH(v) {
+    NAME(set_mean)(t, v, LOAD_WHOLE(NAME(wide), mean + v * NAME(LANES)));
+    t->var[v] = LOAD_WHOLE(V, var + v * NAME(LANES));
+  }
+}
+
+/* ---- from statistics to coefficients ---------------------------------------------------------------------- */
+
+typedef struct {
+  V alpha[WIDE], kept[WIDE], r[WIDE], scale[WIDE], offset[WIDE];
+} NAME(coefficients);
+
+INLINE V NAME(parameter)(const void *p, int64_t at, A otherwise, const int64_t lanes) {
+  V value = (V){0} + otherwise;
+  if (p && lanes == NAME(LANES)) return LOAD_WHOLE(V, (const A *)p + at);
+  if (p) for (int64_t l = 0; l < lanes; l++) value[l] = ((const A *)p)[at + l];
+  return value;
+}
+
+INLINE void NAME(find_coefficients)(const NAME(strip) *s, const int vectors, const int64_t lanes,
+                                    const NAME(statistics) *t, NAME(coefficients) *c) {
+  const job *w = s->w;
   const A eps = (A)w->eps;
-  for (int64_t j = 0; j < C; j++) {
-    A m = (A)mean[j], rest = (A)(mean[j] - (double)m);
-    A kept = (1 - NAME(parameter)(w->mean_scale, at + j, 1)) * (A)mean[j];
-    A a = NAME(parameter)(w->weight, at + j, 1) / NAME(root)(var[j] + kept * kept + eps);
-    centre[j] = m;
-    scale[j] = a;
-    offset[j] = NAME(parameter)(w->bias, at + j, 0) + a * (kept - rest);
+  EACH(v) {
+    const int64_t at = s->rows.member * w->channels + s->at + v * NAME(LANES);
+    V one = (V){0} + 1;
+    c->alpha[v] = NAME(parameter)(w->mean_scale, at, 1, lanes);
+    c->kept[v] = (one - c->alpha[v]) * t->mean[v];
+    c->r[v] = one / ROOT(t->var[v] + c->kept[v] * c->kept[v] + eps);
+    c->scale[v] = NAME(parameter)(w->weight, at, 1, lanes) * c->r[v];
+    c->offset[v] = NAME(parameter)(w->bias, at, 0, lanes) + c->scale[v] * (c->kept[v] - t->rest[v]);
   }
 }
+
+/* ---- strips ------------------------------------------------------------------------------------------- */
+
+/* Compile `work(strip, vectors, lanes, data)` for the three kinds of strip, and `work_all(job, segment, rows, data)`,
+ * which covers all channels of some rows of a segment with them. */
+#define SPECIALISED(work, data_type) \
+  static __attribute__((noinline)) void NAME(work##_wide)(const NAME(strip) *s, data_type data) { \
+    NAME(work)(s, WIDE, NAME(LANES), data); \
+  } \
+  static __attribute__((noinline)) void NAME(work##_narrow)(const NAME(strip) *s, data_type data) { \
+    NAME(work)(s, 1, NAME(LANES), data); \
+  } \
+  static __attribute__((noinline)) void NAME(work##_partial)(const NAME(strip) *s, data_type data) { \
+    NAME(work)(s, 1, s->w->channels, data); \
+  } \
+  static void NAME(work##_all)(const job *w, int64_t segment, span rows, data_type data) { \
+    const int64_t C = w->channels; \
+    NAME(strip) s = {w, segment, 0, 0, rows, order_of(w, rows.member), rows.member * w->rows * C}; \
+    for (; s.at < C && C >= NAME(WIDEST); s.at += NAME(WIDEST)) { \
+      if (s.at > C - NAME(WIDEST)) s.known = s.at - (C - NAME(WIDEST)), s.at = C - NAME(WIDEST); \
+      NAME(work##_wide)(&s, data); \
+    } \
+    for (; s.at < C && C >= NAME(LANES); s.at += NAME(LANES)) { \
+      if (s.at > C - NAME(LANES)) s.known = s.at - (C - NAME(LANES)), s.at = C - NAME(LANES); \
+      NAME(work##_narrow)(&s, data); \
+    } \
+    if (C < NAME(LANES)) NAME(work##_partial)(&s, data); \
+  }
 
 /* ---- forward ------------------------------------------------------------------------------------------ */
 
-INLINE void NAME(apply)(const job *w, span s, const int64_t C, const A *restrict centre, const A *restrict scale,
-                        const A *restrict offset) {
-  const int64_t base = s.member * w->rows * C, *order = order_of(w, s.member);
-  const T *x = (const T *)w->x + base, *residual = w->residual ? (const T *)w->residual + base : 0;
-  T *y = (T *)w->out + base;
-  for (int64_t i = s.first; i < s.last; i++) {
-    const T *restrict xi = ROW(x, i);
-    T *restrict yi = ROW(y, i);
-    if (!w->relu && !residual) {
-      for (int64_t j = 0; j < C; j++) yi[j] = STORE(scale[j] * (LOAD(xi[j]) - centre[j]) + offset[j]);
-    } else {
-      const T *restrict ri = residual ? ROW(residual, i) : xi;
-      const A keep_negative = w->relu ? 0 : 1, add = residual ? 1 : 0;
-      for (int64_t j = 0; j < C; j++) {
-        A z = scale[j] * (LOAD(xi[j]) - centre[j]) + offset[j];
-        z = z < 0 ? z * keep_negative : z;
-        yi[j] = STORE(add ? z + LOAD(ri[j]) : z);
-      }
+INLINE void NAME(apply_rows)(const NAME(strip) *s, const int vectors, const int64_t lanes, const NAME(statistics) *t,
+                             const NAME(coefficients) *c, const int relu, const int add) {
+  const int64_t C = s->w->channels, *order = s->order, from = s->base + s->at;
+  const T *x = (const T *)s->w->x + from, *residual = add ? (const T *)s->w->residual + from : 0;
+  T *y = (T *)s->w->out + from;
+  for (int64_t i = s->rows.first; i < s->rows.last; i++) {
+    const T *from_row = ROW(x, i), *residual_row = add ? ROW(residual, i) : 0;
+    T *to_row = ROW(y, i);
+    AHEAD(to_row, 1);
+    EACH(v) {
+      V z = c->scale[v] * (NAME(load_some)(from_row + v * NAME(LANES), lanes) - t->mean[v]) + c->offset[v];
+      if (relu) z = (V)((M)z & ~(M)(z < 0));
+      if (add) z += NAME(load_some)(residual_row + v * NAME(LANES), lanes);
+      NAME(store_some)(to_row + v * NAME(LANES), z, lanes);
     }
   }
 }
 
-/* Rows of the member that belong to no segment get zero; the owner of the first and last segment sees to them. */
-INLINE void NAME(clear_outside)(const job *w, int64_t segment, span s, const int64_t C) {
-  const int64_t *order = order_of(w, s.member), g = segment % w->segments;
-  T *out = (T *)w->out + s.member * w->rows * C;
-  if (g == 0)
-    for (int64_t i = 0; i < s.first; i++) memset(ROW(out, i), 0, (size_t)C * sizeof(T));
-  if (g == w->segments - 1)
-    for (int64_t i = s.last; i < w->rows; i++) memset(ROW(out, i), 0, (size_t)C * sizeof(T));
+INLINE void NAME(apply)(const NAME(strip) *s, const int vectors, const int64_t lanes, const NAME(statistics) *t) {
+  const int relu = s->w->relu != 0, add = s->w->residual != 0;
+  NAME(coefficients) c;
+  NAME(find_coefficients)(s, vectors, lanes, t, &c);
+  if (SPLIT && !relu && !add) NAME(apply_rows)(s, vectors, lanes, t, &c, 0, 0);
+  else NAME(apply_rows)(s, vectors, lanes, t, &c, relu, add);
 }
 
-INLINE void NAME(store_statistics)(const job *w, int64_t segment, const int64_t C, int64_t n, const double *mean,
-                                   const double *m2) {
-  double *restrict mean_out = w->mean + segment * C;
-  A *restrict var_out = (A *)w->var + segment * C;
-  for (int64_t j = 0; j < C; j++) mean_out[j] = n ? mean[j] : 0, var_out[j] = n ? (A)(m2[j] / (double)n) : 0;
+/* All of a strip; or only mean and m2 of its rows into `totals` (2, C), which is how a long segment begins. */
+INLINE void NAME(forward_strip)(const NAME(strip) *s, const int vectors, const int64_t lanes, double *totals) {
+  NAME(statistics) t;
+  if (s->w->statistics == GIVEN) NAME(read_statistics)(s, vectors, lanes, &t);
+  else NAME(strip_statistics)(s, vectors, lanes, &t);
+  if (totals) {
+    double mean[NAME(WIDEST)], m2[NAME(WIDEST)];
+    NAME(widen)(&t, s->rows.last - s->rows.first, vectors, mean, m2);
+    NAME(copy_totals)(s, vectors, lanes, totals, mean, m2);
+    return;
+  }
+  if (s->w->statistics != GIVEN) NAME(store_statistics)(s, vectors, lanes, &t);
+  NAME(apply)(s, vectors, lanes, &t);
 }
+SPECIALISED(forward_strip, double *)
 
-INLINE void NAME(forward_segments)(job *w, int64_t begin, int64_t end, const int64_t C, NAME(space) *t) {
-  for (int64_t k = begin; k < end; k++) {
-    span s = span_of(w, k);
-    NAME(clear_outside)(w, k, s, C);
-    if (is_long(w, s)) continue;
-    if (w->statistics != GIVEN) {
-      NAME(moments)(w, s, C, t);
-      NAME(store_statistics)(w, k, C, s.last - s.first, t->mean, t->m2);
-    }
-    NAME(coefficients)(w, s.member, C, w->mean + k * C, (A *)w->var + k * C, t->centre, t->scale, t->offset);
-    NAME(apply)(w, s, C, t->centre, t->scale, t->offset);
+/* Positions [first, last) belong to no segment: the residual, or zero. */
+INLINE void NAME(fill_outside)(const job *w, int64_t member, int64_t first, int64_t last) {
+  const int64_t C = w->channels, *order = order_of(w, member), base = member * w->rows * C;
+  T *out = (T *)w->out + base;
+  for (int64_t i = first; i < last; i++) {
+    if (w->residual) memcpy(ROW(out, i), ROW((const T *)w->residual + base, i), (size_t)C * sizeof(T));
+    else memset(ROW(out, i), 0, (size_t)C * sizeof(T));
   }
 }
 
-DISPATCHED static void NAME(forward_share)(void *task, int64_t share, int64_t shares) {
+/* The owner of a member's first segment sees to the rows before it, that of the last to the rows behind it. */
+INLINE void NAME(clear_outside)(const job *w, int64_t segment, span s) {
+  if (segment % w->segments == 0) NAME(fill_outside)(w, s.member, 0, s.first);
+  if ((segment + 1) % w->segments == 0) NAME(fill_outside)(w, s.member, s.last, w->rows);
+}
+
+static void NAME(forward_share)(void *task, int64_t share, int64_t shares) {
   job *w = (job *)task;
-  NAME(space) t;
-  if (!NAME(space_open)(&t, w->channels)) { w->failed = 1; return; }
   int64_t begin, end;
   share_bounds(w, share, shares, &begin, &end);
-  FOR_WIDTH(NAME(forward_segments)(w, begin, end, C, &t))
-  free(t.memory);
-}
-
-/* A long segment, first pass: the statistics of each of this share's blocks. */
-DISPATCHED static void NAME(long_moments_share)(void *task, int64_t share, int64_t shares) {
-  job *w = (job *)task;
-  span s = span_of(w, w->long_segment);
-  int64_t blocks = blocks_of(w, s), width = w->channels;
-  const T *x = (const T *)w->x + s.member * w->rows * width;
-  NAME(space) t;
-  if (!NAME(space_open)(&t, width)) { w->failed = 1; return; }
-  for (int64_t b = blocks * share / shares; b < blocks * (share + 1) / shares; b++) {
-    span part = block_of(w, s, b);
-    double *mean = (double *)w->partial + 2 * b * width, *m2 = mean + width;
-    FOR_WIDTH(NAME(block_moments)(x, order_of(w, s.member), part.first, part.last, C, mean, t.square, t.pivot, t.sum))
-    for (int64_t j = 0; j < width; j++) m2[j] = (double)t.square[j];
+  for (int64_t k = begin; k < end; k++) {
+    span rows = span_of(w, k);
+    NAME(clear_outside)(w, k, rows);
+    if (!is_long(w, rows)) NAME(forward_strip_all)(w, k, rows, 0);
   }
-  free(t.memory);
 }
 
-/* A long segment, second pass: this share's rows of the output. */
-DISPATCHED static void NAME(long_apply_share)(void *task, int64_t share, int64_t shares) {
+/* A long segment, first pass: the statistics of this share's blocks. */
+static void NAME(long_moments_share)(void *task, int64_t share, int64_t shares) {
   job *w = (job *)task;
-  span s = span_of(w, w->long_segment), part = s;
-  NAME(space) t;
-  if (!NAME(space_open)(&t, w->channels)) { w->failed = 1; return; }
-  int64_t n = s.last - s.first;
-  part.first = s.first + n * share / shares, part.last = s.first + n * (share + 1) / shares;
-  FOR_WIDTH(NAME(coefficients)(w, s.member, C, w->mean + w->long_segment * C, (A *)w->var + w->long_segment * C,
-                               t.centre, t.scale, t.offset);
-            NAME(apply)(w, part, C, t.centre, t.scale, t.offset))
-  free(t.memory);
+  span all = span_of(w, w->long_segment);
+  int64_t blocks = blocks_of(w, all);
+  for (int64_t b = blocks * share / shares; b < blocks * (share + 1) / shares; b++) {
+    double *mean = (double *)w->partial + 2 * b * w->channels;
+    span part = block_of(w, all, b);
+    NAME(forward_strip_all)(w, w->long_segment, part, mean);
+  }
+}
+
+/* A long segment, second pass: this share's rows of the output, its statistics being known by now. */
+static void NAME(long_apply_share)(void *task, int64_t share, int64_t shares) {
+  job known = *(job *)task;
+  known.statistics = GIVEN;
+  span part = share_of(span_of(&known, known.long_segment), share, shares);
+  NAME(forward_strip_all)(&known, known.long_segment, part, 0);
 }
 
 static void NAME(forward_long)(job *w, int64_t segment) {
-  span s = span_of(w, segment);
-  int64_t blocks = blocks_of(w, s), C = w->channels;
+  span rows = span_of(w, segment);
+  int64_t blocks = blocks_of(w, rows), C = w->channels;
   w->long_segment = segment;
   if (w->statistics != GIVEN) {
     double *partial = malloc((size_t)(2 * blocks * C) * sizeof(double));
     if (!partial) { w->failed = 1; return; }
     w->partial = partial;
-    run_shares(NAME(long_moments_share), w, w->shares, w->threads);
-    for (int64_t b = 1; b < blocks && !w->failed; b++) {
-      span part = block_of(w, s, b);
+    run_shares(NAME(long_moments_share), w, w->threads, w->threads);
+    for (int64_t b = 1; b < blocks; b++) {
+      span part = block_of(w, rows, b);
       const double *mean_b = partial + 2 * b * C;
-      NAME(join)(C, part.first - s.first, partial, partial + C, part.last - part.first, mean_b, mean_b + C);
+      NAME(join)(C, part.first - rows.first, partial, partial + C, part.last - part.first, mean_b, mean_b + C);
     }
-    NAME(store_statistics)(w, segment, C, s.last - s.first, partial, partial + C);
+    for (int64_t j = 0; j < C; j++) {
+      w->mean[segment * C + j] = partial[j];
+      ((A *)w->var)[segment * C + j] = (A)(partial[C + j] / (double)(rows.last - rows.first));
+    }
     free(partial);
   }
-  if (!w->failed) run_shares(NAME(long_apply_share), w, w->shares, w->threads);
+  run_shares(NAME(long_apply_share), w, w->threads, w->threads);
 }
 
 static void NAME(forward)(job *w) {
-  run_shares(NAME(forward_share), w, w->shares, w->threads);
+  run_shares(NAME(forward_share), w, w->threads, w->threads);
   for (int64_t k = 0; k < w->members * w->segments && w->threads > 1 && !w->failed; k++)
     if (is_long(w, span_of(w, k))) NAME(forward_long)(w, k);
 }
 
 /* ---- backward ----------------------------------------------------------------------------------------- */
 
-/* The gradient before the activation: dy where the output was not clipped. */
-INLINE A NAME(unclipped)(int64_t relu, A dy, A d, A scale, A offset) {
-  return relu && scale * d + offset <= 0 ? 0 : dy;
-}
-
-/* p += Σ dy, q += Σ dy (x - centre) over the positions of s. */
-INLINE void NAME(add_gradient_sums)(const job *w, span s, const int64_t C, const int64_t relu, const A *restrict centre,
-                                    const A *restrict scale, const A *restrict offset, A *restrict p, A *restrict q) {
-  const int64_t base = s.member * w->rows * C, *order = order_of(w, s.member);
-  const T *x = (const T *)w->x + base, *dy = (const T *)w->dy + base;
-  int64_t i = s.first;
-  for (; i + 4 <= s.last; i += 4) {
-    const T *restrict x0 = ROW(x, i), *restrict x1 = ROW(x, i + 1);
-    const T *restrict x2 = ROW(x, i + 2), *restrict x3 = ROW(x, i + 3);
-    const T *restrict g0 = ROW(dy, i), *restrict g1 = ROW(dy, i + 1);
-    const T *restrict g2 = ROW(dy, i + 2), *restrict g3 = ROW(dy, i + 3);
-    for (int64_t j = 0; j < C; j++) {
-      A m = centre[j], d0 = LOAD(x0[j]) - m, d1 = LOAD(x1[j]) - m, d2 = LOAD(x2[j]) - m, d3 = LOAD(x3[j]) - m;
-      A h0 = NAME(unclipped)(relu, LOAD(g0[j]), d0, scale[j], offset[j]);
-      A h1 = NAME(unclipped)(relu, LOAD(g1[j]), d1, scale[j], offset[j]);
-      A h2 = NAME(unclipped)(relu, LOAD(g2[j]), d2, scale[j], offset[j]);
-      A h3 = NAME(unclipped)(relu, LOAD(g3[j]), d3, scale[j], offset[j]);
-      p[j] += (h0 + h1) + (h2 + h3);
-      q[j] += (h0 * d0 + h1 * d1) + (h2 * d2 + h3 * d3);
+/* P = Σ dz and Q = Σ dz (x - centre) over positions [first, last), dz being dy where the output was not clipped. */
+INLINE void NAME(sum_rows)(const NAME(strip) *s, span rows, const int vectors, const int64_t lanes, const int relu,
+                           const NAME(statistics) *t, const NAME(coefficients) *c, V *P, V *Q) {
+  const int64_t C = s->w->channels, *order = s->order, from = s->base + s->at;
+  const T *x = (const T *)s->w->x + from, *dy = (const T *)s->w->dy + from;
+  V p[WIDE], q[WIDE];
+  EACH(v) p[v] = q[v] = (V){0};
+  for (int64_t i = rows.first; i < rows.last; i++) {
+    const T *x_row = ROW(x, i), *dy_row = ROW(dy, i);
+    AHEAD(x_row, 0);
+    AHEAD(dy_row, 0);
+    EACH(v) {
+      V d = NAME(load_some)(x_row + v * NAME(LANES), lanes) - t->mean[v];
+      V dz = NAME(load_some)(dy_row + v * NAME(LANES), lanes);
+      if (relu) dz = (V)((M)dz & ~(M)(c->scale[v] * d + c->offset[v] <= 0));
+      p[v] += dz;
+      q[v] += dz * d;
     }
   }
-  for (; i < s.last; i++) {
-    const T *restrict x0 = ROW(x, i), *restrict g0 = ROW(dy, i);
-    for (int64_t j = 0; j < C; j++) {
-      A d = LOAD(x0[j]) - centre[j], h = NAME(unclipped)(relu, LOAD(g0[j]), d, scale[j], offset[j]);
-      p[j] += h;
-      q[j] += h * d;
-    }
+  EACH(v) P[v] = p[v], Q[v] = q[v];
+}
+
+INLINE void NAME(gradient_sums)(const NAME(strip) *s, span rows, const int vectors, const int64_t lanes,
+                                const NAME(statistics) *t, const NAME(coefficients) *c, V *P, V *Q) {
+  if (SPLIT && !s->w->relu) NAME(sum_rows)(s, rows, vectors, lanes, 0, t, c, P, Q);
+  else NAME(sum_rows)(s, rows, vectors, lanes, s->w->relu != 0, t, c, P, Q);
+}
+
+/* Sums over blocks are taken in double. */
+INLINE void NAME(add_wide)(double *total, const V *sums, const int vectors) {
+  EACH(v) {
+    double *at = total + v * NAME(LANES);
+    STORE_WHOLE(at, LOAD_WHOLE(NAME(wide), at) + __builtin_convertvector(sums[v], NAME(wide)));
   }
 }
 
-INLINE void NAME(gradient_sums)(const job *w, span s, const int64_t C, NAME(space) *t, A *p, A *q) {
-  for (int64_t j = 0; j < C; j++) p[j] = q[j] = 0;
-  if (w->relu) NAME(add_gradient_sums)(w, s, C, 1, t->centre, t->scale, t->offset, p, q);
-  else NAME(add_gradient_sums)(w, s, C, 0, t->centre, t->scale, t->offset, p, q);
+INLINE void NAME(add_gradient)(A *to, V value, int64_t known, const int64_t lanes) {
+  if (lanes == NAME(LANES) && known <= 0) STORE_WHOLE(to, LOAD_WHOLE(V, to) + value);
+  else for (int64_t l = known > 0 ? known : 0; l < lanes; l++) to[l] += value[l];
 }
 
-/* From the sums P = Σ dy and Q = Σ dy (x - centre) of a segment of n rows: what it adds to the gradients of the
- * parameters, and  slope, constant  of  dx = scale * (dy - slope * (x - centre) + constant). */
-INLINE void NAME(gradient_coefficients)(const job *w, int64_t segment, int64_t member, int64_t n, const int64_t C,
-                                        const double *restrict P, const double *restrict Q, A *restrict dparams,
-                                        A *restrict slope, A *restrict constant) {
-  const int64_t at = member * C, plane = w->members * C;
-  const double *restrict mean = w->mean + segment * C;
-  const A *restrict var = (const A *)w->var + segment * C;
-  const A eps = (A)w->eps, per_row = (A)1 / (A)n;
-  A *restrict dweight = dparams + at, *restrict dbias = dweight + plane, *restrict dscale = dbias + plane;
-  for (int64_t j = 0; j < C; j++) {
-    A m = (A)mean[j], rest = (A)(mean[j] - (double)m), mu = (A)mean[j];
-    A alpha = NAME(parameter)(w->mean_scale, at + j, 1), kept = (1 - alpha) * mu;
-    A r = 1 / NAME(root)(var[j] + kept * kept + eps), weight = NAME(parameter)(w->weight, at + j, 1);
-    A sum = (A)P[j], p = sum * per_row, q = (A)(Q[j] - (double)rest * P[j]) * per_row;
-    A correlation = q + kept * p, passed = r * r * ((var[j] + eps) * p - kept * q);
-    dweight[j] += r * correlation * (A)n;
-    dbias[j] += sum;
-    if (w->statistics == LIVE) {
-      dscale[j] -= mu * (A)n * weight * r * passed;
-      slope[j] = r * r * correlation;
-      constant[j] = (1 - alpha) * passed - p + slope[j] * rest;
-    } else {
-      dscale[j] -= mu * weight * r * sum;
-      slope[j] = constant[j] = 0;
+INLINE void NAME(gradient_rows)(const NAME(strip) *s, const int vectors, const int64_t lanes, const int relu,
+                                const NAME(statistics) *t, const NAME(coefficients) *c, const V *slope,
+                                const V *constant) {
+  const int64_t C = s->w->channels, *order = s->order, from = s->base + s->at;
+  const T *x = (const T *)s->w->x + from, *dy = (const T *)s->w->dy + from;
+  T *dx = (T *)s->w->out + from;
+  for (int64_t i = s->rows.first; i < s->rows.last; i++) {
+    const T *x_row = ROW(x, i), *dy_row = ROW(dy, i);
+    T *to_row = ROW(dx, i);
+    AHEAD(to_row, 1);
+    EACH(v) {
+      V d = NAME(load_some)(x_row + v * NAME(LANES), lanes) - t->mean[v];
+      V dz = NAME(load_some)(dy_row + v * NAME(LANES), lanes);
+      if (relu) dz = (V)((M)dz & ~(M)(c->scale[v] * d + c->offset[v] <= 0));
+      NAME(store_some)(to_row + v * NAME(LANES), c->scale[v] * ((dz + constant[v]) - slope[v] * d), lanes);
     }
   }
 }
 
-INLINE void NAME(apply_gradient)(const job *w, span s, const int64_t C, const int64_t relu, const A *restrict centre,
-                                 const A *restrict scale, const A *restrict offset, const A *restrict slope,
-                                 const A *restrict constant) {
-  const int64_t base = s.member * w->rows * C, *order = order_of(w, s.member);
-  const T *x = (const T *)w->x + base, *dy = (const T *)w->dy + base;
-  T *dx = (T *)w->out + base;
-  for (int64_t i = s.first; i < s.last; i++) {
-    const T *restrict xi = ROW(x, i), *restrict gi = ROW(dy, i);
-    T *restrict oi = ROW(dx, i);
-    for (int64_t j = 0; j < C; j++) {
-      A d = LOAD(xi[j]) - centre[j], h = NAME(unclipped)(relu, LOAD(gi[j]), d, scale[j], offset[j]);
-      oi[j] = STORE(scale[j] * ((h + constant[j]) - slope[j] * d));
+/* From P and Q of the whole segment of n rows: what it adds to the gradients of the parameters (unless `dparams` is
+ * NULL), and dx of the strip's rows, a part of the segment or all of it. */
+INLINE void NAME(gradient)(const NAME(strip) *s, int64_t n, const int vectors, const int64_t lanes,
+                           const NAME(statistics) *t, const NAME(coefficients) *c, const V *P, const V *Q, A *dparams) {
+  const job *w = s->w;
+  const int64_t plane = w->members * w->channels, at = s->rows.member * w->channels + s->at;
+  const A eps = (A)w->eps, rows = (A)n, per_row = (A)1 / rows, live = w->statistics == LIVE;
+  V slope[WIDE], constant[WIDE];
+  EACH(v) {
+    V one = (V){0} + 1, r2 = c->r[v] * c->r[v], p = P[v] * per_row, q = (Q[v] - t->rest[v] * P[v]) * per_row;
+    V along = q + c->kept[v] * p, through = r2 * ((t->var[v] + eps) * p - c->kept[v] * q);
+    slope[v] = live * r2 * along;
+    constant[v] = live * ((one - c->alpha[v]) * through - p + slope[v] * t->rest[v]);
+    if (!dparams) continue;
+    A *to = dparams + at + v * NAME(LANES);
+    NAME(add_gradient)(to, c->r[v] * along * rows, s->known - v * NAME(LANES), lanes);
+    NAME(add_gradient)(to + plane, P[v], s->known - v * NAME(LANES), lanes);
+    NAME(add_gradient)(to + 2 * plane, -(t->mean[v] * rows * c->scale[v] * through), s->known - v * NAME(LANES), lanes);
+  }
+  if (SPLIT && !w->relu) NAME(gradient_rows)(s, vectors, lanes, 0, t, c, slope, constant);
+  else NAME(gradient_rows)(s, vectors, lanes, w->relu != 0, t, c, slope, constant);
+}
+
+enum { NAME(WHOLE), NAME(SUMS), NAME(ROWS) };
+
+typedef struct {
+  A *dparams;
+  double *totals; /* (2, C): P and Q of the segment or block */
+  int part;       /* all of the work; or the sums alone, into totals; or the rows alone, from totals */
+} NAME(gradient_task);
+
+INLINE void NAME(backward_strip)(const NAME(strip) *s, const int vectors, const int64_t lanes,
+                                 const NAME(gradient_task) *task) {
+  NAME(statistics) t;
+  NAME(coefficients) c;
+  V P[WIDE], Q[WIDE];
+  double P_total[NAME(WIDEST)] = {0}, Q_total[NAME(WIDEST)] = {0};
+  NAME(read_statistics)(s, vectors, lanes, &t);
+  NAME(find_coefficients)(s, vectors, lanes, &t, &c);
+  if (task->part == NAME(ROWS)) {
+    const size_t bytes = (size_t)((vectors - 1) * NAME(LANES) + lanes) * sizeof(double);
+    memcpy(P_total, task->totals + s->at, bytes);
+    memcpy(Q_total, task->totals + s->w->channels + s->at, bytes);
+  } else {
+    for (int64_t b = 0; b < blocks_of(s->w, s->rows); b++) {
+      NAME(gradient_sums)(s, block_of(s->w, s->rows, b), vectors, lanes, &t, &c, P, Q);
+      NAME(add_wide)(P_total, P, vectors);
+      NAME(add_wide)(Q_total, Q, vectors);
     }
   }
-}
-
-INLINE void NAME(backward_apply)(const job *w, span s, const int64_t C, NAME(space) *t) {
-  if (w->relu) NAME(apply_gradient)(w, s, C, 1, t->centre, t->scale, t->offset, t->slope, t->constant);
-  else NAME(apply_gradient)(w, s, C, 0, t->centre, t->scale, t->offset, t->slope, t->constant);
-}
-
-INLINE void NAME(coefficients_of)(const job *w, int64_t segment, int64_t member, const int64_t C, NAME(space) *t) {
-  NAME(coefficients)(w, member, C, w->mean + segment * C, (A *)w->var + segment * C, t->centre, t->scale, t->offset);
-}
-
-INLINE void NAME(backward_segments)(job *w, int64_t begin, int64_t end, const int64_t C, A *dparams, NAME(space) *t) {
-  double *P = t->block_mean, *Q = t->block_m2;
-  for (int64_t k = begin; k < end; k++) {
-    span s = span_of(w, k);
-    NAME(clear_outside)(w, k, s, C);
-    if (is_long(w, s) || s.first == s.last) continue;
-    NAME(coefficients_of)(w, k, s.member, C, t);
-    for (int64_t b = 0; b < blocks_of(w, s); b++) {
-      NAME(gradient_sums)(w, block_of(w, s, b), C, t, t->sum, t->square);
-      for (int64_t j = 0; j < C; j++) {
-        P[j] = (b ? P[j] : 0) + (double)t->sum[j];
-        Q[j] = (b ? Q[j] : 0) + (double)t->square[j];
-      }
-    }
-    NAME(gradient_coefficients)(w, k, s.member, s.last - s.first, C, P, Q, dparams, t->slope, t->constant);
-    NAME(backward_apply)(w, s, C, t);
+  if (task->part == NAME(SUMS)) {
+    NAME(copy_totals)(s, vectors, lanes, task->totals, P_total, Q_total);
+    return;
   }
+  EACH(v) {
+    P[v] = __builtin_convertvector(LOAD_WHOLE(NAME(wide), P_total + v * NAME(LANES)), V);
+    Q[v] = __builtin_convertvector(LOAD_WHOLE(NAME(wide), Q_total + v * NAME(LANES)), V);
+  }
+  span segment = span_of(s->w, s->index);
+  NAME(gradient)(s, segment.last - segment.first, vectors, lanes, &t, &c, P, Q, task->dparams);
 }
+SPECIALISED(backward_strip, const NAME(gradient_task) *)
 
-DISPATCHED static void NAME(backward_share)(void *task, int64_t share, int64_t shares) {
+static void NAME(backward_share)(void *task, int64_t share, int64_t shares) {
   job *w = (job *)task;
-  NAME(space) t;
-  if (!NAME(space_open)(&t, w->channels)) { w->failed = 1; return; }
-  A *dparams = (A *)w->partial + 3 * share * w->members * w->channels;
+  NAME(gradient_task) whole = {(A *)w->partial + 3 * share * w->members * w->channels, 0, NAME(WHOLE)};
   int64_t begin, end;
   share_bounds(w, share, shares, &begin, &end);
-  FOR_WIDTH(NAME(backward_segments)(w, begin, end, C, dparams, &t))
-  free(t.memory);
+  for (int64_t k = begin; k < end; k++) {
+    span rows = span_of(w, k);
+    NAME(clear_outside)(w, k, rows);
+    if (rows.first < rows.last && !is_long(w, rows)) NAME(backward_strip_all)(w, k, rows, &whole);
+  }
 }
 
-/* A long segment, first pass: P and Q of each of this share's blocks. */
-DISPATCHED static void NAME(long_sums_share)(void *task, int64_t share, int64_t shares) {
+/* A long segment, first pass: P and Q of this share's blocks. */
+static void NAME(long_sums_share)(void *task, int64_t share, int64_t shares) {
   job *w = (job *)task;
-  span s = span_of(w, w->long_segment);
-  int64_t blocks = blocks_of(w, s);
-  NAME(space) t;
-  if (!NAME(space_open)(&t, w->channels)) { w->failed = 1; return; }
-  FOR_WIDTH(NAME(coefficients_of)(w, w->long_segment, s.member, C, &t);
-            for (int64_t b = blocks * share / shares; b < blocks * (share + 1) / shares; b++) {
-              double *P = (double *)w->partial + 2 * b * C;
-              NAME(gradient_sums)(w, block_of(w, s, b), C, &t, t.sum, t.square);
-              for (int64_t j = 0; j < C; j++) P[j] = (double)t.sum[j], P[C + j] = (double)t.square[j];
-            })
-  free(t.memory);
+  span all = span_of(w, w->long_segment);
+  int64_t blocks = blocks_of(w, all);
+  for (int64_t b = blocks * share / shares; b < blocks * (share + 1) / shares; b++) {
+    NAME(gradient_task) sums = {0, (double *)w->partial + 2 * b * w->channels, NAME(SUMS)};
+    NAME(backward_strip_all)(w, w->long_segment, block_of(w, all, b), &sums);
+  }
 }
 
 /* A long segment, second pass: this share's rows of dx, from P and Q summed into the first block. */
-DISPATCHED static void NAME(long_gradient_share)(void *task, int64_t share, int64_t shares) {
+static void NAME(long_gradient_share)(void *task, int64_t share, int64_t shares) {
   job *w = (job *)task;
-  span s = span_of(w, w->long_segment), part = s;
-  int64_t n = s.last - s.first, plane = w->members * w->channels;
-  NAME(space) t;
-  A *ignored = calloc((size_t)(3 * plane), sizeof(A));
-  if (!ignored || !NAME(space_open)(&t, w->channels)) { w->failed = 1; free(ignored); return; }
-  part.first = s.first + n * share / shares, part.last = s.first + n * (share + 1) / shares;
-  FOR_WIDTH(const double *P = (const double *)w->partial;
-            NAME(coefficients_of)(w, w->long_segment, s.member, C, &t);
-            NAME(gradient_coefficients)(w, w->long_segment, s.member, n, C, P, P + C,
-                                        share ? ignored : (A *)w->dparams, t.slope, t.constant);
-            NAME(backward_apply)(w, part, C, &t))
-  free(t.memory);
-  free(ignored);
+  span part = share_of(span_of(w, w->long_segment), share, shares);
+  NAME(gradient_task) rows = {share == 0 ? (A *)w->dparams : 0, (double *)w->partial, NAME(ROWS)};
+  NAME(backward_strip_all)(w, w->long_segment, part, &rows);
 }
 
 static void NAME(backward_long)(job *w, int64_t segment) {
-  span s = span_of(w, segment);
-  int64_t blocks = blocks_of(w, s), C = w->channels;
+  int64_t blocks = blocks_of(w, span_of(w, segment)), C = w->channels;
   double *partial = malloc((size_t)(2 * blocks * C) * sizeof(double));
   if (!partial) { w->failed = 1; return; }
   w->long_segment = segment;
   w->partial = partial;
-  run_shares(NAME(long_sums_share), w, w->shares, w->threads);
+  run_shares(NAME(long_sums_share), w, w->threads, w->threads);
   for (int64_t b = 1; b < blocks; b++)
     for (int64_t j = 0; j < 2 * C; j++) partial[j] += partial[2 * b * C + j];
-  if (!w->failed) run_shares(NAME(long_gradient_share), w, w->shares, w->threads);
+  run_shares(NAME(long_gradient_share), w, w->threads, w->threads);
   free(partial);
 }
 
 static void NAME(backward)(job *w) {
   int64_t size = 3 * w->members * w->channels;
-  A *partial = calloc((size_t)(w->shares * size), sizeof(A)), *dparams = (A *)w->dparams;
+  A *partial = calloc((size_t)(w->threads * size), sizeof(A)), *dparams = (A *)w->dparams;
   if (!partial) { w->failed = 1; return; }
   w->partial = partial;
-  run_shares(NAME(backward_share), w, w->shares, w->threads);
+  run_shares(NAME(backward_share), w, w->threads, w->threads);
   for (int64_t j = 0; j < size; j++) dparams[j] = partial[j];
-  for (int64_t share = 1; share < w->shares; share++)
+  for (int64_t share = 1; share < w->threads; share++)
     for (int64_t j = 0; j < size; j++) dparams[j] += partial[share * size + j];
   free(partial);
   for (int64_t k = 0; k < w->members * w->segments && w->threads > 1 && !w->failed; k++)
     if (is_long(w, span_of(w, k))) NAME(backward_long)(w, k);
 }
 
+#undef EACH
 #undef ROW
-#undef FOR_WIDTH
+#undef AHEAD
 #undef T
 #undef A
-#undef LOAD
-#undef STORE
+#undef V
+#undef M
+#undef ROOT
+#undef SPLIT
+#undef SPECIALISED
 #undef NAME

@@ -1,0 +1,257 @@
+"""Standardization as a differentiable function: gradients of every order, and members stacked by ``vmap``.
+
+It exists twice over the same kernels and the same rules. :class:`Standardize` is an ``autograd.Function``, the quick
+way in eager mode; ``torch.ops.graphnorm.standardize`` is a custom operator, which ``torch.compile`` can look past.
+Each has a second function for its gradient, since that is worth a fused kernel too. The gradient of the gradient
+(force fields need it) is that of the reference's closed form.
+
+Both take their arguments flat, in the order of :data:`ARGUMENTS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from graphnorm.ops.standardize import reference
+from graphnorm.ops.standardize.choice import kernels_for
+from graphnorm.ops.standardize.problem import GIVEN, Problem, computed_in, kept_in, statistics_shape
+
+ARGUMENTS = {
+    # name: dimensions without members; None for what is not a tensor
+    "x": 2, "residual": 2, "weight": 1, "bias": 1, "mean_scale": 1, "ptr": 1, "order": 1, "mean": 2, "var": 2,
+    "eps": None, "relu": None, "statistics": None, "max_size": None,
+}  # fmt: skip
+BACKWARD_ARGUMENTS = {"dy": 2, **{name: dims for name, dims in ARGUMENTS.items() if name != "residual"}}
+_SHARED = ("ptr", "order")  # need not be repeated for every member
+
+
+def _problem(
+    weight: Tensor | None,
+    bias: Tensor | None,
+    mean_scale: Tensor | None,
+    ptr: Tensor | None,
+    order: Tensor | None,
+    mean: Tensor | None,
+    var: Tensor | None,
+    eps: float,
+    relu: bool,
+    statistics: str,
+    max_size: int | None,
+) -> Problem:
+    return Problem(ptr, order, weight, bias, mean_scale, mean, var, eps, relu, statistics, max_size)
+
+
+def run_forward(x: Tensor, residual: Tensor | None, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """Output and statistics; statistics that were given are not given back."""
+    problem = _problem(*rest)
+    y, mean, var = kernels_for(x, problem.graphs).forward(x, residual, problem)
+    return (y, mean, var) if problem.statistics != GIVEN else (y, mean.new_empty(0), var.new_empty(0))
+
+
+def run_backward(dy: Tensor, x: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """dx and the gradients of weight, bias and mean_scale."""
+    problem = _problem(*rest)
+    return kernels_for(x, problem.graphs).backward(dy, x, problem)
+
+
+# ---- autograd --------------------------------------------------------------------------------------------------
+
+
+def keep_for_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
+    """The input and two numbers per segment and channel: nothing else of the input's size."""
+    x, residual, weight, bias, mean_scale, ptr, order, mean, var, *options = inputs
+    if options[2] != GIVEN:
+        _, mean, var = output
+    ctx.save_for_backward(x, weight, bias, mean_scale, ptr, order, mean, var)
+    ctx.options = options
+    ctx.has_residual = residual is not None
+    if hasattr(ctx, "mark_non_differentiable"):
+        ctx.mark_non_differentiable(*output[1:])
+
+
+def _needs_autograd(*tensors: Tensor) -> bool:
+    """Whether the gradient is itself being differentiated or vmapped."""
+    wrapped = torch._C._functorch.is_functorch_wrapped_tensor
+    return torch.is_grad_enabled() or any(wrapped(tensor) for tensor in tensors)
+
+
+def gradients(ctx: Any, differentiable: Callable[..., Any], dy: Tensor) -> tuple[Tensor | None, ...]:
+    """One gradient per argument of the forward pass."""
+    x, weight, bias, mean_scale, *rest = ctx.saved_tensors
+    run = differentiable if _needs_autograd(dy, x) else run_backward
+    dx, *dparameters = run(dy, x, weight, bias, mean_scale, *rest, *ctx.options)
+    parameters = (weight, bias, mean_scale)
+    return (
+        dx,
+        dy if ctx.has_residual else None,
+        *(None if p is None else d.to(p.dtype) for p, d in zip(parameters, dparameters, strict=True)),
+        *[None] * (len(ARGUMENTS) - 5),
+    )
+
+
+def keep_for_double_backward(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    """Everything: orders beyond the first are computed by the reference, from the inputs."""
+    tensors = len(BACKWARD_ARGUMENTS) - 4
+    ctx.save_for_backward(*inputs[:tensors])
+    ctx.options = inputs[tensors:]
+
+
+def second_gradients(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+    """The gradient of the reference's closed form with respect to dy, x, weight and mean_scale."""
+    dy, x, weight, bias, mean_scale, *rest = ctx.saved_tensors
+    present = [t for t in (dy, x, weight, mean_scale) if t is not None]
+
+    def closed_form(*tensors: Tensor) -> tuple[Tensor, ...]:
+        given = iter(tensors)
+        dy, x = next(given), next(given)
+        w, a = (None if t is None else next(given) for t in (weight, mean_scale))
+        return reference.backward(dy, x, _problem(w, bias, a, *rest, *ctx.options))
+
+    _, vjp = torch.func.vjp(closed_form, *present)
+    found = iter(vjp(grads))
+    ddy, ddx = next(found), next(found)
+    dweight, dmean_scale = (None if t is None else next(found) for t in (weight, mean_scale))
+    return ddy, ddx, dweight, None, dmean_scale, *[None] * (len(BACKWARD_ARGUMENTS) - 5)
+
+
+# ---- vmap ------------------------------------------------------------------------------------------------------
+
+
+def _stack(
+    names: dict[str, int | None], info: Any, dims: Sequence[int | None], arguments: Sequence[Any]
+) -> tuple[list[Any], tuple[int, ...]]:
+    """All members as one leading dimension, and the shape it unfolds to afterwards.
+
+    A ``vmap`` inside a ``vmap`` arrives with a dimension of members already there; the two become one.
+    """
+    at = list(names).index("x")
+    inner = arguments[at].shape[:] if dims[at] is None else arguments[at].movedim(dims[at], 0).shape[1:]
+    lead = (info.batch_size, *inner[:-2])
+    stacked = []
+    for (name, base), dim, value in zip(names.items(), dims, arguments, strict=True):
+        if base is not None and value is not None and not (name in _SHARED and dim is None and value.dim() == base):
+            value = value.unsqueeze(0) if dim is None else value.movedim(dim, 0)
+            while value.dim() < len(lead) + base:
+                value = value.unsqueeze(1)
+            value = value.expand(*lead, *value.shape[len(lead) :]).flatten(0, len(lead) - 1)
+        stacked.append(value)
+    return stacked, lead
+
+
+def _unstack(outputs: Sequence[Tensor], lead: tuple[int, ...]) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
+    return tuple(t.unflatten(0, lead) if t.dim() > 1 else t.expand(*lead, 0) for t in outputs), (0,) * len(outputs)
+
+
+def vmap_rule(apply: Callable[..., Any], names: dict[str, int | None]) -> Callable[..., Any]:
+    """Members become one more dimension of the same kernel launch."""
+
+    def rule(info: Any, dims: Sequence[int | None], *arguments: Any) -> Any:
+        stacked, lead = _stack(names, info, dims, arguments)
+        return _unstack(apply(*stacked), lead)
+
+    return rule
+
+
+# ---- eager: two autograd functions ---------------------------------------------------------------------------
+
+
+class StandardizeBackward(torch.autograd.Function):
+    """The gradient of :class:`Standardize`, differentiable itself."""
+
+    forward = staticmethod(run_backward)
+    setup_context = staticmethod(keep_for_double_backward)
+    backward = staticmethod(second_gradients)
+
+    @staticmethod
+    def vmap(info: Any, dims: Any, *arguments: Any) -> Any:
+        """Fold the members into one call."""
+        return vmap_rule(StandardizeBackward.apply, BACKWARD_ARGUMENTS)(info, dims, *arguments)
+
+
+class Standardize(torch.autograd.Function):
+    """Arguments as in :data:`ARGUMENTS`; returns y, mean, var."""
+
+    forward = staticmethod(run_forward)
+    setup_context = staticmethod(keep_for_backward)
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor, *_: Tensor) -> Any:
+        """The closed form of the reference, by the kernels."""
+        return gradients(ctx, StandardizeBackward.apply, dy)
+
+    @staticmethod
+    def vmap(info: Any, dims: Any, *arguments: Any) -> Any:
+        """Fold the members into one call."""
+        return vmap_rule(Standardize.apply, ARGUMENTS)(info, dims, *arguments)
+
+
+# ---- compiled: two custom operators ----------------------------------------------------------------------------
+
+
+@torch.library.custom_op("graphnorm::standardize", mutates_args=())
+def standardize_op(
+    x: Tensor,
+    residual: Tensor | None,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    mean_scale: Tensor | None,
+    ptr: Tensor | None,
+    order: Tensor | None,
+    mean: Tensor | None,
+    var: Tensor | None,
+    eps: float,
+    relu: bool,
+    statistics: str,
+    max_size: int | None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """:class:`Standardize` as an operator that ``torch.compile`` and ``torch.library.opcheck`` know."""
+    arguments = (weight, bias, mean_scale, ptr, order, mean, var, eps, relu, statistics, max_size)
+    return run_forward(x, residual, *arguments)
+
+
+@standardize_op.register_fake
+def _(x: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
+    given, graphs = rest[10] == GIVEN, 1 if rest[4] is None else rest[4].shape[-1] - 1
+    shape = (0,) if given else statistics_shape(x, graphs)
+    y = x.new_empty(x.shape)
+    return y, x.new_empty(shape, dtype=kept_in(x)), x.new_empty(shape, dtype=computed_in(x.dtype))
+
+
+@torch.library.custom_op("graphnorm::standardize_backward", mutates_args=())
+def standardize_backward_op(
+    dy: Tensor,
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    mean_scale: Tensor | None,
+    ptr: Tensor | None,
+    order: Tensor | None,
+    mean: Tensor | None,
+    var: Tensor | None,
+    eps: float,
+    relu: bool,
+    statistics: str,
+    max_size: int | None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """:class:`StandardizeBackward` as an operator."""
+    return run_backward(dy, x, weight, bias, mean_scale, ptr, order, mean, var, eps, relu, statistics, max_size)
+
+
+@standardize_backward_op.register_fake
+def _(dy: Tensor, x: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    shape, acc = (*x.shape[:-2], x.shape[-1]), computed_in(x.dtype)
+    return (x.new_empty(x.shape), *(x.new_empty(shape, dtype=acc) for _ in range(3)))
+
+
+def _op_gradients(ctx: Any, dy: Tensor, *_: Tensor) -> Any:
+    return gradients(ctx, standardize_backward_op, dy)
+
+
+standardize_op.register_autograd(_op_gradients, setup_context=keep_for_backward)
+standardize_op.register_vmap(vmap_rule(standardize_op, ARGUMENTS))
+standardize_backward_op.register_autograd(second_gradients, setup_context=keep_for_double_backward)
+standardize_backward_op.register_vmap(vmap_rule(standardize_backward_op, BACKWARD_ARGUMENTS))

@@ -1,0 +1,172 @@
+"""The way in: checks with remedies, then the path that suits eager mode, compilation, export or empty input."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from graphnorm.ops.standardize import reference
+from graphnorm.ops.standardize.autograd import Standardize, standardize_op
+from graphnorm.ops.standardize.problem import DETACHED, GIVEN, LIVE, Problem, computed_in
+from graphnorm.segments import Segments
+
+SCOPES = ("node", "graph", "batch")
+ACTIVATIONS = (None, "relu")
+
+
+def standardize(
+    x: Tensor,
+    segments: Segments | None = None,
+    *,
+    scope: str = "graph",
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    mean_scale: Tensor | None = None,
+    statistics: str = LIVE,
+    mean: Tensor | None = None,
+    var: Tensor | None = None,
+    eps: float = 1e-5,
+    act: str | None = None,
+    residual: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    r"""Shift by α·mean and divide by the root of the second moment, over a set of values.
+
+    .. math:: y = \mathrm{act}\!\left(\gamma\,\frac{x - \alpha\mu}{\sqrt{E[(x - \alpha\mu)^2] + \varepsilon}} + \beta
+              \right) + \text{residual}
+
+    Args:
+        x: features, shape (N, C), of nodes or edges.
+        segments: which rows form a graph; ``None``: all rows are one graph.
+        scope: over what mean and second moment are taken: ``"node"`` (the channels of one row), ``"graph"`` (the rows
+            of one graph, per channel) or ``"batch"`` (all rows, per channel).
+        weight: γ, shape (C,); 1 if left out.
+        bias: β, shape (C,); 0 if left out.
+        mean_scale: α, shape (C,); 1 if left out. Not with scope ``"node"``.
+        statistics: ``"live"``; ``"detached"``, live but with no gradient through them; or ``"given"``.
+        mean: with ``"given"``, the mean to use, shape (G, C), or (1, C) with scope ``"batch"``.
+        var: with ``"given"``, the variance to use, likewise. The second moment follows as v + (1-α)²·mean².
+        eps: ε, added to the second moment.
+        act: ``"relu"`` or ``None``, applied in the same pass.
+        residual: added after ``act`` in the same pass, shape (N, C).
+
+    Returns:
+        y of x's shape and type; the mean (double) and variance used, shape (G, C), without gradient: empty where they
+        were given, and with scope ``"node"``.
+
+    >>> x = torch.tensor([[1.0], [3.0], [5.0]])
+    >>> y, mean, var = standardize(x, Segments(sizes=[2, 1]))
+    >>> y.T
+    tensor([[-1.0000,  1.0000,  0.0000]])
+    >>> mean.T, var.T
+    (tensor([[2., 5.]], dtype=torch.float64), tensor([[1., 0.]]))
+    """
+    _check_features(x, weight, bias, mean_scale, residual)
+    if act not in ACTIVATIONS:
+        raise ValueError(f"act is {act!r}; it can be 'relu' or None")
+    if scope == "node":
+        if mean_scale is not None or statistics != LIVE:
+            raise ValueError("scope 'node' takes no mean_scale and has live statistics only")
+        return _by_node(x, weight, bias, eps, act, residual), x.new_empty(0), x.new_empty(0)
+    if scope not in SCOPES:
+        raise ValueError(f"scope is {scope!r}; the scopes are {', '.join(map(repr, SCOPES))}")
+    if statistics not in (LIVE, DETACHED, GIVEN):
+        raise ValueError(f"statistics is {statistics!r}; it can be 'live', 'detached' or 'given'")
+    if (statistics == GIVEN) != (mean is not None and var is not None):
+        raise ValueError("mean and var come with statistics='given', both of them, and with nothing else")
+    if segments is not None:
+        _check_segments(x, segments)
+    late = None
+    if residual is not None and residual.dtype != x.dtype:
+        residual, late = None, residual
+
+    options = (float(eps), act == "relu", statistics)
+    if torch.compiler.is_exporting():
+        y, mean, var = _exported(x, segments, scope, residual, (weight, bias, mean_scale, mean, var), options)
+    else:
+        ptr, order, max_size = _layout(x, segments, scope)
+        apply = standardize_op if torch.compiler.is_compiling() else Standardize.apply
+        y, mean, var = apply(x, residual, weight, bias, mean_scale, ptr, order, mean, var, *options, max_size)
+    return y if late is None else y + late, mean, var
+
+
+def _layout(x: Tensor, segments: Segments | None, scope: str) -> tuple[Tensor | None, Tensor | None, int | None]:
+    """ptr, order and the largest size of the segments that ``scope`` makes of the graphs."""
+    rows = x.shape[-2]
+    if segments is None or (segments.num_graphs == 1 and not segments.may_pad):
+        return None, None, rows
+    if scope == "graph":
+        return segments.ptr, segments.order, segments.max_size
+    if segments.may_pad:
+        return segments.ptr[..., [0, -1]], segments.order, rows
+    return None, None, rows
+
+
+def _exported(
+    x: Tensor,
+    segments: Segments | None,
+    scope: str,
+    residual: Tensor | None,
+    tensors: tuple[Tensor | None, ...],
+    options: tuple[float, bool, str],
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Plain torch, so that an exported program runs anywhere, in an ONNX runtime too."""
+    if segments is None or (scope == "batch" and not segments.may_pad):
+        ids, graphs = torch.zeros(x.shape[0], dtype=torch.int64, device=x.device), 1
+    else:
+        graphs, ids = segments.num_graphs, segments.ids(x.shape[0])
+        outside = (ids < 0) | (ids >= graphs)
+        if scope == "batch":
+            ids, graphs = outside.long(), 1
+        else:
+            ids = torch.where(outside, graphs, ids)
+    weight, bias, mean_scale, mean, var = tensors
+    problem = Problem(None, None, weight, bias, mean_scale, mean, var, *options, None)
+    return reference.standardize_by_ids(x, residual, ids, problem, graphs)
+
+
+def _by_node(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, act: str | None, residual: Tensor | None
+) -> Tensor:
+    """Torch's own layer norm: it is fused and exact already."""
+    parameters = [p for p in (weight, bias) if p is not None]
+    dtype = x.dtype
+    if any(p.dtype != dtype for p in parameters):
+        acc = computed_in(dtype)
+        x, weight, bias = x.to(acc), *(None if p is None else p.to(acc) for p in (weight, bias))
+    y = torch.nn.functional.layer_norm(x, x.shape[-1:], weight, bias, eps).to(dtype)
+    y = torch.relu(y) if act == "relu" else y
+    return y if residual is None else y + residual
+
+
+def _check_features(x: Tensor, *others: Tensor | None) -> None:
+    if not isinstance(x, Tensor):
+        raise TypeError(f"x must be a tensor of features, got {type(x).__name__}")
+    if x.dim() != 2:
+        raise ValueError(f"x must have shape (nodes, channels), got {tuple(x.shape)}")
+    if not x.dtype.is_floating_point:
+        raise TypeError(f"x must hold floating-point features, got {x.dtype}; convert it with x.float()")
+    names = ("weight", "bias", "mean_scale", "residual")
+    for name, tensor in zip(names, others, strict=True):
+        if tensor is None:
+            continue
+        if tensor.device != x.device:
+            raise ValueError(f"{name} is on {tensor.device}, x is on {x.device}; move one with .to(...)")
+        expected = x.shape if name == "residual" else x.shape[1:]
+        if tensor.shape != expected:
+            raise ValueError(
+                f"{name} has shape {tuple(tensor.shape)}, x has shape {tuple(x.shape)}; expected {tuple(expected)}: "
+                + ("the same shape as x" if name == "residual" else "one entry per channel of x")
+            )
+
+
+def _check_segments(x: Tensor, segments: Segments) -> None:
+    if segments.device != x.device:
+        raise ValueError(
+            f"the segments (batch, ptr or sizes) are on {segments.device}, x is on {x.device}; "
+            f"move them with .to({str(x.device)!r})"
+        )
+    if segments.num_rows is not None and segments.num_rows != x.shape[0]:
+        raise ValueError(
+            f"x has {x.shape[0]} rows, but batch (or ptr, sizes) describes {segments.num_rows}; "
+            "each row of x needs exactly one graph id, so pass the batch vector that belongs to this x"
+        )

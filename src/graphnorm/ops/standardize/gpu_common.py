@@ -1,0 +1,210 @@
+"""What the Triton kernels for short and for long segments share. Symbols as in the reference's docstring.
+
+Arguments that are ``None`` (parameters, order, residual) are resolved at compile time. CHANNELS is a compile-time
+constant, so that the compiler sees how rows are aligned. Positions are 64-bit throughout.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def bounds(ptr, ptr_stride, member, g, rows):
+    """Positions [first, last) of segment g, kept inside the member whatever ptr says."""
+    if ptr is None:
+        first = rows * 0
+        last = rows
+    else:
+        at = ptr + member * ptr_stride + g
+        first = tl.minimum(tl.maximum(tl.load(at), 0), rows)
+        last = tl.minimum(tl.maximum(tl.load(at + 1), first), rows)
+    return first, last
+
+
+@triton.jit
+def offsets(order, order_stride, member, rows, position, inside, channel, CHANNELS: tl.constexpr):
+    """Where the rows at `position` of a member lie in x: a tile (positions, channels)."""
+    if order is None:
+        row = position
+    else:
+        row = tl.load(order + member * order_stride + position, mask=inside, other=0)
+    return (member * rows + row)[:, None] * CHANNELS + channel[None, :]
+
+
+@triton.jit
+def load(x, at, mask, ACC: tl.constexpr):
+    """A tile in the type it is computed in; 0 outside."""
+    return tl.load(x + at, mask=mask, other=0.0).to(ACC)
+
+
+@triton.jit
+def parameter(pointer, at, mask, otherwise, ACC: tl.constexpr, BC: tl.constexpr):
+    """A parameter of a block of channels, or its neutral value."""
+    if pointer is None:
+        return tl.full((BC,), otherwise, ACC)
+    return tl.load(pointer + at, mask=mask, other=otherwise).to(ACC)
+
+
+@triton.jit
+def split(mean, ACC: tl.constexpr):
+    """A wide mean as its value in ACC and the rest."""
+    centre = mean.to(ACC)
+    return centre, (mean - centre.to(mean.dtype)).to(ACC)
+
+
+@triton.jit
+def statistics_of(mean, var, at, mask, ACC: tl.constexpr):
+    """The stored statistics of a segment: centre, rest, variance."""
+    centre, rest = split(tl.load(mean + at, mask=mask, other=0.0).to(tl.float64), ACC)
+    return centre, rest, tl.load(var + at, mask=mask, other=1.0).to(ACC)
+
+
+@triton.jit
+def coefficients(centre, rest, var, weight, bias, mean_scale, at, mask, eps, ACC: tl.constexpr, BC: tl.constexpr):
+    """alpha, kept, r, and scale, offset of  z = scale * (x - centre) + offset."""
+    alpha = parameter(mean_scale, at, mask, 1.0, ACC, BC)
+    kept = (1.0 - alpha) * centre
+    r = 1.0 / tl.sqrt(var + kept * kept + eps)
+    scale = parameter(weight, at, mask, 1.0, ACC, BC) * r
+    offset = parameter(bias, at, mask, 0.0, ACC, BC) + scale * (kept - rest)
+    return alpha, kept, r, scale, offset
+
+
+@triton.jit
+def finish(y, residual, at, mask, z, RELU: tl.constexpr, ACC: tl.constexpr):
+    """Activation, residual, store."""
+    if RELU:
+        z = tl.where(z < 0.0, 0.0, z)
+    if residual is not None:
+        z += load(residual, at, mask, ACC)
+    tl.store(y + at, z, mask=mask)
+
+
+@triton.jit
+def fill_outside(
+    out, residual, order, order_stride, member, rows, g, segments, first, last, channel, in_channels,
+    CHANNELS: tl.constexpr, ACC: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
+):  # fmt: skip
+    """Rows of no segment get the residual, or zero: those before the first segment and those behind the last."""
+    tile = tl.arange(0, BR)
+    zero = tl.zeros((BR, BC), ACC)
+    for start in range(tl.where(g == 0, 0, first), first, BR):
+        inside = start + tile < first
+        at = offsets(order, order_stride, member, rows, start + tile, inside, channel, CHANNELS)
+        finish(out, residual, at, inside[:, None] & in_channels[None, :], zero, False, ACC)
+    stop = tl.where(g == segments - 1, rows, last)
+    for start in range(last, stop, BR):
+        inside = start + tile < stop
+        at = offsets(order, order_stride, member, rows, start + tile, inside, channel, CHANNELS)
+        finish(out, residual, at, inside[:, None] & in_channels[None, :], zero, False, ACC)
+
+
+@triton.jit
+def range_statistics(
+    x, order, order_stride, member, rows, first, last, channel, in_channels,
+    CHANNELS: tl.constexpr, ACC: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
+):  # fmt: skip
+    """Mean (double) and m2 of positions [first, last), by sums about the mean of the first tile."""
+    tile = tl.arange(0, BR)
+    n = last - first
+    head = tl.minimum(n, BR)
+    inside = tile < head
+    at = offsets(order, order_stride, member, rows, first + tile, inside, channel, CHANNELS)
+    pivot = tl.sum(load(x, at, inside[:, None] & in_channels[None, :], ACC), 0) / tl.maximum(head, 1).to(ACC)
+    total = tl.zeros((BC,), ACC)
+    square = tl.zeros((BC,), ACC)
+    for start in range(0, n, BR):
+        inside = start + tile < n
+        at = offsets(order, order_stride, member, rows, first + start + tile, inside, channel, CHANNELS)
+        mask = inside[:, None] & in_channels[None, :]
+        d = tl.where(mask, load(x, at, mask, ACC) - pivot[None, :], 0.0)
+        total += tl.sum(d, 0)
+        square += tl.sum(d * d, 0)
+    shift = total / tl.maximum(n, 1).to(ACC)
+    return pivot.to(tl.float64) + shift.to(tl.float64), tl.maximum(square - shift * total, 0.0)
+
+
+@triton.jit
+def apply_range(
+    x, y, residual, order, order_stride, member, rows, first, last, channel, in_channels, centre, scale, offset,
+    CHANNELS: tl.constexpr, RELU: tl.constexpr, ACC: tl.constexpr, BR: tl.constexpr,
+):  # fmt: skip
+    """y of positions [first, last)."""
+    tile = tl.arange(0, BR)
+    for start in range(0, last - first, BR):
+        inside = start + tile < last - first
+        at = offsets(order, order_stride, member, rows, first + start + tile, inside, channel, CHANNELS)
+        mask = inside[:, None] & in_channels[None, :]
+        z = scale[None, :] * (load(x, at, mask, ACC) - centre[None, :]) + offset[None, :]
+        finish(y, residual, at, mask, z, RELU, ACC)
+
+
+@triton.jit
+def before_tail(dy, d, scale, offset, RELU: tl.constexpr):
+    """dz: dy where the output was not clipped."""
+    if RELU:
+        dy = tl.where(scale[None, :] * d + offset[None, :] <= 0.0, 0.0, dy)
+    return dy
+
+
+@triton.jit
+def range_sums(
+    x, dy, order, order_stride, member, rows, first, last, channel, in_channels, centre, scale, offset,
+    CHANNELS: tl.constexpr, RELU: tl.constexpr, ACC: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
+):  # fmt: skip
+    """P = Σ dz and Q = Σ dz (x - centre) over positions [first, last)."""
+    tile = tl.arange(0, BR)
+    P = tl.zeros((BC,), ACC)
+    Q = tl.zeros((BC,), ACC)
+    for start in range(0, last - first, BR):
+        inside = start + tile < last - first
+        at = offsets(order, order_stride, member, rows, first + start + tile, inside, channel, CHANNELS)
+        mask = inside[:, None] & in_channels[None, :]
+        d = load(x, at, mask, ACC) - centre[None, :]
+        dz = before_tail(load(dy, at, mask, ACC), d, scale, offset, RELU)
+        P += tl.sum(dz, 0)
+        Q += tl.sum(dz * d, 0)
+    return P, Q
+
+
+@triton.jit
+def gradient_coefficients(P, Q, n, centre, rest, var, alpha, kept, r, scale, eps, LIVE: tl.constexpr):
+    """slope, constant of  dx = scale * ((dz + constant) - slope * (x - centre)), and dweight, dmean_scale."""
+    count = tl.maximum(n, 1).to(P.dtype)
+    p = P / count
+    q = (Q - rest * P) / count
+    along = q + kept * p
+    through = r * r * ((var + eps) * p - kept * q)
+    if LIVE:
+        slope = r * r * along
+        constant = (1.0 - alpha) * through - p + slope * rest
+    else:
+        slope = along * 0.0
+        constant = along * 0.0
+    return slope, constant, count * r * along, -count * centre * scale * through
+
+
+@triton.jit
+def gradient_range(
+    x, dy, dx, order, order_stride, member, rows, first, last, channel, in_channels, centre, scale, offset,
+    slope, constant, CHANNELS: tl.constexpr, RELU: tl.constexpr, ACC: tl.constexpr, BR: tl.constexpr,
+):  # fmt: skip
+    """dx of positions [first, last)."""
+    tile = tl.arange(0, BR)
+    for start in range(0, last - first, BR):
+        inside = start + tile < last - first
+        at = offsets(order, order_stride, member, rows, first + start + tile, inside, channel, CHANNELS)
+        mask = inside[:, None] & in_channels[None, :]
+        d = load(x, at, mask, ACC) - centre[None, :]
+        dz = before_tail(load(dy, at, mask, ACC), d, scale, offset, RELU)
+        tl.store(dx + at, scale[None, :] * ((dz + constant[None, :]) - slope[None, :] * d), mask=mask)
+
+
+@triton.jit
+def add_partial(partial, plane, at, mask, dweight, dbias, dmean_scale):
+    """One slot's share of the parameters' gradients, into partial (3, members, slots, channels)."""
+    tl.store(partial + at, dweight, mask=mask)
+    tl.store(partial + plane + at, dbias, mask=mask)
+    tl.store(partial + 2 * plane + at, dmean_scale, mask=mask)

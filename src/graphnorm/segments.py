@@ -1,0 +1,301 @@
+"""Segments: which rows of a matrix of node (or edge) features form one graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from graphnorm import kernels
+from graphnorm.switches import debugging
+
+_INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+
+
+class Segments:
+    """The graphs of a batch as runs of rows, built once and handed to every layer.
+
+    Give exactly one of
+
+    * ``batch``: the graph id of every row, shape ``(N,)``, as PyTorch Geometric has it. Ids need not be sorted.
+    * ``ptr``: boundaries, shape ``(G + 1,)``: graph *g* owns rows ``ptr[g] … ptr[g+1] - 1``.
+    * ``sizes``: rows per graph, shape ``(G,)``, a tensor or a list of ints, as DGL's ``batch_num_nodes()`` hands out.
+
+    Args:
+        batch_size: the number of graphs G, with ``batch``. On a GPU it saves a device synchronisation.
+        num_rows: the number of rows N, with ``ptr`` or ``sizes``. It may exceed ``ptr[-1]``: the rows left over are
+            padding. They belong to no graph, and layers give them zeros.
+        assume_sorted: with ``batch`` on a GPU, skip the sort. Wrong on unsorted ids; checked by ``graphnorm.debug()``.
+        max_size: an upper bound on the rows of one graph, where it is known beforehand. It is found out by itself
+            except for tensors on a GPU, where asking would synchronise.
+
+    Attributes:
+        ptr: boundaries in ``order``, shape ``(G + 1,)``, int64.
+        order: the row at each position, shape ``(N,)``, or ``None`` when rows already lie graph by graph.
+        num_rows: N, or ``None`` where only the device knows it.
+        max_size: an upper bound on the rows of one graph, or ``None`` where only the device knows one.
+        may_pad: whether some rows may belong to no graph. False only where that is certain.
+
+    >>> Segments(sizes=[3, 2])
+    Segments(2 graphs, 5 rows)
+    >>> Segments(batch=torch.tensor([1, 0, 1])).order
+    tensor([1, 0, 2])
+    """
+
+    __slots__ = ("_ids", "max_size", "may_pad", "num_rows", "order", "ptr")
+
+    ptr: Tensor
+    order: Tensor | None
+    num_rows: int | None
+    max_size: int | None
+    may_pad: bool
+
+    def __init__(
+        self,
+        *,
+        batch: Tensor | None = None,
+        ptr: Tensor | None = None,
+        sizes: Tensor | Iterable[int] | None = None,
+        batch_size: int | None = None,
+        num_rows: int | None = None,
+        assume_sorted: bool = False,
+        max_size: int | None = None,
+    ) -> None:
+        given = [name for name, value in (("batch", batch), ("ptr", ptr), ("sizes", sizes)) if value is not None]
+        if len(given) != 1:
+            raise ValueError(
+                f"Segments takes exactly one of batch, ptr and sizes; got {' and '.join(given) or 'none'}"
+            )
+        self.order, self.num_rows, self.max_size, self._ids = None, num_rows, max_size, None
+        self.may_pad = True
+        if batch is not None:
+            self._read_batch(batch, batch_size, assume_sorted)
+        elif ptr is not None:
+            self._read_ptr(_vector_of_integers("ptr", ptr))
+        else:
+            assert sizes is not None
+            self._read_sizes(sizes)
+
+    @classmethod
+    def trusted(
+        cls,
+        ptr: Tensor,
+        order: Tensor | None = None,
+        num_rows: int | None = None,
+        max_size: int | None = None,
+        may_pad: bool = True,
+        ids: Tensor | None = None,
+    ) -> Segments:
+        """Segments from arrays that are known to be right: nothing is read, checked or moved."""
+        self = object.__new__(cls)
+        self.ptr, self.order, self.num_rows, self.max_size = ptr, order, num_rows, max_size
+        self.may_pad, self._ids = may_pad, ids
+        return self
+
+    # ---- the three ways in ------------------------------------------------------------------------------
+
+    def _read_batch(self, batch: Tensor, batch_size: int | None, assume_sorted: bool) -> None:
+        batch = _vector_of_integers("batch", batch)
+        if self.num_rows not in (None, batch.shape[0]):
+            raise ValueError(f"num_rows is {self.num_rows}, but batch has {batch.shape[0]} entries; leave it out")
+        self.num_rows = batch.shape[0]
+        if batch_size is not None and not torch.compiler.is_compiling() and batch_size < 0:
+            raise ValueError(f"batch_size is {batch_size}; it is a number of graphs, so at least 0")
+        if torch.compiler.is_compiling() or _is_wrapped(batch):
+            self._sort(batch, _graphs_unseen(batch) if batch_size is None else batch_size, assume_sorted)
+        elif batch.device.type == "cpu":
+            self._read_batch_on_cpu(batch, batch_size)
+        else:
+            if batch_size is None or debugging():
+                batch_size = _check_on_device(batch, batch_size, assume_sorted)
+                self.may_pad = False
+            self._sort(batch, batch_size, assume_sorted)
+
+    def _read_batch_on_cpu(self, batch: Tensor, batch_size: int | None) -> None:
+        rows = batch.shape[0]
+        if batch_size is None:
+            batch_size = int(batch.max()) + 1 if rows else 0
+            if batch_size < 0:
+                raise ValueError(f"batch holds the negative id {batch_size - 1}; graph ids start at 0")
+        ptr = batch.new_empty(batch_size + 1)
+        unsorted_at = kernels.boundaries(batch, ptr)
+        if unsorted_at is None:
+            self.ptr = ptr
+        else:
+            low, high = map(int, batch.aminmax())
+            _check_range(low, high, batch_size)
+            sorted_ids, self.order = torch.sort(batch, stable=True)
+            self.ptr = _boundaries(sorted_ids, batch_size)
+        self._ids, self.may_pad = batch, False
+        self.max_size = int(self.ptr.diff().max()) if batch_size else 0
+
+    def _sort(self, batch: Tensor, batch_size: int, assume_sorted: bool) -> None:
+        """Boundaries and order without looking at the ids: they stay where they are, in bounds or not."""
+        self._ids = batch
+        if assume_sorted:
+            self.ptr = _boundaries(batch, batch_size)
+        else:
+            sorted_ids, self.order = torch.sort(_narrowed(batch, batch_size), stable=True)
+            self.ptr = _boundaries(sorted_ids, batch_size)
+
+    def _read_ptr(self, ptr: Tensor) -> None:
+        if ptr.shape[0] == 0:
+            raise ValueError("ptr is empty; with no graphs it is still [0], one entry more than there are graphs")
+        self.ptr = ptr
+        if _is_wrapped(ptr) or torch.compiler.is_compiling() or (ptr.device.type != "cpu" and not debugging()):
+            return
+        sizes = ptr.diff()
+        if int(ptr[0]) != 0 or bool((sizes < 0).any()):
+            raise ValueError("ptr must start at 0 and never fall; it holds the boundaries of the graphs, as in CSR")
+        self._take_extent(int(ptr[-1]), int(sizes.max()) if len(sizes) else 0)
+
+    def _read_sizes(self, sizes: Tensor | Iterable[int]) -> None:
+        if not isinstance(sizes, Tensor):
+            sizes = torch.tensor(sizes if isinstance(sizes, Sequence) else list(sizes), dtype=torch.int64)
+        sizes = _vector_of_integers("sizes", sizes)
+        self.ptr = torch.nn.functional.pad(sizes.cumsum(0), (1, 0))
+        if _is_wrapped(sizes) or torch.compiler.is_compiling() or (sizes.device.type != "cpu" and not debugging()):
+            return
+        if bool((sizes < 0).any()):
+            raise ValueError(f"sizes holds {int(sizes.min())}; a graph has at least 0 rows")
+        self._take_extent(int(self.ptr[-1]), int(sizes.max()) if len(sizes) else 0)
+
+    def _take_extent(self, rows: int, largest: int) -> None:
+        if self.num_rows is not None and self.num_rows < rows:
+            raise ValueError(f"num_rows is {self.num_rows}, but the graphs own {rows} rows")
+        self.num_rows = rows if self.num_rows is None else self.num_rows
+        self.may_pad = self.num_rows > rows
+        self.max_size = largest if self.max_size is None else self.max_size
+
+    # ---- what it tells --------------------------------------------------------------------------------------
+
+    @property
+    def num_graphs(self) -> int:
+        """G, the number of graphs, those with no rows included."""
+        return self.ptr.shape[-1] - 1
+
+    @property
+    def sizes(self) -> Tensor:
+        """Rows per graph, shape ``(G,)``."""
+        return self.ptr.diff()
+
+    @property
+    def device(self) -> torch.device:
+        """Where ``ptr`` and ``order`` live."""
+        return self.ptr.device
+
+    def ids(self, num_rows: int) -> Tensor:
+        """The graph of every row, shape ``(N,)``; anything outside ``0 … G - 1`` marks a row of no graph."""
+        if self._ids is None:
+            position = torch.arange(num_rows, device=self.ptr.device)
+            ids = torch.searchsorted(self.ptr, position, right=True) - 1
+            self._ids = ids if self.order is None else torch.empty_like(ids).scatter(0, self.order, ids)
+        return self._ids
+
+    def to(self, device: torch.device | str) -> Segments:
+        """The same segments on another device."""
+        move = [None if t is None else t.to(device) for t in (self.order, self._ids)]
+        return Segments.trusted(self.ptr.to(device), move[0], self.num_rows, self.max_size, self.may_pad, move[1])
+
+    def __repr__(self) -> str:
+        rows = "rows" if self.num_rows is None else f"{self.num_rows} rows"
+        order = "" if self.order is None else ", not in order"
+        device = "" if self.device.type == "cpu" else f", on {self.device}"
+        return f"Segments({self.num_graphs} graphs, {rows}{order}{device})"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Segments):
+            return NotImplemented
+        if (self.order is None) != (other.order is None) or self.num_rows != other.num_rows:
+            return False
+        same_order = self.order is None or other.order is None or torch.equal(self.order, other.order)
+        return same_order and torch.equal(self.ptr, other.ptr)
+
+    __hash__ = None  # type: ignore[assignment]  # compared by value, and tensors are mutable
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Segments.trusted, (self.ptr, self.order, self.num_rows, self.max_size, self.may_pad, self._ids)
+
+
+def _vector_of_integers(name: str, value: Tensor) -> Tensor:
+    if not isinstance(value, Tensor):
+        raise TypeError(f"{name} must be a tensor of integers, got {type(value).__name__}")
+    if value.dtype not in _INTEGERS:
+        raise TypeError(f"{name} must hold integers, got {value.dtype}; convert it with {name}.long()")
+    if value.dim() != 1:
+        raise ValueError(f"{name} must be one-dimensional, got shape {tuple(value.shape)}")
+    return value.long().contiguous()
+
+
+def _graphs_unseen(batch: Tensor) -> int:
+    """The number of graphs where values cannot be looked at: a symbol in export, impossible inside vmap."""
+    if _is_wrapped(batch):
+        raise ValueError("batch_size is needed inside torch.func.vmap: pass it, or build Segments outside")
+    graphs = int(batch.max()) + 1
+    torch._check(graphs >= 0)
+    return graphs
+
+
+def _is_wrapped(tensor: Tensor) -> bool:
+    """Whether reading values is impossible: a tensor inside vmap, or without data."""
+    return torch._C._functorch.is_functorch_wrapped_tensor(tensor) or tensor.is_meta
+
+
+def _narrowed(ids: Tensor, batch_size: int) -> Tensor:
+    """Ids in the smallest type that keeps them apart: a radix sort takes a pass per byte.
+
+    Ids out of range are clamped to just outside of it, so that none wraps around into a graph.
+    """
+    if torch.compiler.is_compiling() or batch_size >= torch.iinfo(torch.int32).max:
+        return ids
+    narrow = torch.int16 if batch_size < torch.iinfo(torch.int16).max else torch.int32
+    return ids.clamp(-1, batch_size).to(narrow)
+
+
+def _boundaries(sorted_ids: Tensor, batch_size: int) -> Tensor:
+    graphs = torch.arange(batch_size + 1, device=sorted_ids.device, dtype=sorted_ids.dtype)
+    return torch.searchsorted(sorted_ids, graphs)
+
+
+def _check_range(low: int, high: int, batch_size: int) -> None:
+    if low < 0:
+        raise ValueError(f"batch holds the negative id {low}; graph ids start at 0")
+    if high >= batch_size:
+        raise ValueError(
+            f"batch holds id {high}, but batch_size is {batch_size}; ids go from 0 to batch_size - 1, "
+            f"so pass batch_size={high + 1} or leave it out"
+        )
+
+
+def _check_on_device(batch: Tensor, batch_size: int | None, assume_sorted: bool) -> int:
+    """Every check of the ids for one synchronisation. Returns the number of graphs."""
+    if batch.shape[0] == 0:
+        return batch_size or 0
+    falls = (batch[1:] < batch[:-1]).any() if assume_sorted else batch.new_zeros(())
+    low, high, unsorted = torch.stack([batch.min(), batch.max(), falls.long()]).tolist()
+    batch_size = high + 1 if batch_size is None else batch_size
+    _check_range(low, high, batch_size)
+    if unsorted:
+        raise ValueError("batch is not sorted, but assume_sorted=True was given; leave assume_sorted out")
+    return batch_size
+
+
+def _flatten(segments: Segments) -> tuple[list[Tensor], tuple[Any, ...]]:
+    optional = (segments.order, segments._ids)
+    present = tuple(tensor is not None for tensor in optional)
+    leaves = [segments.ptr, *(tensor for tensor in optional if tensor is not None)]
+    return leaves, (present, segments.num_rows, segments.max_size, segments.may_pad)
+
+
+def _unflatten(leaves: Iterable[Tensor], context: tuple[Any, ...]) -> Segments:
+    present, num_rows, max_size, may_pad = context
+    remaining = iter(leaves)
+    ptr = next(remaining)
+    order, ids = (next(remaining) if there else None for there in present)
+    return Segments.trusted(ptr, order, num_rows, max_size, may_pad, ids)
+
+
+pytree.register_pytree_node(Segments, _flatten, _unflatten, serialized_type_name="graphnorm.Segments")
