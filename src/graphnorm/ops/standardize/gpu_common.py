@@ -43,8 +43,10 @@ def load(x, at, mask, ACC: tl.constexpr):
 def parameter(pointer, at, mask, otherwise, ACC: tl.constexpr, BC: tl.constexpr):
     """A parameter of a block of channels, or its neutral value."""
     if pointer is None:
-        return tl.full((BC,), otherwise, ACC)
-    return tl.load(pointer + at, mask=mask, other=otherwise).to(ACC)
+        value = tl.full((BC,), otherwise, ACC)
+    else:
+        value = tl.load(pointer + at, mask=mask, other=otherwise).to(ACC)
+    return value
 
 
 @triton.jit

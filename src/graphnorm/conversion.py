@@ -1,0 +1,135 @@
+"""Swap the BatchNorm layers of an existing model for any of ours, without touching its code."""
+
+from __future__ import annotations
+
+import fnmatch
+import inspect
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from graphnorm.norms import BatchNorm, Norm, make_norm
+from graphnorm.segments import Segments
+
+_BATCH_NORMS = (nn.BatchNorm1d, nn.SyncBatchNorm)
+
+
+class _CurrentBatch:
+    """The graphs of the forward pass under way, shared by a model's hook and its layers."""
+
+    def __init__(self) -> None:
+        self.segments: Segments | None = None
+
+
+class ConvertedNorm(nn.Module):
+    """One of our layers at the place of a BatchNorm, whose caller may not know of graphs.
+
+    Called with the batch it passes it on; called without, it takes the one that the model itself was called with.
+    """
+
+    def __init__(self, norm: Norm, path: str, current: _CurrentBatch) -> None:
+        super().__init__()
+        self.norm, self.path = norm, path
+        self._current = current
+
+    def forward(self, x: Tensor, batch: Tensor | Segments | None = None, batch_size: int | None = None) -> Tensor:
+        """Apply the layer to the rows of x."""
+        if batch is None and not isinstance(self.norm, BatchNorm):
+            batch = self._current.segments
+            if batch is not None and batch.num_rows is not None and batch.num_rows != x.shape[0]:
+                raise ValueError(
+                    f"{self.path!r} got {x.shape[0]} rows, but the batch of this forward pass has {batch.num_rows}: "
+                    "it seems to work on something else than nodes, on pooled graphs perhaps. "
+                    f"Leave it as it is with convert_norms(model, exclude=[{self.path!r}])"
+                )
+        return self.norm(x, batch, batch_size)  # type: ignore[no-any-return]
+
+
+def convert_norms(
+    model: nn.Module, to: str = "graph", *, exclude: Iterable[str] = (), batch_argument: str = "batch"
+) -> nn.Module:
+    """Replace every BatchNorm of a model, in place, and return the model.
+
+    Found are ``torch.nn.BatchNorm1d`` and PyTorch Geometric's ``BatchNorm``. Weight and bias carry over; running
+    averages too, where the new layer has them. Where the model calls its norm without a batch, the new layer uses the
+    one the model was called with: the argument ``batch_argument``, or the ``batch`` attribute of a data object. It
+    stands for one graph where there is none.
+
+    Args:
+        model: any module; converted in place.
+        to: the name of the new normalization, as for :func:`graphnorm.make_norm`.
+        exclude: paths of modules to leave alone, with ``*`` as a wildcard, as in ``"head.*"``.
+        batch_argument: the name of the argument of ``model.forward`` that holds the batch vector or ``Segments``.
+
+    >>> model = nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8))
+    >>> convert_norms(model, to="graph")[1].norm
+    GraphNorm(8, eps=1e-05)
+    """
+    excluded = list(exclude)
+    found = {
+        path: module
+        for path, module in model.named_modules()
+        if _is_batch_norm(module) and not any(fnmatch.fnmatchcase(path, pattern) for pattern in excluded)
+    }
+    inner = {f"{path}.module" for path in found}  # PyTorch Geometric wraps torch's layer
+    found = {path: module for path, module in found.items() if path not in inner}
+    if not found:
+        raise ValueError("no BatchNorm layer was found in the model" + (" besides those excluded" if excluded else ""))
+    if "" in found:
+        raise ValueError("the model is itself a BatchNorm layer; make the new one with graphnorm.make_norm(...)")
+    current = _CurrentBatch()
+    for path, module in found.items():
+        parent, _, name = path.rpartition(".")
+        setattr(model.get_submodule(parent), name, ConvertedNorm(_converted(module, to), path, current))
+    _watch_batch(model, current, batch_argument)
+    return model
+
+
+def _is_batch_norm(module: nn.Module) -> bool:
+    wrapped = getattr(module, "module", None)
+    is_pyg = type(module).__name__ == "BatchNorm" and isinstance(wrapped, _BATCH_NORMS)
+    return isinstance(module, _BATCH_NORMS) or is_pyg
+
+
+def _converted(module: nn.Module, to: str) -> Norm:
+    old: Any = module if isinstance(module, _BATCH_NORMS) else module.module
+    new = make_norm(to, old.num_features)
+    if hasattr(new, "eps"):
+        new.eps = old.eps
+    reference = old.weight if old.weight is not None else old.running_mean
+    if reference is not None:
+        new.to(device=reference.device, dtype=reference.dtype)
+    ours, theirs = dict(new.named_parameters()) | dict(new.named_buffers()), old.state_dict()
+    with torch.no_grad():
+        for name, tensor in ours.items():
+            if name in theirs:
+                tensor.copy_(theirs[name])
+    if isinstance(new, BatchNorm):
+        new.momentum = old.momentum
+    return new.train(old.training)
+
+
+def _watch_batch(model: nn.Module, current: _CurrentBatch, name: str) -> None:
+    """Keep the batch of each forward pass while it lasts."""
+    signature = inspect.signature(model.forward)
+
+    def remember(_: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        try:
+            bound = signature.bind_partial(*arguments, **keywords).arguments
+        except TypeError:  # the model will say what is wrong with the call
+            return
+        batch, size = bound.get(name), bound.get("batch_size")
+        if batch is None:
+            holder = next((v for v in bound.values() if not isinstance(v, Tensor) and hasattr(v, "batch")), None)
+            batch, size = getattr(holder, "batch", None), getattr(holder, "num_graphs", size)
+        if isinstance(batch, Tensor):
+            batch = Segments(batch=batch, batch_size=size if isinstance(size, int) else None)
+        current.segments = batch if isinstance(batch, Segments) else None
+
+    def forget(*_: Any) -> None:
+        current.segments = None
+
+    model.register_forward_pre_hook(remember, with_kwargs=True)
+    model.register_forward_hook(forget, always_call=True)
