@@ -17,10 +17,32 @@ _BATCH_NORMS = (nn.BatchNorm1d, nn.SyncBatchNorm)
 
 
 class _CurrentBatch:
-    """The graphs of the forward pass under way, shared by a model's hook and its layers."""
+    """The graphs of the forward pass under way, shared by a model's hooks and its layers.
 
-    def __init__(self) -> None:
+    The hooks are methods of it, so that a copied or unpickled model has hooks and layers that share a new one.
+    """
+
+    def __init__(self, argument: str) -> None:
+        self.argument = argument
         self.segments: Segments | None = None
+
+    def remember(self, model: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        """Keep the batch that the model is called with."""
+        try:
+            bound = inspect.signature(model.forward).bind_partial(*arguments, **keywords).arguments
+        except TypeError:  # the model will say what is wrong with the call
+            return
+        batch, size = bound.get(self.argument), bound.get("batch_size")
+        if batch is None:
+            holder = next((v for v in bound.values() if not isinstance(v, Tensor) and hasattr(v, "batch")), None)
+            batch, size = getattr(holder, "batch", None), getattr(holder, "num_graphs", size)
+        if isinstance(batch, Tensor):
+            batch = Segments(batch=batch, batch_size=size if isinstance(size, int) else None)
+        self.segments = batch if isinstance(batch, Segments) else None
+
+    def forget(self, *_: Any) -> None:
+        """Let go of it when the pass is over."""
+        self.segments = None
 
 
 class ConvertedNorm(nn.Module):
@@ -70,7 +92,7 @@ def convert_norms(
     excluded = list(exclude)
     found = {
         path: module
-        for path, module in model.named_modules()
+        for path, module in model.named_modules(remove_duplicate=False)
         if _is_batch_norm(module) and not any(fnmatch.fnmatchcase(path, pattern) for pattern in excluded)
     }
     inner = {f"{path}.module" for path in found}  # PyTorch Geometric wraps torch's layer
@@ -79,11 +101,15 @@ def convert_norms(
         raise ValueError("no BatchNorm layer was found in the model" + (" besides those excluded" if excluded else ""))
     if "" in found:
         raise ValueError("the model is itself a BatchNorm layer; make the new one with graphnorm.make_norm(...)")
-    current = _CurrentBatch()
+    current = _CurrentBatch(batch_argument)
+    converted: dict[nn.Module, ConvertedNorm] = {}  # a layer that stands at two places is replaced by one at both
     for path, module in found.items():
+        if module not in converted:
+            converted[module] = ConvertedNorm(_converted(module, to), path, current)
         parent, _, name = path.rpartition(".")
-        setattr(model.get_submodule(parent), name, ConvertedNorm(_converted(module, to), path, current))
-    _watch_batch(model, current, batch_argument)
+        setattr(model.get_submodule(parent), name, converted[module])
+    model.register_forward_pre_hook(current.remember, with_kwargs=True)
+    model.register_forward_hook(current.forget, always_call=True)
     return model
 
 
@@ -109,27 +135,3 @@ def _converted(module: nn.Module, to: str) -> Norm:
     if isinstance(new, BatchNorm):
         new.momentum = old.momentum
     return new.train(old.training)
-
-
-def _watch_batch(model: nn.Module, current: _CurrentBatch, name: str) -> None:
-    """Keep the batch of each forward pass while it lasts."""
-    signature = inspect.signature(model.forward)
-
-    def remember(_: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
-        try:
-            bound = signature.bind_partial(*arguments, **keywords).arguments
-        except TypeError:  # the model will say what is wrong with the call
-            return
-        batch, size = bound.get(name), bound.get("batch_size")
-        if batch is None:
-            holder = next((v for v in bound.values() if not isinstance(v, Tensor) and hasattr(v, "batch")), None)
-            batch, size = getattr(holder, "batch", None), getattr(holder, "num_graphs", size)
-        if isinstance(batch, Tensor):
-            batch = Segments(batch=batch, batch_size=size if isinstance(size, int) else None)
-        current.segments = batch if isinstance(batch, Segments) else None
-
-    def forget(*_: Any) -> None:
-        current.segments = None
-
-    model.register_forward_pre_hook(remember, with_kwargs=True)
-    model.register_forward_hook(forget, always_call=True)

@@ -28,7 +28,7 @@ import torch
 from torch import Tensor, nn
 
 from graphnorm.ops.standardize import standardize
-from graphnorm.ops.standardize.call import ACTIVATIONS
+from graphnorm.ops.standardize.call import ACTIVATIONS, check_segments
 from graphnorm.segments import Segments
 
 
@@ -87,6 +87,10 @@ class Norm(nn.Module):
         return f"{self.in_channels}, eps={self.eps}{act}"
 
     def _check_width(self, x: Tensor) -> None:
+        if not isinstance(x, Tensor):
+            raise TypeError(f"x must be a tensor of features, got {type(x).__name__}")
+        if x.dim() != 2:
+            raise ValueError(f"x must have shape (nodes, {self.in_channels}), got {tuple(x.shape)}")
         if x.shape[-1] != self.in_channels:
             raise ValueError(
                 f"{type(self).__name__} was made for {self.in_channels} channels, but x has shape {tuple(x.shape)}; "
@@ -211,7 +215,7 @@ class BatchNorm(Norm):
         track_running_stats: keep running averages; if not, evaluation uses the batch as well.
         act: ``"relu"`` to apply it in the same pass, or ``None``.
         device: where parameters and averages live.
-        dtype: what parameters are stored in.
+        dtype: what parameters are stored in. Averages are never narrower than torch's default type.
 
     >>> norm = BatchNorm(3)
     >>> y = norm(torch.randn(10, 3))
@@ -238,7 +242,8 @@ class BatchNorm(Norm):
     ) -> None:
         super().__init__(in_channels, eps, affine=affine, act=act, device=device, dtype=dtype)
         self.momentum, self.track_running_stats = momentum, track_running_stats
-        running = (torch.zeros(in_channels, device=device), torch.ones(in_channels, device=device))
+        wide = torch.float64 if dtype == torch.float64 else None
+        running = [make(in_channels, device=device, dtype=wide) for make in (torch.zeros, torch.ones)]
         self.register_buffer("running_mean", running[0] if track_running_stats else None)
         self.register_buffer("running_var", running[1] if track_running_stats else None)
         count = torch.tensor(0, dtype=torch.long, device=device)
@@ -402,6 +407,7 @@ def size_norm(x: Tensor, segments: Segments | None) -> Tensor:
     """x / √n, n being the number of rows of the row's graph; 0 for rows of no graph."""
     if segments is None:
         return x / max(x.shape[0], 1) ** 0.5
+    check_segments(x, segments)
     ids, graphs = segments.ids(x.shape[0]), segments.num_graphs
     outside = (ids < 0) | (ids >= graphs)
     factor = torch.nn.functional.pad(segments.sizes.clamp(min=1).to(x.dtype).rsqrt(), (0, 1))

@@ -234,13 +234,15 @@ def _graphs_unseen(batch: Tensor) -> int:
     """The number of graphs where values cannot be looked at: a symbol in export, impossible inside vmap."""
     if _is_wrapped(batch):
         raise ValueError("batch_size is needed inside torch.func.vmap: pass it, or build Segments outside")
-    graphs = int(batch.max()) + 1
+    graphs = batch.max().item() + 1  # not int(...), which would ask export for a constant
     torch._check(graphs >= 0)
-    return graphs
+    return graphs  # type: ignore[return-value]
 
 
 def _is_wrapped(tensor: Tensor) -> bool:
     """Whether reading values is impossible: a tensor inside vmap, or without data."""
+    if torch.compiler.is_compiling():
+        return False  # the compiler cannot look into this question; it is asked separately
     return torch._C._functorch.is_functorch_wrapped_tensor(tensor) or tensor.is_meta
 
 
@@ -257,6 +259,8 @@ def _narrowed(ids: Tensor, batch_size: int) -> Tensor:
 
 def _boundaries(sorted_ids: Tensor, batch_size: int) -> Tensor:
     graphs = torch.arange(batch_size + 1, device=sorted_ids.device, dtype=sorted_ids.dtype)
+    if _is_wrapped(sorted_ids):
+        graphs = sorted_ids.new_zeros(batch_size + 1) + graphs  # one for each member, as searchsorted wants it
     return torch.searchsorted(sorted_ids, graphs)
 
 

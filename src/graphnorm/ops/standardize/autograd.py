@@ -82,13 +82,14 @@ def _needs_autograd(*tensors: Tensor) -> bool:
 def gradients(ctx: Any, differentiable: Callable[..., Any], dy: Tensor) -> tuple[Tensor | None, ...]:
     """One gradient per argument of the forward pass."""
     x, weight, bias, mean_scale, *rest = ctx.saved_tensors
-    run = differentiable if _needs_autograd(dy, x) else run_backward
+    by_operator = differentiable is standardize_backward_op  # a compiler may be looking: kernels stay behind it
+    run = differentiable if by_operator or _needs_autograd(dy, x) else run_backward
     dx, *dparameters = run(dy, x, weight, bias, mean_scale, *rest, *ctx.options)
     parameters = (weight, bias, mean_scale)
     return (
         dx,
         dy if ctx.has_residual else None,
-        *(None if p is None else d.to(p.dtype) for p, d in zip(parameters, dparameters, strict=True)),
+        *[None if p is None else d if d.dtype == p.dtype else d.to(p.dtype) for p, d in zip(parameters, dparameters)],
         *[None] * (len(ARGUMENTS) - 5),
     )
 
@@ -159,7 +160,16 @@ def vmap_rule(apply: Callable[..., Any], names: dict[str, int | None]) -> Callab
 # ---- eager: two autograd functions ---------------------------------------------------------------------------
 
 
-class StandardizeBackward(torch.autograd.Function):
+class _Function(torch.autograd.Function):
+    @classmethod
+    def apply(cls, *arguments: Any) -> Any:
+        """``Function.apply``, less its look at the signature at every call, which the functorch transforms need."""
+        if torch._C._are_functorch_transforms_active():
+            return super().apply(*arguments)
+        return super(torch.autograd.Function, cls).apply(*arguments)
+
+
+class StandardizeBackward(_Function):
     """The gradient of :class:`Standardize`, differentiable itself."""
 
     forward = staticmethod(run_backward)
@@ -172,7 +182,7 @@ class StandardizeBackward(torch.autograd.Function):
         return vmap_rule(StandardizeBackward.apply, BACKWARD_ARGUMENTS)(info, dims, *arguments)
 
 
-class Standardize(torch.autograd.Function):
+class Standardize(_Function):
     """Arguments as in :data:`ARGUMENTS`; returns y, mean, var."""
 
     forward = staticmethod(run_forward)
@@ -237,8 +247,10 @@ def standardize_backward_op(
     statistics: str,
     max_size: int | None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """:class:`StandardizeBackward` as an operator."""
-    return run_backward(dy, x, weight, bias, mean_scale, ptr, order, mean, var, eps, relu, statistics, max_size)
+    """:class:`StandardizeBackward` as an operator. Its outputs may not share memory, as the kernels' do."""
+    arguments = (weight, bias, mean_scale, ptr, order, mean, var, eps, relu, statistics, max_size)
+    dx, dweight, dbias, dmean_scale = run_backward(dy, x, *arguments)
+    return dx, dweight.clone(), dbias.clone(), dmean_scale.clone()
 
 
 @standardize_backward_op.register_fake

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -71,10 +73,13 @@ def standardize(
         raise ValueError(f"scope is {scope!r}; the scopes are {', '.join(map(repr, SCOPES))}")
     if statistics not in (LIVE, DETACHED, GIVEN):
         raise ValueError(f"statistics is {statistics!r}; it can be 'live', 'detached' or 'given'")
-    if (statistics == GIVEN) != (mean is not None and var is not None):
+    if any((statistics == GIVEN) != (given is not None) for given in (mean, var)):
         raise ValueError("mean and var come with statistics='given', both of them, and with nothing else")
     if segments is not None:
-        _check_segments(x, segments)
+        check_segments(x, segments)
+    if mean is not None and var is not None:
+        graphs = 1 if segments is None or scope == "batch" else segments.num_graphs
+        _check_statistics(x, graphs, mean, var)
     late = None
     if residual is not None and residual.dtype != x.dtype:
         residual, late = None, residual
@@ -138,28 +143,42 @@ def _by_node(
     return y if residual is None else y + residual
 
 
-def _check_features(x: Tensor, *others: Tensor | None) -> None:
+def _check_features(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, mean_scale: Tensor | None, residual: Tensor | None
+) -> None:
     if not isinstance(x, Tensor):
         raise TypeError(f"x must be a tensor of features, got {type(x).__name__}")
-    if x.dim() != 2:
-        raise ValueError(f"x must have shape (nodes, channels), got {tuple(x.shape)}")
-    if not x.dtype.is_floating_point:
+    shape, device = x.shape, x.device
+    if len(shape) != 2:
+        raise ValueError(f"x must have shape (nodes, channels), got {tuple(shape)}")
+    if not x.is_floating_point():
         raise TypeError(f"x must hold floating-point features, got {x.dtype}; convert it with x.float()")
-    names = ("weight", "bias", "mean_scale", "residual")
-    for name, tensor in zip(names, others, strict=True):
-        if tensor is None:
-            continue
-        if tensor.device != x.device:
-            raise ValueError(f"{name} is on {tensor.device}, x is on {x.device}; move one with .to(...)")
-        expected = x.shape if name == "residual" else x.shape[1:]
-        if tensor.shape != expected:
-            raise ValueError(
-                f"{name} has shape {tuple(tensor.shape)}, x has shape {tuple(x.shape)}; expected {tuple(expected)}: "
-                + ("the same shape as x" if name == "residual" else "one entry per channel of x")
-            )
+    width = shape[1:]
+    for name, tensor in (("weight", weight), ("bias", bias), ("mean_scale", mean_scale)):
+        if tensor is not None and (tensor.shape != width or tensor.device != device):
+            _explain_mismatch(x, name, tensor, width, "one entry per channel of x")
+    if residual is not None and (residual.shape != shape or residual.device != device):
+        _explain_mismatch(x, "residual", residual, shape, "the same shape as x")
 
 
-def _check_segments(x: Tensor, segments: Segments) -> None:
+def _explain_mismatch(x: Tensor, name: str, tensor: Tensor, expected: Sequence[int], why: str) -> None:
+    if tensor.device != x.device:
+        raise ValueError(f"{name} is on {tensor.device}, x is on {x.device}; move one with .to(...)")
+    raise ValueError(
+        f"{name} has shape {tuple(tensor.shape)}, x has shape {tuple(x.shape)}; expected {tuple(expected)}: {why}"
+    )
+
+
+def _check_statistics(x: Tensor, graphs: int, mean: Tensor, var: Tensor) -> None:
+    expected = (graphs, x.shape[1])
+    for name, tensor in (("mean", mean), ("var", var)):
+        if tensor.shape != expected or tensor.device != x.device:
+            why = "one row per graph, or one for the whole batch, and one entry per channel of x"
+            _explain_mismatch(x, name, tensor, expected, why)
+
+
+def check_segments(x: Tensor, segments: Segments) -> None:
+    """Whether the segments describe the rows of x and lie beside it, as far as that is known without asking a GPU."""
     if segments.device != x.device:
         raise ValueError(
             f"the segments (batch, ptr or sizes) are on {segments.device}, x is on {x.device}; "

@@ -26,7 +26,9 @@ def _address(tensor: Tensor | None) -> int:
 
 
 def _parameter(parameter: Tensor | None, dtype: torch.dtype) -> Tensor | None:
-    return None if parameter is None else parameter.detach().to(dtype).contiguous()
+    if parameter is None or (parameter.dtype == dtype and parameter.is_contiguous()):
+        return parameter
+    return parameter.to(dtype).contiguous()
 
 
 def _arguments(x: Tensor, out: Tensor, mean: Tensor, var: Tensor, problem: Problem) -> tuple[list[Any], list[Any]]:
@@ -77,7 +79,7 @@ def backward(dy: Tensor, x: Tensor, problem: Problem) -> tuple[Tensor, Tensor, T
     """The C twin of :func:`graphnorm.ops.standardize.reference.backward`."""
     assert library is not None and problem.mean is not None and problem.var is not None
     dy, x, dx = dy.contiguous(), x.contiguous(), torch.empty(x.shape, dtype=x.dtype)
-    mean, var = problem.mean.contiguous(), problem.var.contiguous()
+    mean, var = problem.mean.to(torch.float64).contiguous(), problem.var.to(computed_in(x.dtype)).contiguous()
     gradients = torch.empty(3, *x.shape[:-2], x.shape[-1], dtype=computed_in(x.dtype))
     arguments, _alive = _arguments(x, dx, mean, var, problem)
     library.backward(*arguments, _address(dy), _address(gradients))

@@ -10,6 +10,13 @@ import triton
 import triton.language as tl
 
 
+SIZES = (
+    "rows", "segments", "ptr_stride", "order_stride", "runs", "run", "limit", "slots", "plane", "window", "windows",
+    "partial_plane", "fine_window", "fine_windows",
+)  # fmt: skip
+"""Integer arguments of kernels. They change from batch to batch, so none is compiled for a value of its own."""
+
+
 @triton.jit
 def bounds(ptr, ptr_stride, member, g, rows):
     """Positions [first, last) of segment g, kept inside the member whatever ptr says."""
@@ -31,6 +38,16 @@ def offsets(order, order_stride, member, rows, position, inside, channel, CHANNE
     else:
         row = tl.load(order + member * order_stride + position, mask=inside, other=0)
     return (member * rows + row)[:, None] * CHANNELS + channel[None, :]
+
+
+@triton.jit
+def tile_mask(inside, channel, CHANNELS: tl.constexpr, BC: tl.constexpr):
+    """Which elements of a tile exist; the channels are looked at only where the last block is not full."""
+    if CHANNELS % BC == 0:
+        mask = inside[:, None]
+    else:
+        mask = inside[:, None] & (channel < CHANNELS)[None, :]
+    return mask
 
 
 @triton.jit
@@ -64,11 +81,11 @@ def statistics_of(mean, var, at, mask, ACC: tl.constexpr):
 
 
 @triton.jit
-def coefficients(centre, rest, var, weight, bias, mean_scale, at, mask, eps, ACC: tl.constexpr, BC: tl.constexpr):
+def coefficients(centre, rest, var, weight, bias, mean_scale, at, mask, EPS: tl.constexpr, ACC: tl.constexpr, BC: tl.constexpr):
     """alpha, kept, r, and scale, offset of  z = scale * (x - centre) + offset."""
     alpha = parameter(mean_scale, at, mask, 1.0, ACC, BC)
     kept = (1.0 - alpha) * centre
-    r = 1.0 / tl.sqrt(var + kept * kept + eps)
+    r = 1.0 / tl.sqrt(var + kept * kept + EPS)
     scale = parameter(weight, at, mask, 1.0, ACC, BC) * r
     offset = parameter(bias, at, mask, 0.0, ACC, BC) + scale * (kept - rest)
     return alpha, kept, r, scale, offset
@@ -86,59 +103,63 @@ def finish(y, residual, at, mask, z, RELU: tl.constexpr, ACC: tl.constexpr):
 
 @triton.jit
 def fill_outside(
-    out, residual, order, order_stride, member, rows, g, segments, first, last, channel, in_channels,
+    out, residual, order, order_stride, member, rows, first, last, channel,
     CHANNELS: tl.constexpr, ACC: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
-    """Rows of no segment get the residual, or zero: those before the first segment and those behind the last."""
+    """Positions [first, last) belong to no segment: they get the residual, or zero."""
     tile = tl.arange(0, BR)
     zero = tl.zeros((BR, BC), ACC)
-    for start in range(tl.where(g == 0, 0, first), first, BR):
-        inside = start + tile < first
+    for start in range(first, last, BR):
+        inside = start + tile < last
         at = offsets(order, order_stride, member, rows, start + tile, inside, channel, CHANNELS)
-        finish(out, residual, at, inside[:, None] & in_channels[None, :], zero, False, ACC)
-    stop = tl.where(g == segments - 1, rows, last)
-    for start in range(last, stop, BR):
-        inside = start + tile < stop
-        at = offsets(order, order_stride, member, rows, start + tile, inside, channel, CHANNELS)
-        finish(out, residual, at, inside[:, None] & in_channels[None, :], zero, False, ACC)
+        finish(out, residual, at, tile_mask(inside, channel, CHANNELS, BC), zero, False, ACC)
+
+
+@triton.jit
+def tile_statistics(values, mask, count):
+    """Mean, in two parts, and m2 of a tile in registers: exact to rounding, however large the mean."""
+    rough = tl.sum(values, 0) / count
+    d = tl.where(mask, values - rough[None, :], 0.0)
+    shift = tl.sum(d, 0) / count
+    return rough, shift, tl.maximum(tl.sum(d * d, 0) - count * shift * shift, 0.0)
 
 
 @triton.jit
 def range_statistics(
-    x, order, order_stride, member, rows, first, last, channel, in_channels,
+    x, order, order_stride, member, rows, first, last, channel,
     CHANNELS: tl.constexpr, ACC: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
-    """Mean (double) and m2 of positions [first, last), by sums about the mean of the first tile."""
+    """Mean (double) and m2 of positions [first, last): tile by tile, joined about the first tile's mean."""
     tile = tl.arange(0, BR)
     n = last - first
-    head = tl.minimum(n, BR)
-    inside = tile < head
-    at = offsets(order, order_stride, member, rows, first + tile, inside, channel, CHANNELS)
-    pivot = tl.sum(load(x, at, inside[:, None] & in_channels[None, :], ACC), 0) / tl.maximum(head, 1).to(ACC)
-    total = tl.zeros((BC,), ACC)
-    square = tl.zeros((BC,), ACC)
+    base = tl.zeros((BC,), ACC)
+    above = tl.zeros((BC,), ACC)
+    m2 = tl.zeros((BC,), ACC)
     for start in range(0, n, BR):
         inside = start + tile < n
         at = offsets(order, order_stride, member, rows, first + start + tile, inside, channel, CHANNELS)
-        mask = inside[:, None] & in_channels[None, :]
-        d = tl.where(mask, load(x, at, mask, ACC) - pivot[None, :], 0.0)
-        total += tl.sum(d, 0)
-        square += tl.sum(d * d, 0)
-    shift = total / tl.maximum(n, 1).to(ACC)
-    return pivot.to(tl.float64) + shift.to(tl.float64), tl.maximum(square - shift * total, 0.0)
+        mask = tile_mask(inside, channel, CHANNELS, BC)
+        here = tl.minimum(n - start, BR).to(ACC)
+        before = (start + n * 0).to(ACC)
+        rough, shift, tile_m2 = tile_statistics(load(x, at, mask, ACC), mask, here)
+        base = tl.where(start == 0, rough, base)
+        gap = (rough - base) + shift - above
+        above += gap * (here / (before + here))
+        m2 += tile_m2 + gap * gap * (before * here / (before + here))
+    return base.to(tl.float64) + above.to(tl.float64), m2
 
 
 @triton.jit
 def apply_range(
-    x, y, residual, order, order_stride, member, rows, first, last, channel, in_channels, centre, scale, offset,
-    CHANNELS: tl.constexpr, RELU: tl.constexpr, ACC: tl.constexpr, BR: tl.constexpr,
+    x, y, residual, order, order_stride, member, rows, first, last, channel, centre, scale, offset,
+    CHANNELS: tl.constexpr, RELU: tl.constexpr, ACC: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
     """y of positions [first, last)."""
     tile = tl.arange(0, BR)
     for start in range(0, last - first, BR):
         inside = start + tile < last - first
         at = offsets(order, order_stride, member, rows, first + start + tile, inside, channel, CHANNELS)
-        mask = inside[:, None] & in_channels[None, :]
+        mask = tile_mask(inside, channel, CHANNELS, BC)
         z = scale[None, :] * (load(x, at, mask, ACC) - centre[None, :]) + offset[None, :]
         finish(y, residual, at, mask, z, RELU, ACC)
 
@@ -153,7 +174,7 @@ def before_tail(dy, d, scale, offset, RELU: tl.constexpr):
 
 @triton.jit
 def range_sums(
-    x, dy, order, order_stride, member, rows, first, last, channel, in_channels, centre, scale, offset,
+    x, dy, order, order_stride, member, rows, first, last, channel, centre, scale, offset,
     CHANNELS: tl.constexpr, RELU: tl.constexpr, ACC: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
     """P = Σ dz and Q = Σ dz (x - centre) over positions [first, last)."""
@@ -163,7 +184,7 @@ def range_sums(
     for start in range(0, last - first, BR):
         inside = start + tile < last - first
         at = offsets(order, order_stride, member, rows, first + start + tile, inside, channel, CHANNELS)
-        mask = inside[:, None] & in_channels[None, :]
+        mask = tile_mask(inside, channel, CHANNELS, BC)
         d = load(x, at, mask, ACC) - centre[None, :]
         dz = before_tail(load(dy, at, mask, ACC), d, scale, offset, RELU)
         P += tl.sum(dz, 0)
@@ -172,13 +193,13 @@ def range_sums(
 
 
 @triton.jit
-def gradient_coefficients(P, Q, n, centre, rest, var, alpha, kept, r, scale, eps, LIVE: tl.constexpr):
+def gradient_coefficients(P, Q, n, centre, rest, var, alpha, kept, r, scale, EPS: tl.constexpr, LIVE: tl.constexpr):
     """slope, constant of  dx = scale * ((dz + constant) - slope * (x - centre)), and dweight, dmean_scale."""
     count = tl.maximum(n, 1).to(P.dtype)
     p = P / count
     q = (Q - rest * P) / count
     along = q + kept * p
-    through = r * r * ((var + eps) * p - kept * q)
+    through = r * r * ((var + EPS) * p - kept * q)
     if LIVE:
         slope = r * r * along
         constant = (1.0 - alpha) * through - p + slope * rest
@@ -190,15 +211,15 @@ def gradient_coefficients(P, Q, n, centre, rest, var, alpha, kept, r, scale, eps
 
 @triton.jit
 def gradient_range(
-    x, dy, dx, order, order_stride, member, rows, first, last, channel, in_channels, centre, scale, offset,
-    slope, constant, CHANNELS: tl.constexpr, RELU: tl.constexpr, ACC: tl.constexpr, BR: tl.constexpr,
+    x, dy, dx, order, order_stride, member, rows, first, last, channel, centre, scale, offset,
+    slope, constant, CHANNELS: tl.constexpr, RELU: tl.constexpr, ACC: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
     """dx of positions [first, last)."""
     tile = tl.arange(0, BR)
     for start in range(0, last - first, BR):
         inside = start + tile < last - first
         at = offsets(order, order_stride, member, rows, first + start + tile, inside, channel, CHANNELS)
-        mask = inside[:, None] & in_channels[None, :]
+        mask = tile_mask(inside, channel, CHANNELS, BC)
         d = load(x, at, mask, ACC) - centre[None, :]
         dz = before_tail(load(dy, at, mask, ACC), d, scale, offset, RELU)
         tl.store(dx + at, scale[None, :] * ((dz + constant[None, :]) - slope[None, :] * d), mask=mask)

@@ -56,9 +56,10 @@ class _Rows(NamedTuple):
     count: Tensor  # (M (G + 1), 1), rows per segment, at least 1
 
     def total(self, values: Tensor) -> Tensor:
-        """Sums over segments, (M (G + 1), C)."""
-        zeros = values.new_zeros(self.count.shape[0], values.shape[-1])
-        return zeros.index_add(0, self.ids, torch.where(self.inside, values, 0))
+        """Sums over segments, (M (G + 1), C). Taken in double: they run over the rows one by one."""
+        wide = kept_in(values)
+        zeros = values.new_zeros(self.count.shape[0], values.shape[-1], dtype=wide)
+        return zeros.index_add(0, self.ids, torch.where(self.inside, values, 0).to(wide)).to(values.dtype)
 
     def average(self, values: Tensor) -> Tensor:
         """Means over segments, (M (G + 1), C); 0 where there are no rows."""
@@ -87,8 +88,8 @@ def segment_ids(problem: Problem, x: Tensor) -> Tensor:
 
 
 def _rows(ids: Tensor, graphs: int) -> _Rows:
-    stacked = ids.reshape(-1, ids.shape[-1])
-    members = stacked.shape[0]
+    members = ids.shape[0] if ids.dim() == 2 else 1
+    stacked = ids.reshape(members, ids.shape[-1])
     flat = (stacked + torch.arange(members, device=ids.device)[:, None] * (graphs + 1)).reshape(-1)
     count = flat.new_zeros(members * (graphs + 1)).index_add(0, flat, torch.ones_like(flat))
     return _Rows(flat, (stacked < graphs).reshape(-1, 1), count.clamp(min=1)[:, None])
@@ -108,7 +109,7 @@ def _statistics(x: Tensor, rows: _Rows, problem: Problem) -> _Statistics:
         assert problem.mean is not None and problem.var is not None
         members = rows.count.shape[0] // (problem.graphs + 1)
         mean, var = (
-            torch.nn.functional.pad(t.reshape(members, problem.graphs, -1), (0, 0, 0, 1)).flatten(0, 1)
+            torch.nn.functional.pad(t.reshape(members, problem.graphs, x.shape[-1]), (0, 0, 0, 1)).flatten(0, 1)
             for t in (problem.mean, problem.var.to(x.dtype))
         )
         centre = mean.to(x.dtype)

@@ -1,0 +1,254 @@
+"""Measure GraphNorm against PyTorch Geometric's, forward and backward, and against a plain copy: ``make bench``.
+
+Every figure is a ratio of two times of the same run, taken in turns. A time counts only after the result was checked
+against float64. Writes ``benchmarks/results/layers-DEVICE.csv`` with the versions and the date.
+
+"Limit": 2.5 copies of x for forward + backward (5 reads or writes of x's size, a copy being 2).
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import datetime
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch_geometric.nn import GraphNorm as PygGraphNorm
+
+import graphnorm
+from benchmarks.registry import CASES, Case
+
+RESULTS = Path(__file__).parent / "results"
+LAYERS_DEEP = 8
+
+
+class Problem:
+    """The tensors of one case, and what is timed on them."""
+
+    def __init__(self, case: Case, device: torch.device, dtype: torch.dtype, mean: float = 0.0) -> None:
+        count = case.cpu_count if device.type == "cpu" and case.cpu_count else case.count
+        sizes = case.sizes(count)
+        generator = torch.Generator(device).manual_seed(1)
+        self.segments = graphnorm.Segments(sizes=sizes).to(device)
+        self.graphs, rows = len(sizes), int(sizes.sum())
+        self.batch = torch.repeat_interleave(torch.arange(self.graphs), sizes).to(device)
+        x = torch.randn(rows, case.channels, device=device, generator=generator) + mean
+        self.x = x.to(dtype).requires_grad_()
+        self.dy = torch.randn(x.shape, device=device, generator=generator).to(dtype)
+        self.ours = graphnorm.GraphNorm(case.channels, device=device)
+        self.pyg = PygGraphNorm(case.channels).to(device)
+        with torch.no_grad():
+            self.ours.mean_scale.uniform_(0.3, 1.2)
+            self.ours.weight.uniform_(0.5, 1.5)  # type: ignore[union-attr]
+            self.ours.bias.uniform_(-1, 1)  # type: ignore[union-attr]
+        self.pyg.load_state_dict(self.ours.state_dict())
+
+    def step(self, layer: Any, *graphs: Any) -> tuple[Tensor, ...]:
+        """Output and all gradients of one layer."""
+        y = layer(self.x, *graphs)
+        return (y, *torch.autograd.grad(y, [self.x, *layer.parameters()], self.dy))
+
+    def deep(self, layers: list[Any], *graphs: Any) -> None:
+        """Several layers, one on the other, as a model has them: backward starts once for all."""
+        h = self.x
+        for layer in layers:
+            h = layer(h, *graphs)
+        torch.autograd.grad(h, [self.x, *(p for layer in layers for p in layer.parameters())], self.dy)
+
+
+def relative_errors(case: Case, device: torch.device, dtype: torch.dtype, mean: float) -> tuple[float, float]:
+    """The largest relative error over output and gradients: ours, PyTorch Geometric's; the truth is float64."""
+    problem = Problem(case, device, dtype, mean)
+    ours = problem.step(problem.ours, problem.segments)
+    theirs = problem.step(problem.pyg, problem.batch, problem.graphs) if dtype == torch.float32 else ours
+    names = [name for name, _ in problem.ours.named_parameters()]
+    order = [0, 1, *(2 + [name for name, _ in problem.pyg.named_parameters()].index(name) for name in names)]
+    problem.x, problem.dy = problem.x.detach().double().requires_grad_(), problem.dy.double()
+    problem.pyg = problem.pyg.double()
+    truth = problem.step(problem.pyg, problem.batch, problem.graphs)
+    truth = tuple(truth[i].detach() for i in order)
+    theirs = tuple(theirs[i] for i in order) if theirs is not ours else ours
+
+    def worst(results: tuple[Tensor, ...]) -> float:
+        return max(
+            float((a.detach().double() - b).norm() / b.norm()) for a, b in zip(results, truth, strict=True)
+        )  # fmt: skip
+
+    return worst(ours), worst(theirs)
+
+
+def kept_for_backward(problem: Problem, layer: Any, *graphs: Any) -> float:
+    """Bytes saved by autograd besides x and the parameters, in units of x."""
+    known = {problem.x.data_ptr(), *(p.data_ptr() for p in layer.parameters())}
+    known |= {problem.batch.data_ptr(), problem.segments.ptr.data_ptr()}
+    kept: dict[int, int] = {}
+
+    def pack(tensor: Tensor) -> Tensor:
+        if tensor.data_ptr() not in known:
+            kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        y = layer(problem.x, *graphs)
+    own = sum(size for address, size in kept.items() if address != y.untyped_storage().data_ptr())
+    return own / problem.x.untyped_storage().nbytes()
+
+
+def peak_memory(problem: Problem, layer: Any, *graphs: Any) -> float | None:
+    """Peak of forward + backward above what was there before, in units of x; on a GPU only."""
+    if problem.x.device.type != "cuda":
+        return None
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    problem.step(layer, *graphs)
+    return (torch.cuda.max_memory_allocated() - before) / problem.x.untyped_storage().nbytes()
+
+
+def medians(functions: dict[str, Callable[[], Any]], device: torch.device, seconds: float) -> dict[str, float]:
+    """Median microseconds of each, taken in turns, a few calls at a time, so that all see the same machine."""
+    if device.type == "cuda":
+        from triton.testing import do_bench
+
+        return {
+            name: 1e3 * float(do_bench(f, warmup=25, rep=int(1e3 * seconds / len(functions)), return_mode="median"))
+            for name, f in functions.items()
+        }
+    times: dict[str, list[float]] = {name: [] for name in functions}
+    stop = time.perf_counter() + seconds
+    while time.perf_counter() < stop or min(map(len, times.values())) < 6:
+        for name, f in functions.items():
+            f()  # brings this function's memory and code back in, after the others'
+            for _ in range(3):
+                start = time.perf_counter()
+                f()
+                times[name].append(time.perf_counter() - start)
+    return {name: 1e6 * statistics.median(values) for name, values in times.items()}
+
+
+def graphed(function: Callable[[], Any]) -> Callable[[], None]:
+    """The same work as one CUDA graph: the device's own time, without the host's."""
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            function()
+    stream.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        function()
+    return graph.replay
+
+
+def measure(case: Case, device: torch.device, dtype: torch.dtype, seconds: float) -> dict[str, Any]:
+    row: dict[str, Any] = {"case": case.name, "dtype": str(dtype).removeprefix("torch.")}
+    tolerance = {torch.float32: (1e-6, 5e-6), torch.bfloat16: (1e-2, 1e-2)}[dtype]
+    for label, mean, most in (("0", 0.0, tolerance[0]), ("1e4", 1e4, tolerance[1])):
+        if dtype != torch.float32 and mean:
+            continue
+        ours, theirs = relative_errors(case, device, dtype, mean)
+        row |= {f"error_mean_{label}": ours, f"error_bar_{label}": most}
+        if dtype == torch.float32:
+            row[f"pyg_error_mean_{label}"] = theirs
+    problem = Problem(case, device, dtype)
+    if dtype != torch.float32:
+        problem.pyg = problem.pyg.to(dtype)
+    by_segments, by_batch = (problem.segments,), (problem.batch, problem.graphs)
+    target = torch.empty_like(problem.x)
+    functions: dict[str, Callable[[], Any]] = {
+        "copy": lambda: target.detach().copy_(problem.x.detach()),
+        "ours": lambda: problem.step(problem.ours, *by_segments),
+        "ours_batch": lambda: problem.step(problem.ours, *by_batch),
+        "pyg": lambda: problem.step(problem.pyg, *by_batch),
+    }
+    small = problem.x.numel() < 5_000_000
+    if small:
+        functions["ours_deep"] = lambda: problem.deep([problem.ours] * LAYERS_DEEP, *by_segments)
+        functions["pyg_deep"] = lambda: problem.deep([problem.pyg] * LAYERS_DEEP, *by_batch)
+    if device.type == "cuda":
+        functions["ours_graph"] = graphed(functions["ours"])
+        if small:
+            functions["pyg_graph"] = graphed(functions["pyg"])
+    times = medians(functions, device, seconds)
+    row |= {f"{name}_us": round(value, 1) for name, value in times.items()}
+    on_gpu = device.type == "cuda"
+    row |= {
+        "speedup": times["pyg"] / times["ours"],
+        "speedup_bar": case.gpu_speedup if on_gpu else case.cpu_speedup,
+        "speedup_batch": times["pyg"] / times["ours_batch"],
+        "limits": times["ours"] / (2.5 * times["copy"]),
+        "limits_bar": case.gpu_limits if on_gpu else None,
+    }
+    if on_gpu:
+        row["limits_graph"] = times["ours_graph"] / (2.5 * times["copy"])
+    if small:
+        row["speedup_deep"] = times["pyg_deep"] / times["ours_deep"]
+        if on_gpu:
+            row["speedup_graph"] = times["pyg_graph"] / times["ours_graph"]
+    row |= {
+        "kept": kept_for_backward(problem, problem.ours, *by_segments),
+        "pyg_kept": kept_for_backward(problem, problem.pyg, *by_batch),
+        "peak": peak_memory(problem, problem.ours, *by_segments),
+        "pyg_peak": peak_memory(problem, problem.pyg, *by_batch),
+    }
+    return row
+
+
+def summary(row: dict[str, Any]) -> str:
+    bar = f"{row['speedup']:6.1f}x of {row['speedup_bar']:g}x"
+    limit = f"{row['limits']:5.2f} limits" + (f" of {row['limits_bar']:g}" if row["limits_bar"] else "")
+    extra = "".join(
+        f"  {label} {row[key]:.2f}{unit}"
+        for label, key, unit in (
+            ("batch", "speedup_batch", "x"),
+            (f"{LAYERS_DEEP} deep", "speedup_deep", "x"),
+            ("graphed", "speedup_graph", "x"),
+            ("graphed", "limits_graph", " limits"),
+            ("kept", "kept", ""),
+        )
+        if row.get(key) is not None
+    )
+    errors = f"error {row['error_mean_0']:.1e}" + (f" / {row['error_mean_1e4']:.1e}" if "error_mean_1e4" in row else "")
+    return f"{row['case']:26s} {row['dtype']:9s} {bar}  {limit}  {errors}{extra}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--seconds", type=float, default=4.0, help="per case, for the clock alone (default 4)")
+    parser.add_argument("--out", type=Path, help="the CSV to write (default: benchmarks/results/layers-DEVICE.csv)")
+    options = parser.parse_args()
+    device = torch.device(options.device)
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu-{torch.get_num_threads()}-threads"
+    versions = {
+        "device": name,
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "graphnorm": graphnorm.__version__,
+        "torch": torch.__version__,
+        "torch_geometric": __import__("torch_geometric").__version__,
+        "python": platform.python_version(),
+    }
+    print(", ".join(f"{key} {value}" for key, value in versions.items()), flush=True)
+    rows = []
+    for dtype in (torch.float32, torch.bfloat16):
+        for case in CASES:
+            rows.append(measure(case, device, dtype, options.seconds) | versions)
+            print(summary(rows[-1]), flush=True)
+    out = options.out or RESULTS / f"layers-{name.replace(' ', '-')}.csv"
+    out.parent.mkdir(parents=True, exist_ok=True)
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    with out.open("w", newline="") as file:
+        writer = csv.DictWriter(file, columns)
+        writer.writeheader()
+        writer.writerows(rows)
+    print(f"wrote {out}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+"""Shared by all tests: reproducible inputs, fresh memory full of NaN, and one fixture per set of kernels."""
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+import graphnorm
+from graphnorm import kernels
+
+sys.path.insert(0, str(Path(__file__).parent))  # `import oracle`
+
+try:
+    from hypothesis import settings
+except ImportError:  # the GPU tests do without
+    pass
+else:
+    settings.register_profile("graphnorm", deadline=None, derandomize=True, max_examples=40, database=None)
+    settings.load_profile("graphnorm")
+
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+KERNELS = [
+    "reference",
+    pytest.param("cpu", marks=pytest.mark.skipif(kernels.library is None, reason="the C library was not built")),
+    *(["triton"] if INTERPRETED else []),
+    pytest.param("cuda", marks=pytest.mark.gpu),
+]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "gpu: needs a CUDA device")
+    config.addinivalue_line("markers", "slow: takes more than ten seconds")
+    config.addinivalue_line("markers", "interpreted: also runs under Triton's interpreter, in a process of its own")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if torch.cuda.is_available():
+        return
+    skip = pytest.mark.skip(reason="needs a CUDA device, and there is none")
+    for item in items:
+        if "gpu" in item.keywords:
+            item.add_marker(skip)
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    torch.manual_seed(0)
+
+
+@pytest.fixture(params=KERNELS)
+def device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
+    """Runs a test once per set of kernels; the value is the device to put tensors on."""
+    with graphnorm.backend("triton" if request.param == "cuda" else request.param):
+        yield torch.device("cuda" if request.param == "cuda" else "cpu")
+
+
+@pytest.fixture
+def fresh_memory_is_nan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An element that a kernel forgets to write makes its test fail, whatever lay there before."""
+
+    def filled(allocate):  # type: ignore[no-untyped-def]
+        def allocate_and_fill(*args, **kwargs):  # type: ignore[no-untyped-def]
+            tensor = allocate(*args, **kwargs)
+            return tensor.fill_(float("nan") if tensor.is_floating_point() else 2**30)
+
+        return allocate_and_fill
+
+    monkeypatch.setattr(torch, "empty", filled(torch.empty))
+    monkeypatch.setattr(torch, "empty_like", filled(torch.empty_like))

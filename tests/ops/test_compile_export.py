@@ -1,0 +1,139 @@
+"""torch.compile, torch.export and ONNX give what eager mode gives."""
+
+import warnings
+
+import pytest
+import torch
+import torch._dynamo.testing
+from torch import nn
+
+from graphnorm import GraphNorm, Segments, make_norm
+
+NAMES = ["layer", "batch", "instance", "graph", "batch-alpha", "batch-running", "batch-detached", "size", "none"]
+
+
+@pytest.fixture(autouse=True)
+def _fresh_compiler():
+    torch.compiler.reset()
+    yield
+    torch.compiler.reset()
+
+
+class Network(nn.Module):
+    def __init__(self, name: str = "graph") -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(3, 8), nn.Linear(8, 8)
+        self.norms = nn.ModuleList([make_norm(name, 8), make_norm(name, 8, act="relu")])
+
+    def forward(self, x, batch, batch_size=None):
+        h = torch.relu(self.norms[0](self.first(x), batch, batch_size))
+        return self.norms[1](self.second(h), batch, batch_size, residual=h)
+
+
+def batch_of(sizes):
+    ids = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
+    return torch.randn(len(ids), 3), ids[torch.randperm(len(ids))], len(sizes)
+
+
+def gradients(network, y):
+    return torch.autograd.grad(y.square().sum(), list(network.parameters()), allow_unused=True)
+
+
+def agree(found, right):
+    return all(
+        (f is None and r is None) or torch.allclose(f, r, atol=1e-4, rtol=1e-4)
+        for f, r in zip(found, right, strict=True)
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_compile_with_fullgraph_and_dynamic_shapes(name):
+    """One graph serves all sizes, forward and backward."""
+    network = Network(name)
+    counter = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
+    compiled = torch.compile(network, backend=counter, fullgraph=True, dynamic=True)
+    compilations = None
+    for sizes in ([4, 2, 5], [3, 3, 6, 1, 2], [7, 2]):
+        x, batch, graphs = batch_of(sizes)
+        state = {key: value.clone() for key, value in network.state_dict().items()}
+        y = compiled(x, batch, graphs)
+        compilations = compilations or counter.frame_count
+        found = gradients(network, y)
+        after = {key: value.clone() for key, value in network.state_dict().items()}
+        network.load_state_dict(state)
+        right = network(x, batch, graphs)
+        assert torch.allclose(y, right, atol=1e-5)
+        assert agree(found, gradients(network, right))
+        assert all(torch.allclose(after[key], value) for key, value in network.state_dict().items())
+    assert counter.frame_count == compilations  # those of the first call
+
+
+def test_compile_with_segments_as_argument():
+    network = Network()
+    counter = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
+    compiled = torch.compile(network, backend=counter, fullgraph=True, dynamic=True)
+    counts = []
+    for sizes in ([4, 2, 5], [3, 3, 6, 1, 2], [7, 2], [1, 9, 8, 2]):
+        x, segments = torch.randn(sum(sizes), 3), Segments(sizes=sizes)
+        y = compiled(x, segments)
+        counts.append(counter.frame_count)
+        assert torch.allclose(y, network(x, segments), atol=1e-5)
+    assert counts[1:] == counts[1:2] * 3, counts  # the first sizes may be taken for constants, not the later ones
+
+
+@pytest.mark.slow
+def test_inductor():
+    network = Network()
+    compiled = torch.compile(network, fullgraph=True, dynamic=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's own, about the machine
+        for sizes in ([4, 2, 5], [3, 3, 6, 1, 2]):
+            x, batch, graphs = batch_of(sizes)
+            y = compiled(x, batch, graphs)
+            right = network(x, batch, graphs)
+            assert torch.allclose(y, right, atol=1e-5)
+            assert agree(gradients(network, y), gradients(network, right))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("with_size", [True, False])
+def test_export(name, with_size):
+    """The exported program runs on other numbers of nodes; on other numbers of graphs if batch alone is given."""
+    network = Network(name).eval()
+    x, batch, graphs = batch_of([4, 2, 5])
+    rows = torch.export.Dim("rows", min=2)
+    arguments = (x, batch, graphs) if with_size else (x, batch)
+    shapes = ({0: rows}, {0: rows}, None)[: len(arguments)]
+    program = torch.export.export(network, arguments, dynamic_shapes=shapes).module()
+    x, batch, graphs = batch_of([3, 9, 2] if with_size else [3, 9, 2, 2, 2])
+    arguments = (x, batch, graphs) if with_size else (x, batch)
+    assert torch.allclose(program(*arguments), network(x, batch), atol=1e-6)
+
+
+@pytest.mark.parametrize("with_size", [True, False])
+def test_onnx(with_size, tmp_path):
+    pytest.importorskip("onnxscript")
+    runtime = pytest.importorskip("onnxruntime")
+    network = Network().eval()
+    x, batch, graphs = batch_of([4, 2, 5])
+    rows = torch.export.Dim("rows", min=2)
+    arguments = (x, batch, graphs) if with_size else (x, batch)
+    shapes = ({0: rows}, {0: rows}, None)[: len(arguments)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the exporter's own
+        torch.onnx.export(
+            network, arguments, tmp_path / "network.onnx", dynamo=True, dynamic_shapes=shapes, verbose=False
+        )
+    session = runtime.InferenceSession(str(tmp_path / "network.onnx"), providers=["CPUExecutionProvider"])
+    x, batch, _ = batch_of([3, 9, 2])
+    names = [entry.name for entry in session.get_inputs()]
+    (found,) = session.run(None, dict(zip(names, (x.numpy(), batch.numpy()), strict=False)))
+    assert torch.allclose(torch.from_numpy(found), network(x, batch), atol=1e-5)
+
+
+def test_exported_layer_is_plain_torch():
+    """No operator of ours is left in an exported program, so it runs where this library is not installed."""
+    program = torch.export.export(GraphNorm(3), (torch.randn(5, 3), torch.tensor([0, 0, 1, 1, 1]), 2))
+    targets = {str(node.target) for node in program.graph.nodes if node.op == "call_function"}
+    assert targets
+    assert not any("graphnorm" in target for target in targets)
