@@ -1,0 +1,104 @@
+"""A folder or a zip archive, read alike; nothing is ever unpacked onto the disk."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+from types import TracebackType
+from typing import BinaryIO, cast
+
+from graphnorm.errors import DataError, GraphnormError
+
+__all__ = ["MAX_UNPACKED", "Members", "decoding"]
+
+MAX_UNPACKED = 16 << 30
+"""An archive that says it unpacks to more bytes than this is refused."""
+
+
+@contextmanager
+def decoding(where: str) -> Iterator[None]:
+    """Turn whatever a decoder raises on damaged input into one clear error.
+
+    Python's zip, gzip, LZMA and npz readers meet damage with a dozen exception types (``BadZipFile``,
+    ``zlib.error``, ``EOFError``, ``struct.error``, ``NotImplementedError``, ``KeyError``, ``MemoryError`` …),
+    so all of them are caught here, and only code that decodes bytes runs inside.
+    """
+    try:
+        yield
+    except (GraphnormError, KeyboardInterrupt):
+        raise
+    except Exception as error:
+        raise DataError(
+            f"the file cannot be read: {type(error).__name__}: {error}",
+            where=where,
+            remedy="it is damaged, cut off or of another kind; fetch it anew",
+        ) from error
+
+
+class Members:
+    """The files of a folder or of a zip archive by their relative names; a context manager."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._zip: zipfile.ZipFile | None = None
+        if path.is_dir():
+            self.names = sorted(p.relative_to(path).as_posix() for p in path.rglob("*") if p.is_file())
+            return
+        if not path.exists():
+            raise DataError("there is no such file or folder", where=path, remedy="check the path")
+        with decoding(str(path)):
+            self._zip = zipfile.ZipFile(path)
+            entries = [entry for entry in self._zip.infolist() if not entry.is_dir()]
+        self.names = [entry.filename for entry in entries]
+        for name in self.names:
+            refuse_outside(name, path)
+        if sum(entry.file_size for entry in entries) > MAX_UNPACKED:
+            raise DataError(
+                f"the archive says it unpacks to more than {MAX_UNPACKED >> 30} GiB",
+                where=path,
+                remedy="unpack it yourself and give the folder, if you trust it",
+            )
+
+    def __enter__(self) -> Members:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._zip is not None:
+            self._zip.close()
+
+    def where(self, name: str) -> str:
+        """Say where a member is, for people."""
+        return str(self.path / name)
+
+    def ending(self, suffix: str) -> list[str]:
+        """Give the names that end with ``suffix``."""
+        return [name for name in self.names if name.endswith(suffix)]
+
+    @contextmanager
+    def open(self, name: str) -> Iterator[BinaryIO]:
+        """Open a member to read bytes; damage met while reading is a :class:`DataError` that names it."""
+        with (
+            decoding(self.where(name)),
+            cast(BinaryIO, self._zip.open(name) if self._zip else (self.path / name).open("rb")) as file,
+        ):
+            yield file
+
+    def stamp(self) -> list[tuple[str, int, int]]:
+        """Name, size and time of every file, or of the archive: changes whenever the content does."""
+        files = [self.path] if self._zip else [self.path / name for name in self.names]
+        return [(str(p.resolve()), p.stat().st_size, p.stat().st_mtime_ns) for p in files]
+
+
+def refuse_outside(name: str, archive: Path) -> None:
+    """Refuse an archive member that would land outside of the folder it is unpacked into."""
+    parts = PurePosixPath(name.replace("\\", "/"))
+    if parts.is_absolute() or ".." in parts.parts or ":" in name or "\0" in name:
+        raise DataError(
+            f"the archive has a member that leads outside, {name!r}",
+            where=archive,
+            remedy="do not use this archive; fetch it from its source",
+        )
