@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypedDict
 
@@ -13,7 +13,7 @@ import torch
 from graphnorm.data.packed import PackedGraphs
 from graphnorm.errors import DataError
 
-__all__ = ["FeatureRule", "Origin", "Place", "RawGraphs", "Repairs", "pack"]
+__all__ = ["ByGraph", "FeatureRule", "Origin", "Place", "RawGraphs", "Repairs", "pack"]
 
 Integers = npt.NDArray[np.integer[Any]]
 FeatureRule = Literal["auto", "labels", "degree", "constant"]
@@ -43,6 +43,34 @@ class Origin(Protocol):
 
     def graph(self, g: int) -> Place:
         """Give the place of graph g or its label."""
+
+    def name(self, i: int) -> str:
+        """Name node i as the source does."""
+
+
+class ByGraph:
+    """The origin of graphs that stand one by one, as the rows of a table or the items of a list."""
+
+    def __init__(self, places: Callable[[int], Place], sizes: Sequence[int], edges: Sequence[int]) -> None:
+        self._places = places
+        self._first = np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))
+        self._first_edge = np.concatenate(([0], np.cumsum(edges, dtype=np.int64)))
+
+    def graph(self, g: int) -> Place:
+        """Give the place of the graph."""
+        return self._places(g)
+
+    def node(self, i: int) -> Place:
+        """Give the place of the node's graph."""
+        return self._places(int(np.searchsorted(self._first, i, side="right")) - 1)
+
+    def edge(self, k: int) -> Place:
+        """Give the place of the edge's graph."""
+        return self._places(int(np.searchsorted(self._first_edge, k, side="right")) - 1)
+
+    def name(self, i: int) -> str:
+        """Count the node within its graph, from 0."""
+        return str(i - self._first[np.searchsorted(self._first, i, side="right") - 1])
 
 
 @dataclass(frozen=True)
@@ -201,7 +229,7 @@ def _drop_duplicates(
     if not repairs.merge_duplicates:
         k = int(again[0] if order is None else order[again].min())
         raise DataError(
-            f"the edge from node {raw.row[k] + 1} to node {raw.col[k] + 1} was there before "
+            f"the edge from node {raw.origin.name(int(raw.row[k]))} to node {raw.origin.name(int(raw.col[k]))} was there before "
             f"({again.size} duplicate edges in all)",
             **raw.origin.edge(k),
             remedy="take it out, or load with merge_duplicates=True (--merge-duplicates) to keep the first of each",
@@ -224,7 +252,7 @@ def _make_symmetric(
     if not repairs.symmetrise:
         k = int(at.min())
         raise DataError(
-            f"the edge from node {raw.row[k] + 1} to node {raw.col[k] + 1} has no edge back "
+            f"the edge from node {raw.origin.name(int(raw.row[k]))} to node {raw.origin.name(int(raw.col[k]))} has no edge back "
             f"({lonely.size} one-directional edges of {len(row)})",
             **raw.origin.edge(k),
             remedy="give both directions, or load with symmetrise=True (--symmetrise) to add the missing ones",
@@ -251,7 +279,7 @@ def _node_features(
     return (*_encode(raw.tags, raw.cardinalities), None if x is None else np.ascontiguousarray(x, np.float32))
 
 
-def _check_finite(x: npt.NDArray[np.floating[Any]] | None, place: Any, kind: str) -> None:
+def _check_finite(x: npt.NDArray[np.floating[Any]] | None, place: Callable[[int], Place], kind: str) -> None:
     if x is not None and not np.isfinite(x).all():
         k, feature = (int(i[0]) for i in np.nonzero(~np.isfinite(x)))
         raise DataError(

@@ -74,9 +74,9 @@ def _chunks(file: BinaryIO, where: str) -> Iterator[tuple[int, bytes]]:
             return
         # Blank lines stay behind with the unfinished one, so that those at the very end can be dropped.
         cut = chunk.rfind(b"\n", 0, len(chunk.rstrip())) + 1
-        chunk, rest = chunk[:cut].replace(b"\r\n", b"\n"), chunk[cut:]
+        chunk, rest = chunk[:cut], chunk[cut:]
         if chunk:
-            yield line, chunk
+            yield line, chunk.replace(b"\r\n", b"\n") if b"\r" in chunk else chunk
             line += chunk.count(b"\n")
 
 

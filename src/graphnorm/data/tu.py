@@ -132,6 +132,9 @@ class _Files:
     def graph(self, g: int) -> Place:
         return {"where": self.where("graph_labels"), "line": g + 1}
 
+    def name(self, i: int) -> str:
+        return str(i + 1)
+
 
 def _sizes(files: _Files, indicator: npt.NDArray[Any], num_graphs: int) -> npt.NDArray[np.int64]:
     outside = np.flatnonzero((indicator < 1) | (indicator > num_graphs))
