@@ -11,11 +11,17 @@ from graphnorm.data.cache import cache_root, open_packed, save_packed
 from graphnorm.data.catalog import CATALOG, Entry, find
 from graphnorm.data.cifar import Images
 from graphnorm.data.convert import from_networkx, from_pyg
-from graphnorm.data.drawing import draw, to_networkx
-from graphnorm.data.loading import load, load_cifar10, locate, obtain
+from graphnorm.data.drawing import draw, save_drawing, to_networkx
+from graphnorm.data.loading import data_root, load, load_cifar10, locate, obtain
 from graphnorm.data.packed import PackedGraphs, Statistics
 from graphnorm.data.smiles import DataWarning, from_smiles, read_smiles
-from graphnorm.errors import DataError, DownloadError, GraphnormError, MissingDependencyError, UnknownDatasetError
+from graphnorm.errors import (
+    DataError,
+    DownloadError,
+    GraphnormError,
+    MissingDependencyError,
+    UnknownDatasetError,
+)
 
 __all__ = [
     "CATALOG",
@@ -32,6 +38,7 @@ __all__ = [
     "Statistics",
     "UnknownDatasetError",
     "cache_root",
+    "data_root",
     "draw",
     "find",
     "from_networkx",
@@ -44,6 +51,7 @@ __all__ = [
     "one_hot",
     "open_packed",
     "read_smiles",
+    "save_drawing",
     "save_packed",
     "to_networkx",
 ]

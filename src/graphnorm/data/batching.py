@@ -1,14 +1,14 @@
 """From graph ids to one batch: vectorised, on the arrays' own device, with static shapes on request.
 
-A batch of B graphs is B contiguous blocks of rows. Let nₖ be the size of the k-th graph and sₖ the place of its
-first node in the packed arrays. Row r of graph k comes from packed row sₖ + (r − ptrₖ), where ptr is the
-exclusive cumulative sum of n. So one ``repeat`` (which graph owns row r) and one gather per array make the batch,
-and the same holds for edges. There is no loop over graphs.
+A batch of B graphs is B contiguous blocks of rows. Let nₖ be the size of the k-th graph and sₖ the place of
+its first node in the packed arrays. Row r of graph k comes from packed row sₖ + (r − ptrₖ), where ptr is the
+exclusive cumulative sum of n. So one ``repeat`` (which graph owns row r) and one gather per array make the
+batch, and the same holds for edges. There is no loop over graphs.
 
-**Static shapes.** CUDA graphs and ``torch.compile`` want every batch to have the same number of rows. Padding is
-then simply one more graph, number B, that takes up what is left: ``ptr[B]`` is where it starts. Padded rows come
-after the last graph's rows, belong to no graph, have no edges and carry zeros. Because the block sizes sum to the
-static bound by construction, nothing has to be read back from the device.
+**Static shapes.** CUDA graphs and ``torch.compile`` want every batch to have the same number of rows. Padding
+is then simply one more graph, number B, that takes up what is left: ``ptr[B]`` is where it starts. Padded
+rows come after the last graph's rows, belong to no graph, have no edges and carry zeros. Because the block
+sizes sum to the static bound by construction, nothing has to be read back from the device.
 
 **Stacks.** ids of shape (M, B) make M independent batches at once, each with pointers and columns of its own
 that start at 0; every array gains a leading M. That is the form ``torch.func.vmap`` takes with ``in_dims=0``.
@@ -37,10 +37,11 @@ class Bounds(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class GraphBatch:
-    """B graphs as one, with R rows (nodes) and E directed edges; a stack of M batches has a leading M everywhere.
+    """B graphs as one, with R rows (nodes) and E directed edges; a stack of M batches has a leading M
+    everywhere.
 
-    Where the shapes are static (see :class:`Bounds`), rows from ``ptr[-1]`` on and edges from ``rowptr[-1]`` on
-    are padding: they hold zeros and belong to no graph. A graph id of -1 is an empty graph with label -1.
+    Where the shapes are static (see :class:`Bounds`), rows from ``ptr[-1]`` on and edges from ``rowptr[-1]``
+    on are padding: they hold zeros and belong to no graph. A graph id of -1 is an empty graph with label -1.
 
     The class is a pytree: ``torch.func.vmap``, ``torch.utils._pytree.tree_map`` and ``torch.export`` see its
     tensors, and nothing where an optional array is absent.
@@ -168,9 +169,9 @@ def one_hot(tags: Tensor, cardinalities: tuple[int, ...], dtype: torch.dtype = t
 class BatchTables(NamedTuple):
     """What assembly reads, as arrays of one kind: all numpy (zero-copy views), or all tensors of one device.
 
-    ``node_start``, ``node_count``, ``edge_start``, ``edge_count`` and ``labels`` are (G,): where a graph's nodes
-    and edges begin and how many there are. ``rowptr`` is (N+1,), ``col`` (E,) with columns local to their graph.
-    ``node`` and ``edge`` hold the feature arrays by the name they have in :class:`GraphBatch`.
+    ``node_start``, ``node_count``, ``edge_start``, ``edge_count`` and ``labels`` are (G,): where a graph's
+    nodes and edges begin and how many there are. ``rowptr`` is (N+1,), ``col`` (E,) with columns local to
+    their graph. ``node`` and ``edge`` hold the feature arrays by the name they have in :class:`GraphBatch`.
     """
 
     node_start: Any
@@ -246,9 +247,9 @@ def _lay_out(xp: _Arrays, start: Any, count: Any, bound: int, padded: bool) -> _
 def assemble(tables: BatchTables, ids: Any, bounds: Bounds, padded: bool) -> dict[str, Any]:
     """The arrays of a :class:`GraphBatch` by name, from (M, B) ids; each has a leading M.
 
-    ``padded`` says whether there may be ids of -1 or room left within the bounds; without it the masking is left
-    out. Arrays are numpy or torch as ``tables`` are, and the same lines serve both: on the CPU, where a batch is
-    a few thousand rows, numpy's calls cost less than half of torch's.
+    ``padded`` says whether there may be ids of -1 or room left within the bounds; without it the masking is
+    left out. Arrays are numpy or torch as ``tables`` are, and the same lines serve both: on the CPU, where a
+    batch is a few thousand rows, numpy's calls cost less than half of torch's.
     """
     xp = _NUMPY if isinstance(ids, np.ndarray) else _torch(ids.device)
     members, slots = ids.shape
@@ -278,7 +279,9 @@ def assemble(tables: BatchTables, ids: Any, bounds: Bounds, padded: bool) -> dic
         "ids": ids,
         "labels": ((labels + 1) * present - 1 if padded else labels).reshape(members, slots),
         "ptr": nodes.first,
-        "batch": (nodes.owner % (slots + 1) if members > 1 else nodes.owner).reshape(members, bounds.max_nodes),
+        "batch": (nodes.owner % (slots + 1) if members > 1 else nodes.owner).reshape(
+            members, bounds.max_nodes
+        ),
         "rowptr": xp.join(rowptr, edges.first[:, -1:]),
         "col": (col * edges.real if padded else col).reshape(members, bounds.max_edges),
         **{name: gather(array, nodes) for name, array in tables.node.items()},

@@ -1,4 +1,4 @@
-"""From edge lists to :class:`PackedGraphs`: the one place where every reader's arrays are checked and packed."""
+"""From edge lists to :class:`PackedGraphs`: the one place where what a reader found is checked and packed."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ Integers = npt.NDArray[np.integer[Any]]
 FeatureRule = Literal["auto", "labels", "degree", "constant"]
 """Which node features a dataset gets.
 
-``labels``: the categorical node labels of the source. ``degree``: the index of the node's degree among the sorted
-distinct degrees of the dataset, counted without self-loops. ``constant``: one feature that is the same everywhere.
-``auto``: all the node features that the source has, or ``degree`` where it has none.
+``labels``: the categorical node labels of the source. ``degree``: the index of the node's degree among the
+sorted distinct degrees of the dataset, counted without self-loops. ``constant``: one feature that is the same
+everywhere. ``auto``: all the node features that the source has, or ``degree`` where it has none.
 """
 
 
@@ -116,7 +116,7 @@ def pack(raw: RawGraphs, *, features: FeatureRule = "auto", repairs: Repairs | N
     _check_sizes(raw)
     labels, classes = _encode_labels(raw)
     node_ptr = np.concatenate(([0], np.cumsum(raw.sizes, dtype=np.int64)))
-    rowptr, row, col, order, loops = _order_edges(raw, num_nodes, repairs or Repairs())
+    rowptr, col, order, loops = _order_edges(raw, num_nodes, repairs or Repairs())
     # Columns count from the first node of their graph.
     col -= np.repeat(np.repeat(node_ptr[:-1], raw.sizes).astype(col.dtype), np.diff(rowptr))
 
@@ -169,12 +169,13 @@ def _encode_labels(raw: RawGraphs) -> tuple[npt.NDArray[np.int64], tuple[str, ..
 
 def _order_edges(
     raw: RawGraphs, num_nodes: int, repairs: Repairs
-) -> tuple[npt.NDArray[np.int64], Integers, Integers, Integers | None, int]:
-    """rowptr, and the edges sorted by (row, col) without self-loops, doubles and one-way streets.
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32], Integers | None, int]:
+    """rowptr and col of the edges sorted by (row, col), without self-loops, doubles and one-way streets.
 
     Also which raw edge each one is (None: they were in order), and how many self-loops there were.
     """
-    row, col, order = raw.row, raw.col, None
+    row, col = raw.row, raw.col
+    order: Integers | None = None
     for ends in (row, col):
         outside = np.flatnonzero((ends < 0) | (ends >= num_nodes)) if _exceeds(ends, num_nodes) else ends[:0]
         if outside.size:
@@ -207,7 +208,7 @@ def _order_edges(
     row, col, order = _drop_duplicates(raw, row, col, order, repairs)
     row, col, order = _make_symmetric(raw, row, col, order, repairs)
     rowptr = np.concatenate(([0], np.cumsum(np.bincount(row, minlength=num_nodes)))).astype(np.int64)
-    return rowptr, row, np.array(col, dtype=np.int32), order, num_loops
+    return rowptr, np.array(col, dtype=np.int32), order, num_loops
 
 
 def _exceeds(ends: Integers, num_nodes: int) -> bool:
@@ -220,6 +221,11 @@ def _in_order(row: Integers, col: Integers) -> bool:
     return bool(later.all())
 
 
+def _name_edge(raw: RawGraphs, k: int) -> str:
+    row, col = raw.origin.name(int(raw.row[k])), raw.origin.name(int(raw.col[k]))
+    return f"the edge from node {row} to node {col}"
+
+
 def _drop_duplicates(
     raw: RawGraphs, row: Integers, col: Integers, order: Integers | None, repairs: Repairs
 ) -> tuple[Integers, Integers, Integers | None]:
@@ -229,10 +235,9 @@ def _drop_duplicates(
     if not repairs.merge_duplicates:
         k = int(again[0] if order is None else order[again].min())
         raise DataError(
-            f"the edge from node {raw.origin.name(int(raw.row[k]))} to node {raw.origin.name(int(raw.col[k]))} was there before "
-            f"({again.size} duplicate edges in all)",
+            f"{_name_edge(raw, k)} was there before ({again.size} duplicate edges in all)",
             **raw.origin.edge(k),
-            remedy="take it out, or load with merge_duplicates=True (--merge-duplicates) to keep the first of each",
+            remedy="take it out, or load with merge_duplicates=True (--merge-duplicates) to keep the first",
         )
     kept = np.delete(np.arange(len(row)), again)
     return row[kept], col[kept], kept if order is None else order[kept]
@@ -241,7 +246,7 @@ def _drop_duplicates(
 def _make_symmetric(
     raw: RawGraphs, row: Integers, col: Integers, order: Integers | None, repairs: Repairs
 ) -> tuple[Integers, Integers, Integers | None]:
-    """Edges sorted by (row, col) are symmetric if and only if, sorted by (col, row), they read the same reversed."""
+    """Edges sorted by (row, col) are symmetric if, sorted by (col, row), they read the same reversed."""
     back = np.argsort(col, kind="stable")
     if np.array_equal(col[back], row) and np.array_equal(row[back], col):
         return row, col, order
@@ -252,10 +257,9 @@ def _make_symmetric(
     if not repairs.symmetrise:
         k = int(at.min())
         raise DataError(
-            f"the edge from node {raw.origin.name(int(raw.row[k]))} to node {raw.origin.name(int(raw.col[k]))} has no edge back "
-            f"({lonely.size} one-directional edges of {len(row)})",
+            f"{_name_edge(raw, k)} has no edge back ({lonely.size} one-directional edges of {len(row)})",
             **raw.origin.edge(k),
-            remedy="give both directions, or load with symmetrise=True (--symmetrise) to add the missing ones",
+            remedy="give both directions, or load with symmetrise=True (--symmetrise) to add them",
         )
     row, col = np.concatenate((row, col[lonely])), np.concatenate((col, row[lonely]))
     order = np.concatenate((np.arange(len(row) - lonely.size) if order is None else order, at))
@@ -268,7 +272,9 @@ def _node_features(
 ) -> tuple[Integers | None, tuple[int, ...], npt.NDArray[np.float32] | None]:
     if rule == "labels" and raw.tags is None:
         raise DataError(
-            "there are no node labels", **raw.origin.node(0), remedy='add them, or load with features="degree"'
+            "there are no node labels",
+            **raw.origin.node(0),
+            remedy='add them, or load with features="degree"',
         )
     if rule == "constant":
         return np.zeros((len(degree), 1), np.uint8), (1,), None

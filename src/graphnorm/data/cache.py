@@ -1,7 +1,7 @@
 """Packed graphs on disk: one safetensors file, versioned, memory-mapped when it is opened.
 
-The cache lives in ``$GRAPHNORM_CACHE``, else in the platform's cache folder. It only ever saves work: where it
-cannot be written, or holds something unreadable, the data is read from its source again.
+The cache lives in ``$GRAPHNORM_CACHE``, else in the platform's cache folder. It only ever saves work: where
+it cannot be written, or holds something unreadable, the data is read from its source again.
 """
 
 from __future__ import annotations
@@ -76,12 +76,20 @@ def open_packed(path: Path) -> PackedGraphs:
         arrays: dict[str, torch.Tensor] = safetensors.load_file(path)
     if metadata.get("format") != FORMAT:
         raise DataError(
-            f"the file has the format {metadata.get('format')}, not {FORMAT}", where=path, remedy="make it anew"
+            f"the file has the format {metadata.get('format')}, not {FORMAT}",
+            where=path,
+            remedy="make it anew",
         )
     with decoding(str(path)):
-        attributes = {k: tuple(v) if isinstance(v, list) else v for k, v in json.loads(metadata["attributes"]).items()}
-        splits = {name.removeprefix("splits."): arrays.pop(name) for name in list(arrays) if name.startswith("splits.")}
-        graphs = PackedGraphs(**arrays, **attributes, splits=splits)
+        attributes: dict[str, Any] = {
+            k: tuple(v) if isinstance(v, list) else v for k, v in json.loads(metadata["attributes"]).items()
+        }
+        splits: dict[str, torch.Tensor] = {
+            name.removeprefix("splits."): arrays.pop(name)
+            for name in list(arrays)
+            if name.startswith("splits.")
+        }
+        graphs = PackedGraphs(**attributes | arrays, splits=splits)
         if int(graphs.node_ptr[-1]) != graphs.num_nodes or int(graphs.rowptr[-1]) != graphs.num_edges:
             raise ValueError("its arrays do not fit together")
     return graphs

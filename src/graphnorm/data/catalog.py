@@ -46,7 +46,7 @@ class Entry:
     sha256: str | None = None
     """Of the file at ``url``, where it is known."""
     copy_sha256: str | None = None
-    """Of the known copy of ``file`` that people keep in a data folder; topology, node and graph labels only."""
+    """Of a known copy with the same graphs, as people keep it in a data folder."""
     files: tuple[str, ...] = ()
     """Names of archives or folders it goes by in a data folder, the first one preferred."""
     max_bytes: int = 1 << 30

@@ -1,7 +1,7 @@
 """CIFAR-10, for the comparison of batch noise between images and graphs.
 
-Two forms are read: the original ``cifar-10-python.tar.gz`` (or the folder it unpacks to), and ``cifar10.npz`` with
-the images as JPEGs, which is lossy.
+Two forms are read: the original ``cifar-10-python.tar.gz`` (or the folder it unpacks to), and ``cifar10.npz``
+with the images as JPEGs, which is lossy.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class _ArraysOnly(pickle.Unpickler):
     _ALLOWED = frozenset({("_codecs", "encode"), ("numpy", "dtype"), ("numpy", "ndarray")})
 
     def find_class(self, module: str, name: str) -> Any:
-        if (module, name) in self._ALLOWED or name == "_reconstruct" and module.endswith("core.multiarray"):
+        if (module, name) in self._ALLOWED or (name == "_reconstruct" and module.endswith("core.multiarray")):
             return super().find_class(module.replace("numpy.core", "numpy._core"), name)
         raise pickle.UnpicklingError(f"{module}.{name} has no place in CIFAR-10")
 
@@ -90,11 +90,14 @@ def _from_jpeg(path: Path) -> Images:
     with decoding(str(path)), np.load(path) as file:
         arrays = {name: file[name] for name in file.files}
         parts = {
-            part: (_decode(arrays[f"{part}_jpeg"], arrays[f"{part}_offsets"]), arrays[f"{part}_labels"].astype(np.int64))
+            part: (
+                _decode(arrays[f"{part}_jpeg"], arrays[f"{part}_offsets"]),
+                arrays[f"{part}_labels"].astype(np.int64),
+            )
             for part in ("train", "test")
         }
-    tensors = [torch.from_numpy(array) for part in parts.values() for array in part]
-    return Images(*tensors, lossy=True)
+    (train, train_labels), (test, test_labels) = (map(torch.from_numpy, part) for part in parts.values())
+    return Images(train, train_labels, test, test_labels, lossy=True)
 
 
 def _decode(content: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:

@@ -104,7 +104,9 @@ def from_pyg(
     edges = [_edges(graph.edge_index, g, sizes[g]) for g, graph in enumerate(graphs)]
     edge_counts = [pair.shape[1] for pair in edges]
     first = np.concatenate(([0], np.cumsum(sizes)))[:-1].astype(np.int64)
-    pairs = np.concatenate([np.empty((2, 0), np.int64), *(p + f for p, f in zip(edges, first, strict=True))], axis=1)
+    pairs = np.concatenate(
+        [np.empty((2, 0), np.int64), *(p + f for p, f in zip(edges, first, strict=True))], axis=1
+    )
     tags, cardinalities, x = _features(graphs, "x", sizes)
     edge_tags, edge_cardinalities, edge_x = _features(graphs, "edge_attr", edge_counts)
     raw = RawGraphs(
@@ -113,7 +115,9 @@ def from_pyg(
         sizes=np.array(sizes, np.int64),
         row=pairs[0],
         col=pairs[1],
-        labels=_labels([_class_of(graph, g) for g, graph in enumerate(graphs)] if labels is None else labels, len(graphs)),
+        labels=_labels(
+            [_class_of(graph, g) for g, graph in enumerate(graphs)] if labels is None else labels, len(graphs)
+        ),
         tags=tags,
         cardinalities=cardinalities,
         x=x,
@@ -131,7 +135,9 @@ def _listed(g: int) -> Place:
 
 def _labels(labels: Sequence[int | str], num_graphs: int) -> Array:
     if len(labels) != num_graphs:
-        raise DataError(f"there are {num_graphs} graphs and {len(labels)} labels", remedy="give one label each")
+        raise DataError(
+            f"there are {num_graphs} graphs and {len(labels)} labels", remedy="give one label each"
+        )
     if any(isinstance(label, float) for label in labels):
         raise DataError("a label is a float", remedy="give classes as integers or texts")
     return np.array(labels)
@@ -140,17 +146,23 @@ def _labels(labels: Sequence[int | str], num_graphs: int) -> Array:
 def _attribute(data: Mapping[str, Any], attribute: str, owner: str, g: int) -> Any:
     if data.get(attribute) is None:
         raise DataError(
-            f"{owner} has no attribute {attribute!r}", **_listed(g), remedy="give every one the attribute, or name another"
+            f"{owner} has no attribute {attribute!r}",
+            **_listed(g),
+            remedy="give every one the attribute, or name another",
         )
     return data[attribute]
 
 
 def _categories(values: Sequence[Hashable]) -> Array:
-    """(n, 1): the index of each value among the distinct ones; numbers come first, in their order, then the rest."""
+    """(n, 1): the index of each value among the distinct ones; numbers first, in their order, then texts."""
 
     def order(value: Hashable) -> tuple[bool, float, str]:
         number = isinstance(value, (int, float))
-        return not number, float(value) if isinstance(value, (int, float)) else 0.0, "" if number else str(value)
+        return (
+            not number,
+            float(value) if isinstance(value, (int, float)) else 0.0,
+            "" if number else str(value),
+        )
 
     index = {value: k for k, value in enumerate(sorted(set(values), key=order))}
     return np.array([index[value] for value in values], np.int64).reshape(-1, 1)
@@ -159,7 +171,11 @@ def _categories(values: Sequence[Hashable]) -> Array:
 def _edges(edge_index: Tensor | None, g: int, num_nodes: int) -> Array:
     """(2, edges) of one graph as (row, col) = (target, source)."""
     if edge_index is None:
-        raise DataError("the graph has no edge_index", **_listed(g), remedy="give it one, of shape (2, 0) if it has no edges")
+        raise DataError(
+            "the graph has no edge_index",
+            **_listed(g),
+            remedy="give it one, of shape (2, 0) if it has no edges",
+        )
     pair = edge_index.cpu().numpy()
     if pair.ndim != 2 or pair.shape[0] != 2 or not np.issubdtype(pair.dtype, np.integer):
         raise DataError(
@@ -179,9 +195,9 @@ def _edges(edge_index: Tensor | None, g: int, num_nodes: int) -> Array:
 
 def _class_of(graph: Any, g: int) -> int:
     y = getattr(graph, "y", None)
-    if not isinstance(y, Tensor) or y.numel() != 1 or float(y) != int(y):
+    if not isinstance(y, Tensor) or y.numel() != 1 or not float(y).is_integer():
         raise DataError(
-            f"y is {None if y is None else tuple(y.shape) if isinstance(y, Tensor) and y.numel() != 1 else y}, not one class",
+            f"y is {y}, not one class",
             **_listed(g),
             remedy="pass the classes as labels=[...]",
         )
@@ -191,18 +207,22 @@ def _class_of(graph: Any, g: int) -> int:
 def _features(
     graphs: Sequence[Any], attribute: str, counts: Sequence[int]
 ) -> tuple[Array | None, tuple[int, ...] | None, Array | None]:
-    """Categorical columns with their cardinalities, or continuous ones, of an attribute that all graphs have."""
-    values = [getattr(graph, attribute, None) for graph in graphs]
+    """Categorical columns and their cardinalities, or continuous ones, of an attribute all graphs have."""
+    values: list[Any] = [getattr(graph, attribute, None) for graph in graphs]
     if all(value is None for value in values):
         return None, None, None
     for g, (value, count) in enumerate(zip(values, counts, strict=True)):
         if not isinstance(value, Tensor) or value.shape[:1] != (count,):
             shape = tuple(value.shape) if isinstance(value, Tensor) else value
-            raise DataError(f"{attribute} is {shape} for {count} rows", **_listed(g), remedy="give one row for each")
+            raise DataError(
+                f"{attribute} is {shape} for {count} rows", **_listed(g), remedy="give one row for each"
+            )
     try:
         table = torch.cat([value.reshape(len(value), -1).cpu() for value in values])
     except RuntimeError as error:
-        raise DataError(f"{attribute} differs in width from graph to graph", remedy="use the same features") from error
+        raise DataError(
+            f"{attribute} differs in width from graph to graph", remedy="use the same features"
+        ) from error
     if not table.is_floating_point():
         return table.numpy().astype(np.int64), None, None
     if table.shape[1] > 1 and bool(((table == 0) | (table == 1)).all()) and bool((table.sum(1) == 1).all()):

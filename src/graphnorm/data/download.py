@@ -32,10 +32,10 @@ def fetch(
 ) -> Path:
     """Fetch ``url`` into the file ``target`` and return it; a file that is there already is kept.
 
-    A lock beside the target lets two processes ask for the same file: one fetches, the other waits and finds it.
-    After a cut the transfer goes on where it stopped, if the server can tell that the file has not changed,
-    and starts afresh otherwise. What came so far is kept in ``target.part`` for the next try, also of another
-    process. Only a complete file with the right checksum is renamed to ``target``.
+    A lock beside the target lets two processes ask for the same file: one fetches, the other waits and finds
+    it. After a cut the transfer goes on where it stopped, if the server can tell that the file has not
+    changed, and starts afresh otherwise. What came so far is kept in ``target.part`` for the next try, also
+    of another process. Only a complete file with the right checksum is renamed to ``target``.
     """
     if not url.startswith(("http://", "https://")):
         raise DownloadError(f"{url} is not a web address", remedy="use an http or https address")
@@ -161,4 +161,6 @@ def _bar(part: Path, have: int, total: int | None, progress: bool) -> Any:
         return _NoBar()
     name = part.name.removesuffix(".part")
     # disable=None: shown on a terminal, silent in a log
-    return tqdm(desc=name, initial=have, total=total, unit="B", unit_scale=True, disable=None if progress else True)
+    return tqdm(
+        desc=name, initial=have, total=total, unit="B", unit_scale=True, disable=None if progress else True
+    )

@@ -14,7 +14,7 @@ from graphnorm.errors import DataError, MissingDependencyError
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["draw", "to_networkx"]
+__all__ = ["draw", "save_drawing", "to_networkx"]
 
 MAX_DRAWN_NODES = 400
 
@@ -33,7 +33,9 @@ def to_networkx(graphs: PackedGraphs, graph_id: int) -> Any:
     return graph
 
 
-def draw(graphs: PackedGraphs, *, per_class: int = 4, seed: int = 0, max_nodes: int = MAX_DRAWN_NODES) -> Figure:
+def draw(
+    graphs: PackedGraphs, *, per_class: int = 4, seed: int = 0, max_nodes: int = MAX_DRAWN_NODES
+) -> Figure:
     """Draw sampled graphs, one row for each class; colour is the node's degree.
 
     Only graphs of up to ``max_nodes`` nodes are drawn: larger ones are a blot.
@@ -47,7 +49,9 @@ def draw(graphs: PackedGraphs, *, per_class: int = 4, seed: int = 0, max_nodes: 
         raise DataError(f"{per_class} graphs of each class cannot be drawn", remedy="ask for one or more")
     random = np.random.default_rng(seed)
     labels, sizes = graphs.labels.cpu().numpy(), graphs.sizes.cpu().numpy()
-    figure = matplotlib.figure.Figure(figsize=(2.3 * per_class, 2.5 * graphs.num_classes), layout="constrained")
+    figure = matplotlib.figure.Figure(
+        figsize=(2.3 * per_class, 2.5 * graphs.num_classes), layout="constrained"
+    )
     axes = figure.subplots(graphs.num_classes, per_class, squeeze=False)
     for label, row in enumerate(axes):
         drawable = np.flatnonzero((labels == label) & (sizes <= max_nodes))
@@ -58,15 +62,30 @@ def draw(graphs: PackedGraphs, *, per_class: int = 4, seed: int = 0, max_nodes: 
             graph = to_networkx(graphs, int(graph_id))
             degrees = [degree for _, degree in graph.degree()]
             size = 240 / max(4, len(graph) ** 0.75)
-            at = nx.spring_layout(graph, seed=seed, iterations=80, k=1.6 / max(1, len(graph) ** 0.5), method="force")
+            at = nx.spring_layout(
+                graph, seed=seed, iterations=80, k=1.6 / max(1, len(graph) ** 0.5), method="force"
+            )
             width = float(np.clip(30 / max(1, graph.number_of_edges()), 0.15, 0.9))
             nx.draw_networkx_edges(graph, at, ax=axis, width=width, edge_color="0.55")
             nx.draw_networkx_nodes(
-                graph, at, ax=axis, node_size=size, node_color=degrees, cmap="viridis", linewidths=0.3, edgecolors="0.2"
+                graph,
+                at,
+                ax=axis,
+                node_size=size,
+                node_color=degrees,
+                cmap="viridis",
+                linewidths=0.3,
+                edgecolors="0.2",
             )
             axis.set_title(f"#{graph_id} · {len(graph)} nodes, {graph.number_of_edges()} edges", fontsize=7)
         row[0].text(
-            -0.04, 0.5, f"class {graphs.classes[label]}", rotation=90, va="center", ha="right", transform=row[0].transAxes,
+            -0.04,
+            0.5,
+            f"class {graphs.classes[label]}",
+            rotation=90,
+            va="center",
+            ha="right",
+            transform=row[0].transAxes,
             fontsize=9,
         )
     figure.suptitle(graphs.name, fontsize=11)
@@ -78,6 +97,10 @@ def save_drawing(figure: Figure, path: Path) -> None:
     supported = figure.canvas.get_supported_filetypes()
     kind = path.suffix.removeprefix(".")
     if kind not in supported:
-        raise DataError(f"a drawing cannot be written as {kind!r}", where=path, remedy=f"use {', '.join(sorted(supported))}")
+        raise DataError(
+            f"a drawing cannot be written as {kind!r}",
+            where=path,
+            remedy=f"use {', '.join(sorted(supported))}",
+        )
     with replacing(path) as fresh:
         figure.savefig(fresh, format=kind, dpi=180)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -39,14 +39,14 @@ def load(
 ) -> PackedGraphs:
     """Load a dataset of the catalogue by its name, or the user's own graphs by their path.
 
-    name_or_path: a name as people write it (``"MUTAG"``, ``"IMDB-B"``, ``"synthetic:regular"``), a folder or zip
-        in TU or OGB form, a CSV, TSV or Parquet table of SMILES, or a file that ``save_packed`` wrote.
-    root: a folder with archives or unpacked folders; without it ``$GRAPHNORM_DATA``. What is not there is looked
-        for in the cache, and then fetched from its source, unless ``download`` is False.
-    features: node features of TU data, see :data:`~graphnorm.data.build.FeatureRule`; a dataset of the catalogue
-        has its own rule.
-    symmetrise, merge_duplicates: repairs of TU data, see :class:`~graphnorm.data.build.Repairs`.
-    smiles, label, threshold, skip_invalid: for tables, see :func:`~graphnorm.data.smiles.read_smiles`.
+    name_or_path: a name as people write it (``"MUTAG"``, ``"IMDB-B"``, ``"synthetic:regular"``), a folder or
+        zip in TU or OGB form, a CSV, TSV or Parquet table of SMILES, or a file that ``save_packed`` wrote.
+        root: a folder with archives or unpacked folders; without it ``$GRAPHNORM_DATA``. What is not there is
+        looked for in the cache, and then fetched from its source, unless ``download`` is False. features:
+        node features of TU data, see :data:`~graphnorm.data.build.FeatureRule`; a dataset of the catalogue
+        has its own rule. symmetrise, merge_duplicates: repairs of TU data, see
+        :class:`~graphnorm.data.build.Repairs`. smiles, label, threshold, skip_invalid: for tables, see
+        :func:`~graphnorm.data.smiles.read_smiles`.
 
     >>> load("synthetic:regular").num_classes
     2
@@ -60,7 +60,10 @@ def load(
     if path.suffix in SUFFIXES and not path.is_dir():
         # What RDKit makes of a molecule changes between its versions.
         key = ("smiles", _stamp(path), smiles, label, threshold, _version("rdkit"))
-        read = lambda: read_smiles(path, smiles=smiles, label=label, threshold=threshold, skip_invalid=skip_invalid)  # noqa: E731
+        read = partial(
+            read_smiles, path, smiles=smiles, label=label, threshold=threshold, skip_invalid=skip_invalid
+        )
+        # A table read with molecules left out is not cached: whoever loads it is told each time.
         return read() if skip_invalid else cached(key, read)
     return _load_files(path, None, features or "auto", repairs)
 
@@ -76,7 +79,9 @@ def data_root(root: str | os.PathLike[str] | None = None) -> Path | None:
     if not path:
         return None
     if not Path(path).is_dir():
-        raise DataError("the data folder does not exist", where=path, remedy="check --data-root or GRAPHNORM_DATA")
+        raise DataError(
+            "the data folder does not exist", where=path, remedy="check --data-root or GRAPHNORM_DATA"
+        )
     return Path(path)
 
 
@@ -96,8 +101,9 @@ def obtain(
     manual = f"put {entry.files[0]} into a folder and name that with --data-root or GRAPHNORM_DATA"
     if entry.name == "PTC":
         raise DownloadError(
-            "the paper's PTC (344 graphs with hydrogens, 25.56 nodes, 19 labels) is not on the TU site; what the TU site "
-            "has is PTC_MR, ANOTHER dataset (no hydrogens, 14.29 nodes, 18 labels), whose results are not the paper's",
+            "the paper's PTC (344 graphs with hydrogens, 25.56 nodes, 19 labels) is not on the TU site. "
+            "What the TU site has is PTC_MR, ANOTHER dataset (no hydrogens, 14.29 nodes, 18 labels), "
+            "and results on it are not the paper's",
             remedy=f"{manual} (GIN and DGCNN ship it with their code); or ask for PTC_MR by its name",
         )
     if entry.url is None or not download:
@@ -108,7 +114,11 @@ def obtain(
 def _as_path(given: str | os.PathLike[str]) -> Path | None:
     """The path that is meant, or None where a name of the catalogue is."""
     path = Path(given)
-    if not isinstance(given, str) or path.suffix in (*SUFFIXES, ".zip", ".safetensors") or len(path.parts) > 1:
+    if (
+        not isinstance(given, str)
+        or path.suffix in (*SUFFIXES, ".zip", ".safetensors")
+        or len(path.parts) > 1
+    ):
         return path
     try:
         find(given)
@@ -118,7 +128,11 @@ def _as_path(given: str | os.PathLike[str]) -> Path | None:
 
 
 def _load_entry(
-    entry: Entry, root: str | os.PathLike[str] | None, features: FeatureRule | None, repairs: Repairs, download: bool
+    entry: Entry,
+    root: str | os.PathLike[str] | None,
+    features: FeatureRule | None,
+    repairs: Repairs,
+    download: bool,
 ) -> PackedGraphs:
     if entry.format == "synthetic":
         return synthetic.FAMILIES[entry.name.removeprefix("synthetic:")]()
@@ -142,11 +156,10 @@ def _load_entry(
 
 def _load_files(path: Path, name: str | None, features: FeatureRule, repairs: Repairs) -> PackedGraphs:
     with Members(path) as members:
-        read: Callable[[], PackedGraphs]
         if is_ogb(members):
-            read = lambda: read_ogb(members, name=name, repairs=repairs)  # noqa: E731
+            read = partial(read_ogb, members, name=name, repairs=repairs)
         elif is_tu(members):
-            read = lambda: read_tu(members, name=name, features=features, repairs=repairs)  # noqa: E731
+            read = partial(read_tu, members, name=name, features=features, repairs=repairs)
         else:
             raise DataError(
                 "there is no dataset in TU or OGB form here",

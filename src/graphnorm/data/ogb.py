@@ -1,7 +1,7 @@
 """OGB's graph-level datasets on disk: gzipped CSV files under ``raw/``, splits under ``split/SCHEME/``.
 
-``num-node-list`` and ``num-edge-list`` have one line per graph; ``edge``, ``node-feat`` and ``edge-feat`` hold the
-graphs one after another, node ids counting from 0 within each graph, every undirected edge once.
+``num-node-list`` and ``num-edge-list`` have one line per graph; ``edge``, ``node-feat`` and ``edge-feat``
+hold the graphs one after another, node ids counting from 0 within each graph, every undirected edge once.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ def read_ogb(members: Members, *, name: str | None = None, repairs: Repairs | No
         )
     for counts, part in ((sizes, "num-node-list"), (edge_sizes, "num-edge-list")):
         if counts.size and counts.min() < 0:
-            raise DataError("a count is negative", **files.at(part, int(counts.argmin())), remedy="correct the line")
+            raise DataError(
+                "a count is negative", **files.at(part, int(counts.argmin())), remedy="correct the line"
+            )
     for part, table, lines in (
         ("num-edge-list", edge_sizes, len(sizes)),
         ("graph-label", labels, len(sizes)),
@@ -69,7 +71,7 @@ def read_ogb(members: Members, *, name: str | None = None, repairs: Repairs | No
     if outside.size:
         k = int(outside[0])
         raise DataError(
-            f"an edge of graph {graph[k]} names node {edges[k].max()}, but its nodes are 0 to {sizes[graph[k]] - 1}",
+            f"an edge of graph {graph[k]} names node {edges[k].max()} of {sizes[graph[k]]} nodes",
             **files.at("edge", k),
             remedy="node ids count from 0 within each graph",
         )
@@ -141,13 +143,13 @@ class _Files:
             return read_integers(file, self.members.where(name), columns)  # type: ignore[arg-type]
 
     def splits(self) -> dict[str, Table]:
-        """Ids of each part of the splitting scheme, ``train`` first."""
+        """Ids of each part of the splitting scheme."""
         found = {}
         for name in self.members.names:
             path = PurePosixPath(name)
             if path.is_relative_to(self.folder / "split") and path.name.endswith(".csv.gz"):
                 found[path.name.removesuffix(".csv.gz")] = self._read(name, 1)[:, 0]
-        return dict(sorted(found.items(), key=lambda item: item[0] != "train"))
+        return found
 
     def edge(self, k: int) -> Place:
         return self.at("edge", k % self.num_edges)

@@ -68,13 +68,14 @@ class Statistics:
 class PackedGraphs:
     """G graphs with N nodes and E directed edges in all.
 
-    Graph g has the nodes ``node_ptr[g]:node_ptr[g+1]``; node i has the edges ``rowptr[i]:rowptr[i+1]``, sorted by
-    neighbour; ``col`` counts neighbours from the first node of their own graph. Graphs are undirected: both
-    directions are there. They have no self-loops and no duplicate edges; models add self-loops themselves.
+    Graph g has the nodes ``node_ptr[g]:node_ptr[g+1]``; node i has the edges ``rowptr[i]:rowptr[i+1]``,
+    sorted by neighbour; ``col`` counts neighbours from the first node of their own graph. Graphs are
+    undirected: both directions are there. They have no self-loops and no duplicate edges; models add
+    self-loops themselves.
 
-    Categorical features stay small integers, one column each (``tags``, ``edge_tags``), with the number of values
-    of each column beside them; :meth:`GraphBatch.one_hot` or an embedding turns them into numbers. Continuous
-    features are ``x`` and ``edge_x``.
+    Categorical features stay small integers, one column each (``tags``, ``edge_tags``), with the number of
+    values of each column beside them; :meth:`GraphBatch.one_hot` or an embedding turns them into numbers.
+    Continuous features are ``x`` and ``edge_x``.
 
     The object is a value: it is not changed in place (nor should its tensors be), two of the same content are
     equal and hash alike on whatever device they are, and :attr:`fingerprint` names that content.
@@ -115,7 +116,7 @@ class PackedGraphs:
     """Where the graphs came from, for people."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "splits", dict(self.splits))
+        object.__setattr__(self, "splits", dict(sorted(self.splits.items())))
 
     def __getstate__(self) -> dict[str, Any]:
         """What is pickled: the fields, not what was worked out from them."""
@@ -218,7 +219,7 @@ class PackedGraphs:
             bounds = self.bounds(ids) if bounds is None else bounds
         stack = ids.reshape(-1, ids.shape[-1])
         if self.device.type == "cpu":
-            arrays = assemble(self._numpy_tables, cast(Tensor, stack).numpy(), bounds, padded)
+            arrays = assemble(self._numpy_tables, stack.numpy(), bounds, padded)
             arrays = {name: torch.from_numpy(array) for name, array in arrays.items()}
         else:
             arrays = assemble(self._tables, stack.to(self.device, non_blocking=True), bounds, padded)
@@ -227,7 +228,8 @@ class PackedGraphs:
         return GraphBatch(**arrays)
 
     def bounds(self, plan: Tensor | Sequence[int] | npt.NDArray[np.integer[Any]]) -> Bounds:
-        """Give the exact largest node and edge count over planned batches, (..., B) ids with -1 for empty places.
+        """Give the exact largest node and edge count over planned batches, (..., B) ids with -1 for empty
+        places.
 
         Datasets are sorted by class and sizes are heavy-tailed, so no bound from averages is safe.
         """
@@ -239,17 +241,21 @@ class PackedGraphs:
         if ids.dtype == torch.bool or ids.is_floating_point():
             raise DataError(f"graph ids are integers, not {ids.dtype}", remedy="use mask.nonzero()[:, 0]")
         if ids.ndim == 0 or ids.shape[:-1].numel() == 0:
-            raise DataError(f"graph ids have shape (B,) or (M, B), not {tuple(ids.shape)}", remedy="pass a list of ids")
+            raise DataError(
+                f"graph ids have shape (B,) or (M, B), not {tuple(ids.shape)}", remedy="pass a list of ids"
+            )
         ids = ids.long()
         array = ids.numpy()
         if array.size and (array.min() < -1 or array.max() >= self.num_graphs):
             raise DataError(
-                f"graph ids go from {array.min()} to {array.max()}; {self.name} has graphs 0 to {self.num_graphs - 1}",
-                remedy="use ids within that range, and -1 only for empty places",
+                f"ids from {array.min()} to {array.max()} do not fit {self.num_graphs} graphs",
+                remedy="ids count from 0, and -1 marks an empty place",
             )
         totals = [counts[array].sum(-1) for counts in self._host_counts]
         bounds = Bounds(*(int(total.max()) for total in totals))
-        full = (array.size == 0 or array.min() >= 0) and all((t == b).all() for t, b in zip(totals, bounds, strict=True))
+        full = (array.size == 0 or array.min() >= 0) and all(
+            (t == b).all() for t, b in zip(totals, bounds, strict=True)
+        )
         return ids, bounds, bool(full)
 
     @cached_property
@@ -321,6 +327,7 @@ class PackedGraphs:
 
     def __repr__(self) -> str:
         return (
-            f"PackedGraphs({self.name}: {self.num_graphs} graphs, {self.num_nodes} nodes, {self.num_edges} edges, "
-            f"{self.num_classes} classes, {self.num_features} features, {self.device})"
+            f"PackedGraphs({self.name}: {self.num_graphs} graphs, {self.num_nodes} nodes, "
+            f"{self.num_edges} edges, {self.num_classes} classes, "
+            f"{self.num_features} features, {self.device})"
         )

@@ -46,8 +46,8 @@ def read_smiles(
 ) -> PackedGraphs:
     """Read a CSV, TSV or Parquet table with a column of SMILES and a column of labels.
 
-    smiles, label: the columns' names; where they are not given, the usual ones are looked for.
-    threshold: labels are measurements, and the classes are "above" it and "not above"; ``"median"`` balances them.
+    smiles, label: the columns' names; where they are not given, the usual ones are looked for. threshold:
+    labels are measurements, and the classes are "above" it and "not above"; ``"median"`` balances them.
     skip_invalid: leave molecules that RDKit cannot read out, with a :class:`DataWarning`, rather than refuse.
     """
     columns, lines = read_table(path)
@@ -87,7 +87,9 @@ def from_smiles(
 ) -> PackedGraphs:
     """Pack a list of SMILES; see :func:`read_smiles`."""
     if len(smiles) != len(labels):
-        raise DataError(f"there are {len(smiles)} molecules and {len(labels)} labels", remedy="give one label each")
+        raise DataError(
+            f"there are {len(smiles)} molecules and {len(labels)} labels", remedy="give one label each"
+        )
     texts = [str(label) for label in labels]
     return _pack(name, smiles, texts, lambda g: {"where": f"molecule {g}"}, threshold, skip_invalid)
 
@@ -105,7 +107,9 @@ def molecules() -> PackedGraphs:
     for path in (table, activities):
         if not path.exists():
             raise DataError(
-                "this RDKit comes without its Contrib data", where=path, remedy="install RDKit from PyPI: pip install rdkit"
+                "this RDKit comes without its Contrib data",
+                where=path,
+                remedy="install RDKit from PyPI: pip install rdkit",
             )
     by_name = dict(line.split(",") for line in activities.read_text().splitlines()[1:])
     rows = [line.split() for line in table.read_text().splitlines()]
@@ -177,26 +181,28 @@ def _classes(
                 values.append(float(label))
             except ValueError:
                 raise DataError(
-                    f"the measurement {label!r} is not a number", **place(g), remedy="correct or drop the line"
+                    f"the measurement {label!r} is not a number",
+                    **place(g),
+                    remedy="correct or drop the line",
                 ) from None
             if not np.isfinite(values[-1]):
                 raise DataError(f"the measurement is {label}", **place(g), remedy="correct or drop the line")
         cut = statistics.median(values) if threshold == "median" else float(threshold)
-        names, numbers = (f"not above {cut:g}", f"above {cut:g}"), [int(value > cut) for value in values]
-        distinct: Sequence[Any] = sorted(set(numbers))
+        names: tuple[str, ...] = (f"not above {cut:g}", f"above {cut:g}")
+        numbers = [int(value > cut) for value in values]
     else:
-        distinct = sorted(set(labels), key=_by_value)
-        if len(distinct) > 50 and len(distinct) > len(labels) / 4:
+        names = tuple(sorted(set(labels), key=_by_value))
+        if len(names) > 50 and len(names) > len(labels) / 4:
             raise DataError(
-                f"the labels have {len(distinct)} different values for {len(labels)} molecules",
+                f"the labels have {len(names)} different values for {len(labels)} molecules",
                 **place(0),
-                remedy='if they are measurements, make two classes with threshold="median" (--threshold median)',
+                remedy='if they are measurements, split them: threshold="median" (--threshold median)',
             )
-        index = {value: k for k, value in enumerate(distinct)}
-        names, numbers = tuple(distinct), [index[label] for label in labels]
-    if len(distinct) < 2:
+        index = {value: k for k, value in enumerate(names)}
+        numbers = [index[label] for label in labels]
+    if len(set(numbers)) < 2:
         raise DataError(
-            f"all {len(labels)} molecules have the same label, {names[int(distinct[0])] if threshold else distinct[0]}",
+            f"all {len(labels)} molecules have the same label, {names[numbers[0]]}",
             **place(0),
             remedy="classification needs two classes or more; check the label column or the threshold",
         )
@@ -224,7 +230,8 @@ _BOND = tuple(_indexer(values) for values in BOND_FEATURES.values())
 def _graph(molecule: Any) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """(n, 9) atom features, (2m, 2) edges of both directions, (2m, 3) bond features."""
     atoms = [
-        [index(value) for index, value in zip(_ATOM, _atom_values(atom), strict=True)] for atom in molecule.GetAtoms()
+        [index(value) for index, value in zip(_ATOM, _atom_values(atom), strict=True)]
+        for atom in molecule.GetAtoms()
     ]
     ends, tags = [], []
     for bond in molecule.GetBonds():

@@ -22,22 +22,27 @@ Edges = npt.NDArray[np.int64]
 def regular(num_graphs: int = 400, seed: int = 0, degrees: tuple[int, int] = (4, 6)) -> PackedGraphs:
     """Regular graphs, degree as the feature; the class says which degree.
 
-    On an r-regular graph with degree features every node has the same value, so a shift by the whole mean leaves
-    zero (Proposition 1): InstanceNorm cannot tell the classes apart, GraphNorm can. Graphs are circulants: node i
-    is joined to i ± s for degree/2 random steps s, and the nodes are shuffled. Sizes are 15 to 40 in both classes.
+    On an r-regular graph with degree features every node has the same value, so a shift by the whole mean
+    leaves zero (Proposition 1): InstanceNorm cannot tell the classes apart, GraphNorm can. Graphs are
+    circulants: node i is joined to i ± s for degree/2 random steps s, and the nodes are shuffled. Sizes are
+    15 to 40 in both classes.
 
     >>> graphs = regular(20)
     >>> sorted(set(graphs.degree.tolist())), graphs.num_features
     ([4, 6], 2)
     """
     if any(degree % 2 or not 0 < degree <= 14 for degree in degrees) or degrees[0] == degrees[1]:
-        raise DataError(f"degrees {degrees} do not make two classes", remedy="give two different even degrees up to 14")
+        raise DataError(
+            f"degrees {degrees} do not make two classes", remedy="give two different even degrees up to 14"
+        )
 
     def make(kind: int, random: np.random.Generator) -> tuple[int, Edges]:
         size = int(random.integers(15, 41))
         steps = random.choice((size - 1) // 2, degrees[kind] // 2, replace=False) + 1
         node = np.arange(size)
-        pairs = np.stack((np.tile(node, len(steps)), np.concatenate([(node + step) % size for step in steps])), 1)
+        pairs = np.stack(
+            (np.tile(node, len(steps)), np.concatenate([(node + step) % size for step in steps])), 1
+        )
         return size, random.permutation(size)[pairs]
 
     names = tuple(f"degree {degree}" for degree in degrees)
@@ -47,8 +52,9 @@ def regular(num_graphs: int = 400, seed: int = 0, degrees: tuple[int, int] = (4,
 def cliques(num_graphs: int = 400, seed: int = 0) -> PackedGraphs:
     """Ego networks: a hub that belongs to every clique, as an actor to films; degree as the feature.
 
-    The classes are few large cliques (2 or 3 of 7 to 10 others) and many small ones (5 to 8 of 3 to 4 others).
-    A single clique is complete, and there Q_GIN N = ξN (Proposition 2): these graphs are almost that regular.
+    The classes are few large cliques (2 or 3 of 7 to 10 others) and many small ones (5 to 8 of 3 to 4
+    others). A single clique is complete, and there Q_GIN N = ξN (Proposition 2): these graphs are almost that
+    regular.
     """
     shapes = (((2, 4), (7, 11)), ((5, 9), (3, 5)))
 
@@ -65,7 +71,8 @@ def cliques(num_graphs: int = 400, seed: int = 0) -> PackedGraphs:
 
 
 def trees(num_graphs: int = 400, seed: int = 0) -> PackedGraphs:
-    """Trees of 20 to 80 nodes grown node by node, a constant as the feature: irregular, like discussion threads.
+    """Trees of 20 to 80 nodes grown node by node, a constant as the feature: irregular, like discussion
+    threads.
 
     The classes are the rules by which a new node picks its parent: evenly among all, or with a chance
     proportional to the square of its degree, so that hubs form.

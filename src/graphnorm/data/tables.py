@@ -28,7 +28,9 @@ def read_table(path: Path) -> Table:
         raise DataError("there is no such file", where=path, remedy="check the path")
     table = _parquet(path) if path.suffix == ".parquet" else _csv(path)
     if not table.lines:
-        raise DataError("the table has no rows", where=path, remedy="give a header and one row for each graph")
+        raise DataError(
+            "the table has no rows", where=path, remedy="give a header and one row for each graph"
+        )
     return table
 
 
@@ -44,7 +46,9 @@ def _csv(path: Path) -> Table:
             remedy="save it as UTF-8",
         ) from error
     if "\0" in text:
-        raise DataError("the text has null bytes: it is binary or UTF-16", where=path, remedy="save it as UTF-8")
+        raise DataError(
+            "the text has null bytes: it is binary or UTF-16", where=path, remedy="save it as UTF-8"
+        )
     first = text.partition("\n")[0]
     delimiter = "\t" if path.suffix == ".tsv" else max(",;\t", key=first.count)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
@@ -52,7 +56,10 @@ def _csv(path: Path) -> Table:
         numbered = [(reader.line_num, row) for row in reader if row]
     except csv.Error as error:
         raise DataError(
-            f"the table cannot be read: {error}", where=path, line=reader.line_num, remedy="correct the quotes"
+            f"the table cannot be read: {error}",
+            where=path,
+            line=reader.line_num,
+            remedy="correct the quotes",
         ) from error
     header = numbered[0][1] if numbered else []
     if len(set(header)) != len(header):
@@ -60,10 +67,15 @@ def _csv(path: Path) -> Table:
     for line, row in numbered:
         if len(row) != len(header):
             raise DataError(
-                f"the line has {len(row)} of {len(header)} fields", where=path, line=line, remedy="complete the line"
+                f"the line has {len(row)} of {len(header)} fields",
+                where=path,
+                line=line,
+                remedy="complete the line",
             )
     rows = numbered[1:]
-    return Table({name: [row[k] for _, row in rows] for k, name in enumerate(header)}, [line for line, _ in rows])
+    return Table(
+        {name: [row[k] for _, row in rows] for k, name in enumerate(header)}, [line for line, _ in rows]
+    )
 
 
 def _parquet(path: Path) -> Table:

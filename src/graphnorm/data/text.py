@@ -1,9 +1,9 @@
 """Tables of numbers from text, straight into arrays, with the line of every mistake.
 
-One definition of a good line serves all readers: numbers separated by a comma, by blanks, or by both, the same
-count on every line. Integers are read a chunk at a time without a Python object per number. The fast reader only
-accepts; where it meets anything else, the slow one goes through the chunk line by line and either agrees with
-it or says what is wrong where.
+One definition of a good line serves all readers: numbers separated by a comma, by blanks, or by both, the
+same count on every line. Integers are read a chunk at a time without a Python object per number. The fast
+reader only accepts; where it meets anything else, the slow one goes through the chunk line by line and either
+agrees with it or says what is wrong where.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ __all__ = ["read_floats", "read_integers"]
 
 CHUNK = 1 << 20
 _INTEGER = re.compile(rb"[+-]?[0-9]+")
-_FLOAT = re.compile(rb"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?nan|[+-]?inf", re.IGNORECASE)
+_FLOAT = re.compile(
+    rb"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?nan|[+-]?inf", re.IGNORECASE
+)
 _SEPARATOR = re.compile(rb"[ \t]*,[ \t]*|[ \t]+")
 _ALLOWED = np.zeros(256, np.bool_)
 _ALLOWED[np.frombuffer(b"0123456789, \t\n", np.uint8)] = True
@@ -129,8 +131,8 @@ def _commas_fit(
         return True
     if comma.size != first[:, 1:].size:
         return False
-    comma = comma.reshape(len(first), -1)
-    return bool((comma >= last[:, :-1]).all() and (comma < first[:, 1:]).all())
+    by_line = comma.reshape(len(first), -1)
+    return bool((by_line >= last[:, :-1]).all() and (by_line < first[:, 1:]).all())
 
 
 def _split(line: bytes) -> list[bytes]:
@@ -154,7 +156,10 @@ def _slow(
             elif b"\0" in text:
                 problem = f"{shown} has null bytes: the file is binary or UTF-16"
             raise DataError(
-                problem, where=where, line=line + offset, remedy="write plain numbers separated by commas, in UTF-8"
+                problem,
+                where=where,
+                line=line + offset,
+                remedy="write plain numbers separated by commas, in UTF-8",
             )
         if len(words) != columns:
             raise DataError(
@@ -165,7 +170,10 @@ def _slow(
             )
         if number is _INTEGER and max(map(len, words)) > 18:
             raise DataError(
-                f"{shown} holds a number of more than 18 digits", where=where, line=line + offset, remedy="use smaller ids"
+                f"{shown} holds a number of more than 18 digits",
+                where=where,
+                line=line + offset,
+                remedy="use smaller ids",
             )
         values.append([int(word) if number is _INTEGER else float(word) for word in words])
     with np.errstate(over="ignore"):  # a float too large for float32 becomes inf, which the caller refuses

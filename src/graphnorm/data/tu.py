@@ -1,8 +1,9 @@
 """The TU text format: the benchmark archives, and any folder of the same files.
 
 A dataset ``DS`` is ``DS_A.txt`` (one directed edge ``i, j`` a line; nodes count from 1 through all graphs),
-``DS_graph_indicator.txt`` (line i: the graph of node i, from 1), ``DS_graph_labels.txt`` (line g: its class), and
-optionally ``DS_node_labels.txt``, ``DS_node_attributes.txt``, ``DS_edge_labels.txt``, ``DS_edge_attributes.txt``.
+``DS_graph_indicator.txt`` (line i: the graph of node i, from 1), ``DS_graph_labels.txt`` (line g: its class),
+and optionally ``DS_node_labels.txt``, ``DS_node_attributes.txt``, ``DS_edge_labels.txt``,
+``DS_edge_attributes.txt``.
 """
 
 from __future__ import annotations
@@ -40,8 +41,9 @@ def read_tu(
 ) -> PackedGraphs:
     """Read a dataset in TU format.
 
-    Self-loops are taken out and counted, as PyTorch Geometric's ``TUDataset`` does, and the degree that serves as
-    a feature is counted without them. Graph labels become 0..C-1 and node labels 0..L-1 in their sorted order.
+    Self-loops are taken out and counted, as PyTorch Geometric's ``TUDataset`` does, and the degree that
+    serves as a feature is counted without them. Graph labels become 0..C-1 and node labels 0..L-1 in their
+    sorted order.
     """
     files = _Files(members)
     indicator = files.read("graph_indicator", lambda f, w: read_integers(f, w, 1))[:, 0]
@@ -100,13 +102,15 @@ class _Files:
             raise DataError(
                 f"a folder in TU format holds one dataset; here: {names}",
                 where=members.path,
-                remedy="give the folder of one dataset, with NAME_A.txt, NAME_graph_indicator.txt, NAME_graph_labels.txt",
+                remedy="give a folder with NAME_A.txt, NAME_graph_indicator.txt, NAME_graph_labels.txt",
             )
         self.folder, self.prefix = stems.pop()
         missing = [self._name(part) for part in REQUIRED if not self.has(part)]
         if missing:
             raise DataError(
-                f"missing: {', '.join(missing)}", where=members.path, remedy="add the file; the TU format needs it"
+                f"missing: {', '.join(missing)}",
+                where=members.path,
+                remedy="add the file; the TU format needs it",
             )
 
     def _name(self, part: str) -> str:
@@ -140,7 +144,7 @@ def _sizes(files: _Files, indicator: npt.NDArray[Any], num_graphs: int) -> npt.N
     outside = np.flatnonzero((indicator < 1) | (indicator > num_graphs))
     if outside.size:
         raise DataError(
-            f"node {outside[0] + 1} is in graph {indicator[outside[0]]}, but graph_labels has graphs 1 to {num_graphs}",
+            f"a node is in graph {indicator[outside[0]]}, but the graphs are 1 to {num_graphs}",
             where=files.where("graph_indicator"),
             line=int(outside[0]) + 1,
             remedy="graph ids count from 1; correct the id or add the graph's label",
@@ -148,7 +152,7 @@ def _sizes(files: _Files, indicator: npt.NDArray[Any], num_graphs: int) -> npt.N
     back = np.flatnonzero(indicator[1:] < indicator[:-1]) + 1
     if back.size:
         raise DataError(
-            f"node {back[0] + 1} is in graph {indicator[back[0]]}, after nodes of graph {indicator[back[0] - 1]}",
+            f"a node of graph {indicator[back[0]]} comes after one of graph {indicator[back[0] - 1]}",
             where=files.where("graph_indicator"),
             line=int(back[0]) + 1,
             remedy="number the nodes so that those of a graph follow each other, graph by graph",
