@@ -176,14 +176,14 @@ def _order_edges(
     """
     row, col = raw.row, raw.col
     order: Integers | None = None
-    for ends in (row, col):
-        outside = np.flatnonzero((ends < 0) | (ends >= num_nodes)) if _exceeds(ends, num_nodes) else ends[:0]
-        if outside.size:
-            raise DataError(
-                f"an edge names node {ends[outside[0]] + 1}, but the nodes are 1 to {num_nodes}",
-                **raw.origin.edge(int(outside[0])),
-                remedy="node ids count from 1 through all graphs; check the edge and the list of nodes",
-            )
+    if row.size and (min(row.min(), col.min()) < 0 or max(row.max(), col.max()) >= num_nodes):
+        ends = np.stack((row, col), axis=1)
+        k, end = (int(i[0]) for i in np.nonzero((ends < 0) | (ends >= num_nodes)))
+        raise DataError(
+            f"an edge names node {ends[k, end] + 1}, but the nodes are 1 to {num_nodes}",
+            **raw.origin.edge(k),
+            remedy="node ids count from 1 through all graphs; check the edge and the list of nodes",
+        )
     graph = np.repeat(np.arange(len(raw.sizes), dtype=np.int32), raw.sizes)
     crossing = np.flatnonzero(graph[row] != graph[col])
     if crossing.size:
@@ -209,10 +209,6 @@ def _order_edges(
     row, col, order = _make_symmetric(raw, row, col, order, repairs)
     rowptr = np.concatenate(([0], np.cumsum(np.bincount(row, minlength=num_nodes)))).astype(np.int64)
     return rowptr, np.array(col, dtype=np.int32), order, num_loops
-
-
-def _exceeds(ends: Integers, num_nodes: int) -> bool:
-    return ends.size > 0 and bool(ends.min() < 0 or ends.max() >= num_nodes)
 
 
 def _in_order(row: Integers, col: Integers) -> bool:

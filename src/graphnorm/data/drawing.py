@@ -33,12 +33,10 @@ def to_networkx(graphs: PackedGraphs, graph_id: int) -> Any:
     return graph
 
 
-def draw(
-    graphs: PackedGraphs, *, per_class: int = 4, seed: int = 0, max_nodes: int = MAX_DRAWN_NODES
-) -> Figure:
-    """Draw sampled graphs, one row for each class; colour is the node's degree.
+def draw(graphs: PackedGraphs, *, per_class: int = 4, seed: int = 0) -> Figure:
+    """Draw sampled graphs, one row for each class; the brighter a node, the higher its degree in its graph.
 
-    Only graphs of up to ``max_nodes`` nodes are drawn: larger ones are a blot.
+    Only graphs of up to 400 nodes are drawn: larger ones are a blot.
     """
     try:
         import matplotlib.figure
@@ -54,7 +52,7 @@ def draw(
     )
     axes = figure.subplots(graphs.num_classes, per_class, squeeze=False)
     for label, row in enumerate(axes):
-        drawable = np.flatnonzero((labels == label) & (sizes <= max_nodes))
+        drawable = np.flatnonzero((labels == label) & (sizes <= MAX_DRAWN_NODES))
         chosen = np.sort(random.choice(drawable, min(per_class, len(drawable)), replace=False))
         for axis in row:
             axis.set_axis_off()
@@ -63,7 +61,7 @@ def draw(
             degrees = [degree for _, degree in graph.degree()]
             size = 240 / max(4, len(graph) ** 0.75)
             at = nx.spring_layout(
-                graph, seed=seed, iterations=80, k=1.6 / max(1, len(graph) ** 0.5), method="force"
+                graph, seed=seed, iterations=80, k=1.6 / max(1, len(graph) ** 0.5)
             )
             width = float(np.clip(30 / max(1, graph.number_of_edges()), 0.15, 0.9))
             nx.draw_networkx_edges(graph, at, ax=axis, width=width, edge_color="0.55")

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -201,23 +201,22 @@ class PackedGraphs:
             take them from the planned ones with :meth:`bounds`. Without them the sizes are exact, which for
             ids on a GPU takes one read.
         """
-        host = not isinstance(ids, Tensor) or ids.device.type == "cpu"
-        if host:
+        padded = True
+        if not isinstance(ids, Tensor) or ids.device.type == "cpu":
             ids, exact, full = self._check(ids)
-            if bounds is None:
-                bounds, padded = exact, not full
-            elif exact.max_nodes > bounds.max_nodes or exact.max_edges > bounds.max_edges:
+            bounds = bounds or exact
+            if exact.max_nodes > bounds.max_nodes or exact.max_edges > bounds.max_edges:
                 raise DataError(
                     f"a batch of {exact.max_nodes} nodes and {exact.max_edges} edges does not fit {bounds}",
                     remedy="take the bounds from all planned batches: graphs.bounds(plan)",
                 )
-            else:
-                padded = not (full and exact == bounds)
-        else:
-            ids = cast(Tensor, ids)
-            padded = True
-            bounds = self.bounds(ids) if bounds is None else bounds
-        stack = ids.reshape(-1, ids.shape[-1])
+            padded = not (full and exact == bounds)
+        stack = ids[None] if ids.ndim == 1 else ids
+        if stack.ndim != 2:
+            raise DataError(
+                f"graph ids have shape (B,) or (M, B), not {tuple(ids.shape)}", remedy="pass a list of ids"
+            )
+        bounds = bounds or self.bounds(ids)
         if self.device.type == "cpu":
             arrays = assemble(self._numpy_tables, stack.numpy(), bounds, padded)
             arrays = {name: torch.from_numpy(array) for name, array in arrays.items()}
@@ -238,12 +237,10 @@ class PackedGraphs:
     def _check(self, ids: Any) -> tuple[Tensor, Bounds, bool]:
         """Ids on the host, checked, with their exact bounds and whether every batch fills them."""
         ids = torch.as_tensor(ids)
-        if ids.dtype == torch.bool or ids.is_floating_point():
+        if ids.numel() and (ids.dtype == torch.bool or ids.is_floating_point()):
             raise DataError(f"graph ids are integers, not {ids.dtype}", remedy="use mask.nonzero()[:, 0]")
         if ids.ndim == 0 or ids.shape[:-1].numel() == 0:
-            raise DataError(
-                f"graph ids have shape (B,) or (M, B), not {tuple(ids.shape)}", remedy="pass a list of ids"
-            )
+            raise DataError(f"graph ids of shape {tuple(ids.shape)} make no batch", remedy="pass a list of ids")
         ids = ids.long()
         array = ids.numpy()
         if array.size and (array.min() < -1 or array.max() >= self.num_graphs):

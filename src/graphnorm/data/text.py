@@ -168,7 +168,7 @@ def _slow(
                 line=line + offset,
                 remedy="the line is cut off or too long; complete it",
             )
-        if number is _INTEGER and max(map(len, words)) > 18:
+        if number is _INTEGER and max(len(word.lstrip(b"+-")) for word in words) > 18:
             raise DataError(
                 f"{shown} holds a number of more than 18 digits",
                 where=where,
