@@ -122,7 +122,7 @@ def pack(raw: RawGraphs, *, features: FeatureRule = "auto", repairs: Repairs | N
 
     tags, cardinalities, x = _node_features(raw, features, np.diff(rowptr))
     edge_tags, edge_cardinalities = _encode(raw.edge_tags, raw.edge_cardinalities)
-    _check_finite(raw.edge_x, raw.origin.edge, "edge")
+    _check_finite(raw.edge_x, raw.origin.edge, lambda k: _name_edge(raw, k))
     return PackedGraphs(
         name=raw.name,
         node_ptr=torch.from_numpy(node_ptr),
@@ -148,7 +148,7 @@ def _check_sizes(raw: RawGraphs) -> None:
     empty = np.flatnonzero(raw.sizes == 0)
     if empty.size:
         raise DataError(
-            f"graph {empty[0] + 1} has no nodes ({empty.size} such of {len(raw.sizes)} graphs)",
+            f"the graph has no nodes ({empty.size} such of {len(raw.sizes)} graphs)",
             **raw.origin.graph(int(empty[0])),
             remedy="take the graph and its label out, or give it a node",
         )
@@ -277,15 +277,17 @@ def _node_features(
     if rule == "degree" or (rule == "auto" and raw.tags is None and raw.x is None):
         return (*_encode(degree[:, None], None), None)
     x = raw.x if rule == "auto" else None
-    _check_finite(x, raw.origin.node, "node")
+    _check_finite(x, raw.origin.node, lambda i: f"node {raw.origin.name(i)}")
     return (*_encode(raw.tags, raw.cardinalities), None if x is None else np.ascontiguousarray(x, np.float32))
 
 
-def _check_finite(x: npt.NDArray[np.floating[Any]] | None, place: Callable[[int], Place], kind: str) -> None:
+def _check_finite(
+    x: npt.NDArray[np.floating[Any]] | None, place: Callable[[int], Place], name: Callable[[int], str]
+) -> None:
     if x is not None and not np.isfinite(x).all():
         k, feature = (int(i[0]) for i in np.nonzero(~np.isfinite(x)))
         raise DataError(
-            f"feature {feature + 1} of {kind} {k + 1} is {x[k, feature]}",
+            f"feature {feature + 1} of {name(k)} is {x[k, feature]}",
             **place(k),
             remedy="replace values that are missing or not finite",
         )

@@ -60,7 +60,7 @@ def save_packed(graphs: PackedGraphs, path: Path) -> None:
     safetensors = _safetensors("saving packed graphs")
     arrays = {name: tensor.cpu().contiguous() for name, tensor in graphs.tensors()}
     with replacing(path) as fresh:
-        safetensors.save_file(arrays, fresh, {"format": FORMAT, "attributes": json.dumps(graphs.attributes)})
+        safetensors.save_file(arrays, fresh, {"graphnorm": json.dumps({"format": FORMAT} | graphs.attributes)})
 
 
 def open_packed(path: Path) -> PackedGraphs:
@@ -72,22 +72,15 @@ def open_packed(path: Path) -> PackedGraphs:
         from safetensors import safe_open
 
         with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
+            metadata = json.loads((file.metadata() or {}).get("graphnorm", "{}"))
         arrays: dict[str, torch.Tensor] = safetensors.load_file(path)
-    if metadata.get("format") != FORMAT:
-        raise DataError(
-            f"the file has the format {metadata.get('format')}, not {FORMAT}",
-            where=path,
-            remedy="make it anew",
-        )
+        found = metadata.pop("format", None)
+    if found != FORMAT:
+        raise DataError(f"the file has the format {found}, not {FORMAT}", where=path, remedy="make it anew")
     with decoding(str(path)):
-        attributes: dict[str, Any] = {
-            k: tuple(v) if isinstance(v, list) else v for k, v in json.loads(metadata["attributes"]).items()
-        }
-        splits: dict[str, torch.Tensor] = {
-            name.removeprefix("splits."): arrays.pop(name)
-            for name in list(arrays)
-            if name.startswith("splits.")
+        attributes: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in metadata.items()}
+        splits = {
+            name.removeprefix("splits."): arrays.pop(name) for name in list(arrays) if name.startswith("splits.")
         }
         graphs = PackedGraphs(**attributes | arrays, splits=splits)
         if int(graphs.node_ptr[-1]) != graphs.num_nodes or int(graphs.rowptr[-1]) != graphs.num_edges:
