@@ -43,10 +43,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
+def _common(**defaults: Any) -> argparse.ArgumentParser:
+    """Options that every action takes, and that may stand before or after it.
+
+    Only the outermost parser has defaults: an inner one would undo what was given before it.
+    """
+    parser = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
+    parser.add_argument("--data-root", metavar="DIR", help="folder of archives (or $GRAPHNORM_DATA)")
+    parser.add_argument("--json", action="store_const", const=True, help="print JSON")
+    parser.set_defaults(**defaults)
+    return parser
+
+
 def _add_datasets(subparsers: Subparsers) -> None:
-    common = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
-    common.add_argument("--data-root", metavar="DIR", help="folder of archives (default: $GRAPHNORM_DATA)")
-    common.add_argument("--json", action="store_true", help="print JSON")
     own = argparse.ArgumentParser(add_help=False)
     own.add_argument("name", metavar="NAME_OR_PATH", help="a dataset's name, or your own graphs")
     own.add_argument("--symmetrise", action="store_true", help="add the missing direction of edges")
@@ -59,15 +68,17 @@ def _add_datasets(subparsers: Subparsers) -> None:
     own.add_argument("--skip-invalid", action="store_true", help="leave out SMILES that cannot be read")
 
     help_ = "list datasets with their statistics, fetch them, draw them"
-    datasets = subparsers.add_parser("datasets", help=help_, description=help_.capitalize(), parents=[common])
-    datasets.set_defaults(run=_list, data_root=None, json=False)
+    datasets = subparsers.add_parser(
+        "datasets", help=help_, description=help_.capitalize(), parents=[_common(data_root=None, json=False)]
+    )
+    datasets.set_defaults(run=_list)
     actions = datasets.add_subparsers(metavar="ACTION")
-    get = actions.add_parser("get", help="fetch a dataset and check it", parents=[common])
+    get = actions.add_parser("get", help="fetch a dataset and check it", parents=[_common()])
     get.add_argument("name", metavar="NAME")
     get.set_defaults(run=_get)
-    show = actions.add_parser("show", help="check your own graphs, or any dataset", parents=[common, own])
+    show = actions.add_parser("show", help="check your own graphs, or any dataset", parents=[_common(), own])
     show.set_defaults(run=_show)
-    draw = actions.add_parser("draw", help="draw sampled graphs", parents=[common, own])
+    draw = actions.add_parser("draw", help="draw sampled graphs", parents=[_common(), own])
     draw.add_argument("--out", type=Path, required=True, metavar="FILE", help="a .png, .pdf or .svg file")
     draw.add_argument(
         "--per-class", type=int, default=4, metavar="N", help="graphs of each class (default: 4)"

@@ -176,7 +176,9 @@ def test_vmap_sees_one_batch_at_a_time() -> None:
     def pooled(batch: GraphBatch) -> Tensor:
         assert batch.ptr.shape == (4,)
         one_hots = batch.one_hot(GRAPHS.cardinalities)
-        return torch.zeros(4, one_hots.shape[1]).scatter_add(0, batch.batch[:, None].expand_as(one_hots), one_hots)
+        return torch.zeros(4, one_hots.shape[1]).scatter_add(
+            0, batch.batch[:, None].expand_as(one_hots), one_hots
+        )
 
     together = torch.func.vmap(pooled)(stack)
     for m in range(2):

@@ -69,7 +69,15 @@ def tu_dataset(pyg: Any, archives: Path, name: str, root: Path) -> Any:
 
 @pytest.mark.parametrize(
     "name",
-    ["MUTAG", "PTC", "PTC_MR", "PROTEINS", "NCI1", "IMDB-BINARY", pytest.param("REDDIT-BINARY", marks=pytest.mark.slow)],
+    [
+        "MUTAG",
+        "PTC",
+        "PTC_MR",
+        "PROTEINS",
+        "NCI1",
+        "IMDB-BINARY",
+        pytest.param("REDDIT-BINARY", marks=pytest.mark.slow),
+    ],
 )
 def test_equals_tudataset(pyg: Any, archives: Path, tmp_path: Path, name: str) -> None:
     graphs, dataset = load(name, archives), tu_dataset(pyg, archives, name, tmp_path)
@@ -100,7 +108,11 @@ def test_collab_equals_an_independent_reading(archives: Path) -> None:
             with archive.open(f"COLLAB/COLLAB_{part}.txt") as file:
                 return pandas.read_csv(file, header=None, dtype=np.int32, **keywords).to_numpy()
 
-        edges, graph, labels = column("A") - 1, column("graph_indicator")[:, 0] - 1, column("graph_labels")[:, 0]
+        edges, graph, labels = (
+            column("A") - 1,
+            column("graph_indicator")[:, 0] - 1,
+            column("graph_labels")[:, 0],
+        )
     edges = edges[edges[:, 0] != edges[:, 1]]
     first = np.searchsorted(graph, np.arange(5000))
     assert np.array_equal(graphs.node_ptr.numpy()[:-1], first)

@@ -180,7 +180,11 @@ def test_offline(tmp_path: Path) -> None:
 def test_two_processes_fetch_it_once(server: Server, tmp_path: Path) -> None:
     context = multiprocessing.get_context("spawn")
     workers = [
-        context.Process(target=fetch, args=(server.url, tmp_path / "file.zip"), kwargs={"sha256": SHA256, "progress": False})
+        context.Process(
+            target=fetch,
+            args=(server.url, tmp_path / "file.zip"),
+            kwargs={"sha256": SHA256, "progress": False},
+        )
         for _ in range(2)
     ]
     for worker in workers:

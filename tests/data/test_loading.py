@@ -10,7 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from graphnorm.data import CATALOG, DataError, DownloadError, UnknownDatasetError, find, load, load_cifar10, locate, obtain
+from graphnorm.data import (
+    CATALOG,
+    DataError,
+    DownloadError,
+    UnknownDatasetError,
+    find,
+    load,
+    load_cifar10,
+    locate,
+    obtain,
+)
 from graphnorm.data import loading as loading_module
 
 
@@ -132,6 +142,9 @@ for name in ("molecules",):
 """
     # torch itself may want some of these, so it is imported first
     result = subprocess.run(
-        [sys.executable, "-c", f"import torch, torch._dynamo\n{script}"], capture_output=True, text=True, check=False
+        [sys.executable, "-c", f"import torch, torch._dynamo\n{script}"],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert result.returncode == 0, result.stderr

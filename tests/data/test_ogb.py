@@ -19,7 +19,11 @@ def test_a_folder(write_ogb: WriteOGB, zipped: Callable[[Path], Path]) -> None:
     assert (graphs.num_graphs, graphs.num_nodes, graphs.num_edges) == (3, 6, 6)
     assert graphs.cardinalities == cardinalities(ATOM_FEATURES)
     assert graphs.edge_cardinalities == cardinalities(BOND_FEATURES)
-    assert {name: ids.tolist() for name, ids in graphs.splits.items()} == {"train": [0], "valid": [1], "test": [2]}
+    assert {name: ids.tolist() for name, ids in graphs.splits.items()} == {
+        "train": [0],
+        "valid": [1],
+        "test": [2],
+    }
     batch = graphs.batch([0])
     assert batch.edge_tags is not None
     assert list(zip(batch.row.tolist(), batch.col.tolist(), batch.edge_tags.tolist(), strict=True)) == [
@@ -42,7 +46,12 @@ MISTAKES = {
     "missing file": ({"edge_feat": None}, None, None, "missing: raw/edge-feat.csv.gz"),
     "several labels": ({"graph_label": "0,1\n1,0\n0,0\n"}, "graph-label", 1, "2 labels each"),
     "nan label": ({"graph_label": "0\nnan\n0\n"}, "graph-label", 2, "holds 'nan'"),
-    "cut off": ({"node_feat": "5,0,4,5,3,0,2,0,0\n" * 4}, "node-feat", 5, "4 lines where the other files ask for 6"),
+    "cut off": (
+        {"node_feat": "5,0,4,5,3,0,2,0,0\n" * 4},
+        "node-feat",
+        5,
+        "4 lines where the other files ask for 6",
+    ),
     "edge out of range": ({"edge": "0,1\n1,3\n0,1\n"}, "edge", 2, "names node 3 of 3 nodes"),
     "empty graph": ({"num_node_list": "3\n3\n0\n"}, "graph-label", 3, "has no nodes"),
     "negative count": ({"num_edge_list": "3\n-1\n1\n"}, "num-edge-list", 2, "negative"),

@@ -14,7 +14,18 @@ import pytest
 from graphnorm.data import DataError, DataWarning, PackedGraphs, from_smiles, load, read_smiles
 from graphnorm.data.vocabulary import ATOM_FEATURES, BOND_FEATURES, cardinalities
 
-ODD = ["[2H]O[Xe]", "F/C=C/F", "F/C=C\\F", "C[C@H](N)O", "[Na+].[Cl-]", "[CH3]", "c1ccccc1", "F[P-](F)(F)(F)(F)F", "[U]", "C#N"]
+ODD = [
+    "[2H]O[Xe]",
+    "F/C=C/F",
+    "F/C=C\\F",
+    "C[C@H](N)O",
+    "[Na+].[Cl-]",
+    "[CH3]",
+    "c1ccccc1",
+    "F[P-](F)(F)(F)(F)F",
+    "[U]",
+    "C#N",
+]
 
 
 def assert_as_ogb_makes_it(graphs: PackedGraphs, smiles: list[str]) -> None:
@@ -107,7 +118,9 @@ def test_numbers_as_labels_are_ordered_by_value() -> None:
 def test_skip_invalid(tmp_path: Path) -> None:
     path = write(tmp_path / "t.csv", "smiles,label\nCCO,1\nnot a molecule,0\nCC,0\n")
     for _ in range(2):  # every time, cached or not
-        with pytest.warns(DataWarning, match=r"1 of 3 SMILES cannot be read, the first at 3 \('not a molecule'\)"):
+        with pytest.warns(
+            DataWarning, match=r"1 of 3 SMILES cannot be read, the first at 3 \('not a molecule'\)"
+        ):
             graphs = load(path, skip_invalid=True)
     assert graphs == from_smiles(["CCO", "CC"], [1, 0])
 

@@ -114,25 +114,60 @@ def test_merge_duplicates(write_tu: WriteTU) -> None:
 
 MISTAKES = {
     "missing file": ({"graph_labels": None}, None, None, "missing: TINY_graph_labels.txt"),
-    "node id too large": ({"A": "1, 2\n2, 1\n2, 7\n7, 2\n"}, "A", 3, "names node 7, but the nodes are 1 to 6"),
+    "node id too large": (
+        {"A": "1, 2\n2, 1\n2, 7\n7, 2\n"},
+        "A",
+        3,
+        "names node 7, but the nodes are 1 to 6",
+    ),
     "node id too small": ({"A": "0, 1\n1, 0\n"}, "A", 1, "names node 0"),
-    "graph id too large": ({"graph_indicator": "1\n1\n1\n2\n2\n4\n"}, "graph_indicator", 6, "the graphs are 1 to 3"),
+    "graph id too large": (
+        {"graph_indicator": "1\n1\n1\n2\n2\n4\n"},
+        "graph_indicator",
+        6,
+        "the graphs are 1 to 3",
+    ),
     "graph id too small": ({"graph_indicator": "0\n1\n1\n2\n2\n3\n"}, "graph_indicator", 1, "graph 0"),
     "scattered graph": ({"graph_indicator": "1\n2\n1\n2\n2\n3\n"}, "graph_indicator", 3, "comes after"),
     "edge between graphs": ({"A": "1, 2\n2, 1\n3, 4\n4, 3\n"}, "A", 3, "joins graph 1 and graph 2"),
     "one-directional": ({"A": "1, 2\n2, 1\n2, 3\n4, 5\n5, 4\n"}, "A", 3, r"no edge back .*symmetrise=True"),
     "graph without nodes": ({"graph_labels": "1\n-1\n1\n1\n"}, "graph_labels", 4, "the graph has no nodes"),
     "one class": ({"graph_labels": "1\n1\n1\n"}, "graph_labels", 1, "all 3 graphs have the same label, 1"),
-    "nan feature": ({"node_attributes": "1\n2\nnan\n4\n5\n6\n"}, "node_attributes", 3, "feature 1 of node 3 is nan"),
-    "infinite edge feature": ({"edge_attributes": "1\n1\n1\n1\n1\n1e99\n"}, "A", 6, "feature 1 of the edge from node 5 to node 4 is inf"),
+    "nan feature": (
+        {"node_attributes": "1\n2\nnan\n4\n5\n6\n"},
+        "node_attributes",
+        3,
+        "feature 1 of node 3 is nan",
+    ),
+    "infinite edge feature": (
+        {"edge_attributes": "1\n1\n1\n1\n1\n1e99\n"},
+        "A",
+        6,
+        "feature 1 of the edge from node 5 to node 4 is inf",
+    ),
     "truncated line": ({"A": "1, 2\n2, 1\n2\n"}, "A", 3, "'2' has 1 of 2 numbers"),
     "non-numeric line": ({"node_labels": "0\n2\nC\n0\n5\n5\n"}, "node_labels", 3, "holds 'C'"),
-    "duplicate edge": ({"A": "1, 2\n2, 1\n1, 2\n2, 1\n"}, "A", 3, r"was there before .*merge_duplicates=True"),
+    "duplicate edge": (
+        {"A": "1, 2\n2, 1\n1, 2\n2, 1\n"},
+        "A",
+        3,
+        r"was there before .*merge_duplicates=True",
+    ),
     "too few node labels": ({"node_labels": "0\n2\n2\n"}, "node_labels", 4, "3 lines for 6 nodes"),
     "too many node labels": ({"node_labels": "0\n" * 9}, "node_labels", 7, "9 lines for 6 nodes"),
     "wrong encoding": ({"A": "1, 2\n2, 1\n".encode("utf-16")}, "A", None, "UTF-16.*save it as UTF-8"),
-    "latin-1": ({"graph_labels": "1\n-1\n\u00e9\n".encode("latin-1")}, "graph_labels", 3, "which is not an integer"),
-    "no graphs": ({"graph_labels": "", "graph_indicator": "", "A": "", "node_labels": ""}, "graph_labels", 1, "no graphs"),
+    "latin-1": (
+        {"graph_labels": "1\n-1\n\u00e9\n".encode("latin-1")},
+        "graph_labels",
+        3,
+        "which is not an integer",
+    ),
+    "no graphs": (
+        {"graph_labels": "", "graph_indicator": "", "A": "", "node_labels": ""},
+        "graph_labels",
+        1,
+        "no graphs",
+    ),
 }
 
 
@@ -165,7 +200,9 @@ def test_a_folder_of_something_else(tmp_path: Path) -> None:
         load(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["../evil_A.txt", "/etc/evil_A.txt", "a/../../evil_A.txt", "C:\\evil_A.txt", "..\\evil"])
+@pytest.mark.parametrize(
+    "name", ["../evil_A.txt", "/etc/evil_A.txt", "a/../../evil_A.txt", "C:\\evil_A.txt", "..\\evil"]
+)
 def test_members_that_lead_outside_are_refused(tmp_path: Path, name: str) -> None:
     path = tmp_path / "evil.zip"
     with zipfile.ZipFile(path, "w") as archive:

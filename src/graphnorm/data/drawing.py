@@ -60,9 +60,7 @@ def draw(graphs: PackedGraphs, *, per_class: int = 4, seed: int = 0) -> Figure:
             graph = to_networkx(graphs, int(graph_id))
             degrees = [degree for _, degree in graph.degree()]
             size = 240 / max(4, len(graph) ** 0.75)
-            at = nx.spring_layout(
-                graph, seed=seed, iterations=80, k=1.6 / max(1, len(graph) ** 0.5)
-            )
+            at = nx.spring_layout(graph, seed=seed, iterations=80, k=1.6 / max(1, len(graph) ** 0.5))
             width = float(np.clip(30 / max(1, graph.number_of_edges()), 0.15, 0.9))
             nx.draw_networkx_edges(graph, at, ax=axis, width=width, edge_color="0.55")
             nx.draw_networkx_nodes(

@@ -240,7 +240,9 @@ class PackedGraphs:
         if ids.numel() and (ids.dtype == torch.bool or ids.is_floating_point()):
             raise DataError(f"graph ids are integers, not {ids.dtype}", remedy="use mask.nonzero()[:, 0]")
         if ids.ndim == 0 or ids.shape[:-1].numel() == 0:
-            raise DataError(f"graph ids of shape {tuple(ids.shape)} make no batch", remedy="pass a list of ids")
+            raise DataError(
+                f"graph ids of shape {tuple(ids.shape)} make no batch", remedy="pass a list of ids"
+            )
         ids = ids.long()
         array = ids.numpy()
         if array.size and (array.min() < -1 or array.max() >= self.num_graphs):
