@@ -1,4 +1,4 @@
-"""What the data tests share: where the real archives are, a cache of their own, and small datasets in files."""
+"""What the data tests share: the real archives, a cache of their own, and small datasets in files."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def test_directed_and_multigraphs() -> None:
         from_networkx([nx.path_graph(3), path], [0, 1])
     assert from_networkx([path, path], [0, 1], symmetrise=True).num_edges == 8
     double = nx.MultiGraph([(0, 1), (0, 1)])
-    with pytest.raises(DataError, match="graph 0 of the list: .* was there before"):
+    with pytest.raises(DataError, match=r"graph 0 of the list: .* was there before"):
         from_networkx([double, double], [0, 1])
     assert from_networkx([double, double], [0, 1], merge_duplicates=True).num_edges == 4
 

@@ -170,7 +170,7 @@ def test_a_server_in_trouble_is_asked_again(server: Server, tmp_path: Path) -> N
 
 
 def test_offline(tmp_path: Path) -> None:
-    with pytest.raises(DownloadError, match="cannot be fetched: .*Remedy: fetch it by other means"):
+    with pytest.raises(DownloadError, match=r"cannot be fetched: .*Remedy: fetch it by other means"):
         get("http://127.0.0.1:9/file.zip", tmp_path / "file.zip", attempts=2)
     with pytest.raises(DownloadError, match="not a web address"):
         get("file:///etc/passwd", tmp_path / "file.zip")

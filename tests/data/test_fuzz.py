@@ -19,7 +19,7 @@ SLOWEST = 5.0  # seconds that a single small file may take
 
 
 def mutate(content: bytes, random_: random.Random) -> bytes:
-    """One to four random wounds: flipped bits, other bytes, holes, doubled or swapped pieces, a cut, foreign text."""
+    """One to four wounds: flipped bits, other bytes, holes, doubled or swapped pieces, a cut, foreign text."""
     data = bytearray(content)
     for _ in range(random_.randint(1, 4)):
         at = random_.randrange(len(data) + 1)
@@ -49,25 +49,29 @@ def mutate(content: bytes, random_: random.Random) -> bytes:
     return bytes(data)
 
 
+def loaded_or_refused(path: Path, **keywords: object) -> PackedGraphs | None:
+    """The dataset, or None where one clear error was given."""
+    try:
+        return load(path, **keywords)  # type: ignore[arg-type]
+    except GraphnormError as error:
+        refusal = str(error)
+    assert str(path) in refusal
+    assert "Remedy: " in refusal
+    return None
+
+
 def check(path: Path, own_cache: Path, **keywords: object) -> bool:
     """Whether the file was loaded; anything but a packed dataset or a GraphnormError fails the test."""
     start = time.perf_counter()
-    try:
-        graphs = load(path, **keywords)  # type: ignore[arg-type]
-    except GraphnormError as error:
-        assert str(path.parent) in str(error) or "graph" in str(error), error
-        assert "Remedy: " in str(error)
-        loaded = False
-    else:
-        assert isinstance(graphs, PackedGraphs)
+    graphs = loaded_or_refused(path, **keywords)
+    if graphs is not None:
         batch = graphs.batch(range(graphs.num_graphs))  # type: ignore[arg-type]
         assert int(batch.ptr[-1]) == graphs.num_nodes
         assert batch.col.numel() == 0 or int(batch.col.max()) < graphs.num_nodes
-        loaded = True
     assert time.perf_counter() - start < SLOWEST
     packed = own_cache / "packed"
     assert not packed.exists() or not [p for p in packed.iterdir() if p.name.startswith(".")]
-    return loaded
+    return graphs is not None
 
 
 def fuzz(
@@ -145,7 +149,7 @@ def test_ogb_files(write_ogb: Callable[..., Path], own_cache: Path, part: str) -
 
 
 def test_tables_of_smiles(tmp_path: Path, own_cache: Path) -> None:
-    content = "smiles,label\nCCO,1\nc1ccccc1,0\nC[C@H](N)C(=O)O,1\nF/C=C/F,0\n".encode()
+    content = b"smiles,label\nCCO,1\nc1ccccc1,0\nC[C@H](N)C(=O)O,1\nF/C=C/F,0\n"
     path = tmp_path / "t.csv"
     path.write_bytes(content)
     assert fuzz(content, path, own_cache, 800, seed=0) > 0
@@ -160,10 +164,7 @@ def test_packed_files(tmp_path: Path, own_cache: Path) -> None:
     for _ in range(600):
         path.unlink()
         path.write_bytes(mutate(content[:header], random_) + content[header:])
-        try:
-            load(path)
-        except GraphnormError as error:
-            assert str(path) in str(error)
+        loaded_or_refused(path)
 
 
 @given(
@@ -178,9 +179,5 @@ def test_any_text_at_all(tmp_path_factory: pytest.TempPathFactory, texts: dict[s
     folder.mkdir()
     for part, text in (good | texts).items():
         (folder / f"TINY_{part}.txt").write_text(text)
-    try:
-        graphs = load(folder, symmetrise=True, merge_duplicates=True)
-    except GraphnormError as error:
-        assert "Remedy: " in str(error)
-    else:
-        assert graphs.num_nodes == int(graphs.sizes.sum())
+    graphs = loaded_or_refused(folder, symmetrise=True, merge_duplicates=True)
+    assert graphs is None or graphs.num_nodes == int(graphs.sizes.sum())

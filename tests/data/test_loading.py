@@ -92,7 +92,7 @@ def test_the_data_folder_comes_first_then_the_cache_then_the_web(
     monkeypatch.setattr(loading_module, "fetch", fetch)
     monkeypatch.delenv("GRAPHNORM_DATA")
     assert locate(entry) is None
-    with pytest.raises(DownloadError, match="MUTAG is not on this machine.*GRAPHNORM_DATA"):
+    with pytest.raises(DownloadError, match=r"MUTAG is not on this machine.*GRAPHNORM_DATA"):
         load("MUTAG", download=False)
     assert load("MUTAG").num_graphs == 188
     assert asked == ["https://www.chrsmrrs.com/graphkerneldatasets/MUTAG.zip"]

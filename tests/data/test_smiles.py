@@ -163,7 +163,7 @@ def test_wrong_encoding(tmp_path: Path) -> None:
 
 def test_measurements_taken_for_classes() -> None:
     smiles = ["C" * k for k in range(1, 61)]
-    with pytest.raises(DataError, match='60 different values for 60 molecules.*threshold="median"'):
+    with pytest.raises(DataError, match=r'60 different values for 60 molecules.*threshold="median"'):
         from_smiles(smiles, [k / 7 for k in range(60)])
 
 

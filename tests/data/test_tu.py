@@ -183,7 +183,7 @@ def test_mistakes_name_file_line_and_remedy(write_tu: WriteTU, mistake: str) -> 
 
 
 def test_labels_rule_without_labels(write_tu: WriteTU) -> None:
-    with pytest.raises(DataError, match='no node labels.*features="degree"'):
+    with pytest.raises(DataError, match=r'no node labels.*features="degree"'):
         load(write_tu(node_labels=None), features="labels")
 
 

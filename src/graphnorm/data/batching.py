@@ -23,6 +23,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import embedding
 from torch.utils import _pytree as pytree
 
 __all__ = ["BatchTables", "Bounds", "GraphBatch", "assemble", "one_hot"]
@@ -114,7 +115,7 @@ class GraphBatch:
         """(R, Σ cardinalities): the node tags one-hot, side by side; zero on padded rows."""
         if self.tags is None:
             raise ValueError("this batch has no categorical node features; use its x")
-        return one_hot(self.tags, cardinalities, dtype) * self.real.unsqueeze(-1)
+        return one_hot(self.tags, cardinalities, dtype, self.real)
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> GraphBatch:
         """Give the same batch on another device."""
@@ -153,17 +154,26 @@ pytree.register_pytree_node(
 )
 
 
-def one_hot(tags: Tensor, cardinalities: tuple[int, ...], dtype: torch.dtype = torch.float32) -> Tensor:
+def one_hot(
+    tags: Tensor,
+    cardinalities: tuple[int, ...],
+    dtype: torch.dtype = torch.float32,
+    real: Tensor | None = None,
+) -> Tensor:
     """(..., K) categorical integers to (..., Σ cardinalities) with K ones in each row.
+
+    real: (...) bool; rows where it is false get zeros.
 
     >>> one_hot(torch.tensor([[1, 0]], dtype=torch.uint8), (3, 2))
     tensor([[0., 1., 0., 1., 0.]])
     """
-    columns = (
-        tags[..., k, None] == torch.arange(cardinality, device=tags.device)
-        for k, cardinality in enumerate(cardinalities)
-    )
-    return torch.cat(tuple(columns), dim=-1).to(dtype)
+    columns = []
+    for tag, cardinality in zip(tags.unbind(-1), cardinalities, strict=True):
+        # One row more than there are values, and that one zero.
+        rows = torch.eye(cardinality + 1, cardinality, dtype=dtype, device=tags.device)
+        index = tag.long() if real is None else torch.where(real, tag.long(), cardinality)
+        columns.append(embedding(index, rows))
+    return columns[0] if len(columns) == 1 else torch.cat(columns, dim=-1)
 
 
 class BatchTables(NamedTuple):
@@ -190,16 +200,21 @@ class _Arrays(NamedTuple):
 
     take: Callable[[Any, Any], Any]
     """take(a, i): rows i of a."""
-    owners: Callable[[Any, int], Any]
-    """owners(counts, total): k repeated counts[k] times, for every k in turn; counts sum to total."""
+    spreader: Callable[[Any, int], Callable[[Any], Any]]
+    """spreader(counts, total)(values): value k repeated counts[k] times, for every k in turn; counts sum to total."""
     arange: Callable[[int], Any]
     join: Callable[[Any, Any], Any]
     """join(a, b): concatenation along the last axis."""
 
 
+def _torch_spreader(counts: Tensor, total: int) -> Callable[[Tensor], Tensor]:
+    owner = torch.repeat_interleave(counts, output_size=total)
+    return lambda values: values.index_select(0, owner)
+
+
 _NUMPY = _Arrays(
     take=lambda a, i: a.take(i, axis=0),
-    owners=lambda counts, total: np.repeat(np.arange(counts.size), counts),
+    spreader=lambda counts, total: lambda values: np.repeat(values, counts),
     arange=np.arange,
     join=lambda a, b: np.concatenate((a, b), axis=-1),
 )
@@ -208,81 +223,93 @@ _NUMPY = _Arrays(
 def _torch(device: torch.device) -> _Arrays:
     return _Arrays(
         take=lambda a, i: a.index_select(0, i),
-        owners=lambda counts, total: torch.repeat_interleave(counts, output_size=total),
+        spreader=_torch_spreader,
         arange=lambda n: torch.arange(n, device=device),
         join=lambda a, b: torch.cat((a, b), dim=-1),
     )
 
 
 class _Blocks(NamedTuple):
-    """M rows of B blocks, and one more for the padding, laid end to end within a bound."""
+    """M rows of B blocks laid end to end within a bound, K = B of them, or K = B + 1 where there is padding."""
 
+    ptr: Any
+    """(M, B+1): where each block begins, and where the last one ends."""
     first: Any
-    """(M, B+1): where each block begins; the padding's is the number of real places."""
+    """(M·K,): where each block begins."""
     shift: Any
-    """(M·(B+1),): what to add to a place of a block to get its place in the packed array."""
-    owner: Any
-    """(M·bound,): the block of each place, counted through all members."""
+    """(M·K,): what to add to a place of a block to get its place in the packed array."""
+    spread: Callable[[Any], Any]
+    """From one value for each block, (M·K,), to one for each place, (M·bound,)."""
     source: Any
     """(M·bound,): the packed row of each place; 0 for padding."""
     real: Any
-    """(M·bound,) bool: not padding."""
+    """(M·bound,) bool: not padding; None where there is none."""
 
 
-def _lay_out(xp: _Arrays, start: Any, count: Any, bound: int, padded: bool) -> _Blocks:
-    """Lay blocks out: start and count are (M, B), of the packed arrays."""
-    members, slots = count.shape
-    room = bound - count.sum(-1).reshape(members, 1)
-    count = xp.join(count, room)
-    first = count.cumsum(-1) - count
-    owner = xp.owners(count.reshape(-1), members * bound)
-    shift = (xp.join(start, room * 0) - first).reshape(-1)
-    source = (xp.arange(bound) + xp.take(shift, owner).reshape(members, bound)).reshape(-1)
-    if not padded:
-        return _Blocks(first, shift, owner, source, None)
-    real = owner % (slots + 1) < slots
-    return _Blocks(first, shift, owner, source * real, real)
+def _lay_out(xp: _Arrays, start: Any, count: Any, bound: int, within: Any | None) -> _Blocks:
+    """Lay blocks out: start and count are (M, B), of the packed arrays.
+
+    within: (M·K,) bool, which blocks are not padding; None where nothing is padded.
+    """
+    members = len(count)
+    if within is not None:
+        room = bound - count.sum(-1).reshape(members, 1)
+        start, count = xp.join(start, room * 0), xp.join(count, room)
+    end = count.cumsum(-1)
+    first = end - count
+    shift = (start - first).reshape(-1)
+    spread = xp.spreader(count.reshape(-1), members * bound)
+    source = spread(shift).reshape(members, bound)
+    source += xp.arange(bound)
+    source = source.reshape(-1)
+    if within is None:
+        return _Blocks(xp.join(first, end[:, -1:]), first.reshape(-1), shift, spread, source, None)
+    real = spread(within)
+    return _Blocks(first, first.reshape(-1), shift, spread, source * real, real)
 
 
 def assemble(tables: BatchTables, ids: Any, bounds: Bounds, padded: bool) -> dict[str, Any]:
     """The arrays of a :class:`GraphBatch` by name, from (M, B) ids; each has a leading M.
 
-    ``padded`` says whether there may be ids of -1 or room left within the bounds; without it the masking is
-    left out. Arrays are numpy or torch as ``tables`` are, and the same lines serve both: on the CPU, where a
-    batch is a few thousand rows, numpy's calls cost less than half of torch's.
+    ``padded`` says whether there may be ids of -1, none at all, or room left within the bounds; without it
+    the masking is left out. Arrays are numpy or torch as ``tables`` are, and the same lines serve both: on
+    the CPU, where a batch is a few thousand rows, numpy's calls cost less than half of torch's.
     """
     xp = _NUMPY if isinstance(ids, np.ndarray) else _torch(ids.device)
     members, slots = ids.shape
-    flat = ids.reshape(-1)
-    present = flat >= 0
-    wanted = flat * present if padded else flat
+    blocks = slots + 1 if padded else slots
+    number = xp.arange(members * blocks) % blocks
+    wanted = ids.reshape(-1)
+    present = within = None
+    if padded:
+        present, within = wanted >= 0, number < slots
+        wanted = wanted * present
 
-    def blocks(start: Any, count: Any, bound: int) -> _Blocks:
+    def lay_out(start: Any, count: Any, bound: int) -> _Blocks:
         start, count = xp.take(start, wanted), xp.take(count, wanted)
         count = count * present if padded else count
-        return _lay_out(xp, start.reshape(members, slots), count.reshape(members, slots), bound, padded)
+        return _lay_out(xp, start.reshape(members, slots), count.reshape(members, slots), bound, within)
 
     def gather(array: Any, at: _Blocks) -> Any:
         taken = xp.take(array, at.source)
         taken = taken * at.real.reshape(-1, *(1,) * (taken.ndim - 1)) if padded else taken
         return taken.reshape(members, len(taken) // members, *taken.shape[1:])
 
-    nodes = blocks(tables.node_start, tables.node_count, bounds.max_nodes)
-    edges = blocks(tables.edge_start, tables.edge_count, bounds.max_edges)
+    nodes = lay_out(tables.node_start, tables.node_count, bounds.max_nodes)
+    edges = lay_out(tables.edge_start, tables.edge_count, bounds.max_edges)
     labels = xp.take(tables.labels, wanted)
     # A padded row has source 0, where rowptr is 0, and the padding's shift is minus its first edge: so its
     # rowptr comes out as the number of real edges, and the row as empty.
-    rowptr = xp.take(tables.rowptr, nodes.source) - xp.take(edges.shift, nodes.owner)
-    rowptr = rowptr.reshape(members, bounds.max_nodes)
-    col = xp.take(tables.col, edges.source) + xp.take(nodes.first.reshape(-1), edges.owner)
+    rowptr = xp.take(tables.rowptr, nodes.source)
+    rowptr -= nodes.spread(edges.shift)
+    col = edges.spread(nodes.first)
+    col += xp.take(tables.col, edges.source)
     return {
         "ids": ids,
         "labels": ((labels + 1) * present - 1 if padded else labels).reshape(members, slots),
-        "ptr": nodes.first,
-        "batch": (nodes.owner % (slots + 1) if members > 1 else nodes.owner).reshape(
-            members, bounds.max_nodes
-        ),
-        "rowptr": xp.join(rowptr, edges.first[:, -1:]),
+        "ptr": nodes.ptr,
+        "batch": nodes.spread(number).reshape(members, bounds.max_nodes),
+        "rowptr": xp.join(rowptr.reshape(members, bounds.max_nodes), edges.ptr[:, -1:]),
         "col": (col * edges.real if padded else col).reshape(members, bounds.max_edges),
         **{name: gather(array, nodes) for name, array in tables.node.items()},
         **{name: gather(array, edges) for name, array in tables.edge.items()},

@@ -188,7 +188,7 @@ class PackedGraphs:
         """(R, num_features): the node features of a batch as a model takes them, zero on padded rows."""
         parts = [] if batch.tags is None else [batch.one_hot(self.cardinalities, dtype)]
         parts += [] if batch.x is None else [batch.x.to(dtype)]
-        return torch.cat(parts, dim=-1)
+        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
 
     def batch(
         self, ids: Tensor | Sequence[int] | npt.NDArray[np.integer[Any]], *, bounds: Bounds | None = None
@@ -217,13 +217,15 @@ class PackedGraphs:
                 f"graph ids have shape (B,) or (M, B), not {tuple(ids.shape)}", remedy="pass a list of ids"
             )
         bounds = bounds or self.bounds(ids)
-        if self.device.type == "cpu":
-            arrays = assemble(self._numpy_tables, stack.numpy(), bounds, padded)
-            arrays = {name: torch.from_numpy(array) for name, array in arrays.items()}
-        else:
-            arrays = assemble(self._tables, stack.to(self.device, non_blocking=True), bounds, padded)
+        on_cpu = self.device.type == "cpu"
+        tables = self._numpy_tables if on_cpu else self._tables
+        arrays = assemble(
+            tables, stack.numpy() if on_cpu else stack.to(self.device, non_blocking=True), bounds, padded
+        )
         if ids.ndim == 1:
             arrays = {name: array[0] for name, array in arrays.items()}
+        if on_cpu:
+            arrays = {name: torch.from_numpy(array) for name, array in arrays.items()}
         return GraphBatch(**arrays)
 
     def bounds(self, plan: Tensor | Sequence[int] | npt.NDArray[np.integer[Any]]) -> Bounds:
@@ -235,7 +237,7 @@ class PackedGraphs:
         return self._check(plan.cpu() if isinstance(plan, Tensor) else plan)[1]
 
     def _check(self, ids: Any) -> tuple[Tensor, Bounds, bool]:
-        """Ids on the host, checked, with their exact bounds and whether every batch fills them."""
+        """Ids on the host, checked, with their exact bounds and whether there is no padding within them."""
         ids = torch.as_tensor(ids)
         if ids.numel() and (ids.dtype == torch.bool or ids.is_floating_point()):
             raise DataError(f"graph ids are integers, not {ids.dtype}", remedy="use mask.nonzero()[:, 0]")
@@ -245,22 +247,21 @@ class PackedGraphs:
             )
         ids = ids.long()
         array = ids.numpy()
-        if array.size and (array.min() < -1 or array.max() >= self.num_graphs):
+        low, high = (int(array.min()), int(array.max())) if array.size else (-1, -1)
+        if low < -1 or high >= self.num_graphs:
             raise DataError(
-                f"ids from {array.min()} to {array.max()} do not fit {self.num_graphs} graphs",
+                f"ids from {low} to {high} do not fit {self.num_graphs} graphs",
                 remedy="ids count from 0, and -1 marks an empty place",
             )
-        totals = [counts[array].sum(-1) for counts in self._host_counts]
-        bounds = Bounds(*(int(total.max()) for total in totals))
-        full = (array.size == 0 or array.min() >= 0) and all(
-            (t == b).all() for t, b in zip(totals, bounds, strict=True)
-        )
-        return ids, bounds, bool(full)
+        totals = self._host_counts.take(array, axis=1).sum(-1).reshape(2, -1)
+        largest = totals.max(1, keepdims=True)
+        full = low >= 0 and bool((totals == largest).all())
+        return ids, Bounds(*largest[:, 0].tolist()), full
 
     @cached_property
-    def _host_counts(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Nodes and edges of each graph, and 0 for id -1 (the last place), on the host."""
-        return tuple(np.append(p.diff().cpu().numpy(), 0) for p in (self.node_ptr, self.edge_ptr))  # type: ignore[return-value]
+    def _host_counts(self) -> npt.NDArray[np.int64]:
+        """(2, G+1): nodes and edges of each graph, on the host; the last place, which is also -1, holds 0."""
+        return np.stack([np.append(p.diff().cpu().numpy(), 0) for p in (self.node_ptr, self.edge_ptr)])
 
     @cached_property
     def _tables(self) -> BatchTables:
