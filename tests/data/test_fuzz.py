@@ -19,7 +19,7 @@ SLOWEST = 5.0  # seconds that a single small file may take
 
 
 def mutate(content: bytes, random_: random.Random) -> bytes:
-    """One to four wounds: flipped bits, other bytes, holes, doubled or swapped pieces, a cut, foreign text."""
+    """One to four wounds: flipped bits, other bytes, holes, doubled or swapped pieces, cuts, foreign text."""
     data = bytearray(content)
     for _ in range(random_.randint(1, 4)):
         at = random_.randrange(len(data) + 1)

@@ -201,7 +201,7 @@ class _Arrays(NamedTuple):
     take: Callable[[Any, Any], Any]
     """take(a, i): rows i of a."""
     spreader: Callable[[Any, int], Callable[[Any], Any]]
-    """spreader(counts, total)(values): value k repeated counts[k] times, for every k in turn; counts sum to total."""
+    """spreader(counts, total)(values): value k repeated counts[k] times; the counts sum to total."""
     arange: Callable[[int], Any]
     join: Callable[[Any, Any], Any]
     """join(a, b): concatenation along the last axis."""
@@ -230,7 +230,7 @@ def _torch(device: torch.device) -> _Arrays:
 
 
 class _Blocks(NamedTuple):
-    """M rows of B blocks laid end to end within a bound, K = B of them, or K = B + 1 where there is padding."""
+    """M rows of B blocks laid end to end within a bound; with the padding, where there is any, K blocks."""
 
     ptr: Any
     """(M, B+1): where each block begins, and where the last one ends."""
