@@ -163,11 +163,16 @@ def _cells(row: dict[str, Any]) -> list[str]:
 
 def _get(options: argparse.Namespace) -> None:
     from graphnorm.data import find, load, load_cifar10, obtain
+    from graphnorm.data.download import sha256_of
 
     entry = find(options.name)
     result: dict[str, Any] = {"name": entry.name, "where": "built in"}
     if entry.files:
-        result["where"] = str(obtain(entry, options.data_root))
+        path = obtain(entry, options.data_root)
+        result["where"] = str(path)
+        if path.is_file():
+            result["sha256"] = sha256_of(path)
+            result["known_file"] = result["sha256"] in (entry.sha256, entry.copy_sha256)
     if entry.format == "images":
         images = load_cifar10(options.data_root)
         result |= {"num_images": len(images.train_labels) + len(images.test_labels), "lossy": images.lossy}

@@ -65,7 +65,7 @@ def check(path: Path, own_cache: Path, **keywords: object) -> bool:
     start = time.perf_counter()
     graphs = loaded_or_refused(path, **keywords)
     if graphs is not None:
-        batch = graphs.batch(range(graphs.num_graphs))  # type: ignore[arg-type]
+        batch = graphs.batch(range(graphs.num_graphs))
         assert int(batch.ptr[-1]) == graphs.num_nodes
         assert batch.col.numel() == 0 or int(batch.col.max()) < graphs.num_nodes
     assert time.perf_counter() - start < SLOWEST

@@ -107,7 +107,10 @@ def test_the_data_folder_comes_first_then_the_cache_then_the_web(
 
 def test_ptc_is_not_replaced_by_ptc_mr(own_cache: Path, archives: Path, tmp_path: Path) -> None:
     shutil.copy(archives / "PTC_MR.zip", tmp_path)
-    with pytest.raises(DownloadError, match=r"PTC_MR, ANOTHER dataset .*ask for PTC_MR by its name"):
+    with pytest.raises(
+        DownloadError,
+        match=r"PTC_MR, ANOTHER dataset .*ask for PTC_MR by its name.*put PTC\.zip into a folder",
+    ):
         load("PTC", tmp_path)
     assert load("PTC_MR", tmp_path).num_nodes == 4915
 

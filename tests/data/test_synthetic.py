@@ -24,7 +24,7 @@ def test_seeded_balanced_and_by_name(name: str) -> None:
 
 def shifted(graphs: PackedGraphs, alpha: float) -> torch.Tensor:
     """Per graph, the sum over nodes and features of (A + I)X after a shift by alpha times its mean."""
-    batch = graphs.batch(range(len(graphs)))  # type: ignore[arg-type]
+    batch = graphs.batch(range(len(graphs)))
     x = graphs.features(batch, torch.float64)
     x = x.index_add(0, batch.row, x[batch.col])
     mean = (

@@ -57,6 +57,8 @@ class Entry:
     paper: PaperStatistics | None = None
     note: str = ""
     """What a reader of the numbers must know."""
+    where_else: str = ""
+    """What to say where the source does not publish it."""
 
 
 def _tu(name: str, about: str, **facts: object) -> Entry:
@@ -78,6 +80,10 @@ _ENTRIES = (
         "PTC",
         "carcinogenicity of compounds for male rats, hydrogens written out (the paper's PTC)",
         url=None,
+        where_else="The paper's PTC (344 graphs with hydrogens, 25.56 nodes, 19 labels) is not on the TU "
+        "site; GIN and DGCNN ship it with their code. What the TU site has is PTC_MR, ANOTHER dataset (no "
+        "hydrogens, 14.29 nodes, 18 labels): results on it are not the paper's, so ask for PTC_MR by its name "
+        "if you mean it",
         features="labels",
         readout="sum",
         counts=Counts(344, 8792, 17862),

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import gzip
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path, PurePosixPath
 from types import TracebackType
-from typing import BinaryIO, cast
+from typing import IO, cast
 
 from graphnorm.errors import DataError, GraphnormError
 
-__all__ = ["MAX_UNPACKED", "Members", "decoding"]
+__all__ = ["MAX_UNPACKED", "Members", "Reader", "decoding"]
 
 MAX_UNPACKED = 16 << 30
 """An archive that says it unpacks to more bytes than this is refused."""
@@ -27,7 +28,7 @@ def decoding(where: str) -> Iterator[None]:
     """
     try:
         yield
-    except (GraphnormError, KeyboardInterrupt):
+    except GraphnormError:
         raise
     except Exception as error:
         raise DataError(
@@ -35,6 +36,18 @@ def decoding(where: str) -> Iterator[None]:
             where=where,
             remedy="it is damaged, cut off or of another kind; fetch it anew",
         ) from error
+
+
+class Reader:
+    """A stream of bytes whose damage is a :class:`DataError` that names the file."""
+
+    def __init__(self, file: IO[bytes], where: str) -> None:
+        self._file, self._where = file, where
+
+    def read(self, size: int = -1) -> bytes:
+        """Read up to ``size`` bytes, or all that are left; nothing at the end."""
+        with decoding(self._where):
+            return self._file.read(size)
 
 
 class Members:
@@ -79,13 +92,15 @@ class Members:
         return [name for name in self.names if name.endswith(suffix)]
 
     @contextmanager
-    def open(self, name: str) -> Iterator[BinaryIO]:
-        """Open a member to read bytes; damage met while reading is a :class:`DataError` that names it."""
-        with (
-            decoding(self.where(name)),
-            cast(BinaryIO, self._zip.open(name) if self._zip else (self.path / name).open("rb")) as file,
-        ):
-            yield file
+    def open(self, name: str) -> Iterator[Reader]:
+        """Open a member to read its bytes; those of a ``.gz`` file are unpacked on the way."""
+        with ExitStack() as stack:
+            with decoding(self.where(name)):
+                file: IO[bytes] = self._zip.open(name) if self._zip else (self.path / name).open("rb")
+                stack.enter_context(file)
+                if name.endswith(".gz"):
+                    file = cast(IO[bytes], stack.enter_context(gzip.open(file)))
+            yield Reader(file, self.where(name))
 
     def stamp(self) -> list[tuple[str, int, int]]:
         """Name, size and time of every file, or of the archive: changes whenever the content does."""

@@ -98,16 +98,12 @@ def obtain(
     if path := locate(entry, root):
         return path
     target = cache_root() / "downloads" / entry.files[0]
-    manual = f"put {entry.files[0]} into a folder and name that with --data-root or GRAPHNORM_DATA"
-    if entry.name == "PTC":
-        raise DownloadError(
-            "the paper's PTC (344 graphs with hydrogens, 25.56 nodes, 19 labels) is not on the TU site. "
-            "What the TU site has is PTC_MR, ANOTHER dataset (no hydrogens, 14.29 nodes, 18 labels), "
-            "and results on it are not the paper's",
-            remedy=f"{manual} (GIN and DGCNN ship it with their code); or ask for PTC_MR by its name",
-        )
     if entry.url is None or not download:
-        raise DownloadError(f"{entry.name} is not on this machine", remedy=f"{manual}, or allow downloads")
+        raise DownloadError(
+            f"{entry.name} is not on this machine. {entry.where_else}".strip(),
+            remedy=f"put {entry.files[0]} into a folder and name that with --data-root or GRAPHNORM_DATA"
+            + (", or allow downloads" if entry.url else ""),
+        )
     return fetch(entry.url, target, sha256=entry.sha256, max_bytes=entry.max_bytes, progress=progress)
 
 

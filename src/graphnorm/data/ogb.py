@@ -6,7 +6,6 @@ hold the graphs one after another, node ids counting from 0 within each graph, e
 
 from __future__ import annotations
 
-import gzip
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -139,8 +138,8 @@ class _Files:
         return self._read(name, columns)
 
     def _read(self, name: str, columns: int | None) -> Table:
-        with self.members.open(name) as packed, gzip.open(packed) as file:
-            return read_integers(file, self.members.where(name), columns)  # type: ignore[arg-type]
+        with self.members.open(name) as file:
+            return read_integers(file, self.members.where(name), columns)
 
     def splits(self) -> dict[str, Table]:
         """Ids of each part of the splitting scheme."""

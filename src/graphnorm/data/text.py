@@ -10,16 +10,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any, BinaryIO
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from graphnorm.errors import DataError
 
-__all__ = ["read_floats", "read_integers"]
+__all__ = ["Readable", "read_floats", "read_integers"]
 
 CHUNK = 1 << 20
+
+
+class Readable(Protocol):
+    """All that is asked of a file."""
+
+    def read(self, size: int, /) -> bytes:
+        """Give up to ``size`` bytes, and none at the end."""
+
+
 _INTEGER = re.compile(rb"[+-]?[0-9]+")
 _FLOAT = re.compile(
     rb"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?nan|[+-]?inf", re.IGNORECASE
@@ -30,7 +39,7 @@ _ALLOWED[np.frombuffer(b"0123456789, \t\n", np.uint8)] = True
 
 
 def read_integers(
-    file: BinaryIO, where: str, columns: int | None = None
+    file: Readable, where: str, columns: int | None = None
 ) -> npt.NDArray[np.int32] | npt.NDArray[np.int64]:
     """(lines, columns) integers; int32 where all of them fit."""
     parts: list[npt.NDArray[Any]] = []
@@ -45,7 +54,7 @@ def read_integers(
     return _join(parts, columns, np.int32)
 
 
-def read_floats(file: BinaryIO, where: str) -> npt.NDArray[np.float32]:
+def read_floats(file: Readable, where: str) -> npt.NDArray[np.float32]:
     """(lines, columns) floats; ``nan`` and ``inf`` are read as such, for the caller to refuse by line."""
     parts: list[npt.NDArray[Any]] = []
     columns: int | None = None
@@ -60,7 +69,7 @@ def _join(parts: list[npt.NDArray[Any]], columns: int | None, dtype: type) -> np
     return np.concatenate(parts) if parts else np.empty((0, columns or 1), dtype)
 
 
-def _chunks(file: BinaryIO, where: str) -> Iterator[tuple[int, bytes]]:
+def _chunks(file: Readable, where: str) -> Iterator[tuple[int, bytes]]:
     """Give whole lines, about a megabyte at a time, with the number of the first; trailing blank lines go."""
     line, rest, start = 1, b"", True
     while True:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import PurePosixPath
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,7 @@ import numpy.typing as npt
 from graphnorm.data.build import FeatureRule, Place, RawGraphs, Repairs, pack
 from graphnorm.data.files import Members
 from graphnorm.data.packed import PackedGraphs
-from graphnorm.data.text import read_floats, read_integers
+from graphnorm.data.text import Readable, read_floats, read_integers
 from graphnorm.errors import DataError
 
 __all__ = ["is_tu", "read_tu"]
@@ -55,7 +55,7 @@ def read_tu(
     row -= 1
     col -= 1
 
-    def optional(part: str, reader: Callable[[BinaryIO, str], npt.NDArray[Any]], lines: int, of: str) -> Any:
+    def optional(part: str, reader: Callable[[Readable, str], npt.NDArray[Any]], lines: int, of: str) -> Any:
         if not files.has(part) or (features != "auto" and part != "node_labels"):
             return None
         table = files.read(part, reader)
@@ -122,7 +122,7 @@ class _Files:
     def where(self, part: str) -> str:
         return self.members.where(self._name(part))
 
-    def read(self, part: str, reader: Callable[[BinaryIO, str], T]) -> T:
+    def read(self, part: str, reader: Callable[[Readable, str], T]) -> T:
         with self.members.open(self._name(part)) as file:
             return reader(file, self.where(part))
 
