@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -11,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from graphnorm import cli
+
+DATA = os.environ.get("GRAPHNORM_DATA", "")
 
 
 @pytest.fixture(autouse=True)
@@ -81,6 +84,16 @@ def test_get_and_show(capsys: pytest.CaptureFixture[str], table: Path) -> None:
         )
     assert code == 0
     assert json.loads(out)["class_sizes"] == [2, 1]
+
+
+@pytest.mark.skipif(not DATA, reason="GRAPHNORM_DATA names no folder with the benchmark archives")
+def test_get_says_which_file_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "datasets", "get", "ptc_mr", "--data-root", DATA, "--json")
+    assert code == 0
+    facts = json.loads(out)
+    assert facts["known_file"] is True
+    assert facts["num_nodes"] == 4915
+    assert "NOT the PTC" in facts["note"]
 
 
 def test_draw(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -240,6 +240,13 @@ def test_pickle_leaves_out_what_can_be_worked_out() -> None:
     assert "_numpy_tables" not in pickle.loads(pickle.dumps(GRAPHS)).__dict__
 
 
+def test_a_batch_keeps_its_own_ids() -> None:
+    ids = torch.tensor([1, 2])
+    batch = GRAPHS.batch(ids)
+    ids.fill_(0)
+    assert batch.ids.tolist() == [1, 2]
+
+
 def test_statistics_of_the_random_graphs() -> None:
     statistics = GRAPHS.statistics()
     assert statistics.num_nodes == sum(GRAPHS.sizes.tolist())

@@ -7,21 +7,31 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from graphnorm.data import (
     CATALOG,
     DataError,
     DownloadError,
+    MissingDependencyError,
     UnknownDatasetError,
+    draw,
     find,
+    from_smiles,
     load,
     load_cifar10,
     locate,
     obtain,
+    save_packed,
+    synthetic,
+    to_networkx,
 )
 from graphnorm.data import loading as loading_module
+from graphnorm.data.cifar import read_cifar10
+from graphnorm.data.download import fetch
 
 
 @pytest.mark.parametrize(
@@ -118,6 +128,66 @@ def test_ptc_is_not_replaced_by_ptc_mr(own_cache: Path, archives: Path, tmp_path
 def test_a_data_folder_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="the data folder does not exist"):
         load("MUTAG", tmp_path / "absent")
+
+
+@pytest.mark.parametrize(
+    ("what", "options", "message"),
+    [
+        ("trees", {"features": "degree"}, "features cannot be used with synthetic:trees"),
+        ("molecules", {"symmetrise": True, "label": "y"}, "label, symmetrise cannot be used with molecules"),
+        ("MUTAG", {"threshold": 1.0}, "threshold cannot be used with MUTAG"),
+        ("x.csv", {"merge_duplicates": True}, r"merge_duplicates cannot be used with x\.csv"),
+        ("x.zip", {"skip_invalid": True}, r"skip_invalid cannot be used with x\.zip"),
+        ("x.safetensors", {"features": "degree"}, r"features cannot be used with x\.safetensors"),
+    ],
+)
+def test_options_that_do_not_apply_are_refused(what: str, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        load(what, **options)
+
+
+@pytest.mark.parametrize(
+    ("package", "extra", "use"),
+    [
+        ("rdkit", "chem", lambda folder: from_smiles(["C", "CC"], [0, 1])),
+        ("pyarrow", "chem", lambda folder: load(folder / "x.parquet")),
+        ("filelock", "data", lambda folder: fetch("http://127.0.0.1:9/x", folder / "x")),
+        ("safetensors", "data", lambda folder: save_packed(synthetic.trees(2), folder / "x")),
+        ("networkx", "plots", lambda folder: to_networkx(synthetic.trees(2), 0)),
+        ("matplotlib", "plots", lambda folder: draw(synthetic.trees(2))),
+        ("PIL", "plots", lambda folder: read_cifar10(folder / "cifar10.npz")),
+    ],
+)
+def test_a_missing_package_is_named(
+    package: str,
+    extra: str,
+    use: Callable[[Path], object],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "x.parquet").touch()
+    arrays = {
+        "jpeg": np.zeros(1, np.uint8),
+        "offsets": np.zeros(2, np.int64),
+        "labels": np.zeros(1, np.uint8),
+    }
+    parts = {f"{part}_{name}": array for part in ("train", "test") for name, array in arrays.items()}
+    np.savez(tmp_path / "cifar10.npz", **parts)
+    for name in [package, *(module for module in sys.modules if module.startswith(f"{package}."))]:
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(
+        MissingDependencyError, match=rf"needs the package .*pip install 'graphnorm\[{extra}\]'"
+    ):
+        use(tmp_path)
+
+
+def test_without_safetensors_there_is_no_cache(
+    write_tu: Callable[..., Path], own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ["safetensors", *(module for module in sys.modules if module.startswith("safetensors."))]:
+        monkeypatch.setitem(sys.modules, name, None)
+    assert load(write_tu()).num_graphs == 3
+    assert not own_cache.exists()
 
 
 def test_images_are_not_graphs() -> None:

@@ -305,7 +305,7 @@ def assemble(tables: BatchTables, ids: Any, bounds: Bounds, padded: bool) -> dic
     col = edges.spread(nodes.first)
     col += xp.take(tables.col, edges.source)
     return {
-        "ids": ids,
+        "ids": ids + 0,  # a copy: the caller may go on to write into his
         "labels": ((labels + 1) * present - 1 if padded else labels).reshape(members, slots),
         "ptr": nodes.ptr,
         "batch": nodes.spread(number).reshape(members, bounds.max_nodes),

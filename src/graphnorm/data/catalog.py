@@ -82,8 +82,8 @@ _ENTRIES = (
         url=None,
         where_else="The paper's PTC (344 graphs with hydrogens, 25.56 nodes, 19 labels) is not on the TU "
         "site; GIN and DGCNN ship it with their code. What the TU site has is PTC_MR, ANOTHER dataset (no "
-        "hydrogens, 14.29 nodes, 18 labels): results on it are not the paper's, so ask for PTC_MR by its name "
-        "if you mean it",
+        "hydrogens, 14.29 nodes, 18 labels): results on it are not the paper's, so ask for PTC_MR by its "
+        "name if you mean it",
         features="labels",
         readout="sum",
         counts=Counts(344, 8792, 17862),

@@ -223,6 +223,8 @@ def _features(
         raise DataError(
             f"{attribute} differs in width from graph to graph", remedy="use the same features"
         ) from error
+    if table.shape[1] == 0:
+        return None, None, None
     if not table.is_floating_point():
         return table.numpy().astype(np.int64), None, None
     if table.shape[1] > 1 and bool(((table == 0) | (table == 1)).all()) and bool((table.sum(1) == 1).all()):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Mapping
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -43,8 +44,8 @@ def load(
         zip in TU or OGB form, a CSV, TSV or Parquet table of SMILES, or a file that ``save_packed`` wrote.
         root: a folder with archives or unpacked folders; without it ``$GRAPHNORM_DATA``. What is not there is
         looked for in the cache, and then fetched from its source, unless ``download`` is False. features:
-        node features of TU data, see :data:`~graphnorm.data.build.FeatureRule`; a dataset of the catalogue
-        has its own rule. symmetrise, merge_duplicates: repairs of TU data, see
+        node features of TU and OGB data, see :data:`~graphnorm.data.build.FeatureRule`; a dataset of the
+        catalogue has its own rule. symmetrise, merge_duplicates: repairs of the same, see
         :class:`~graphnorm.data.build.Repairs`. smiles, label, threshold, skip_invalid: for tables, see
         :func:`~graphnorm.data.smiles.read_smiles`.
 
@@ -52,12 +53,27 @@ def load(
     2
     """
     repairs = Repairs(symmetrise=symmetrise, merge_duplicates=merge_duplicates)
+    for_files: dict[str, object] = {
+        "features": features,
+        "symmetrise": symmetrise,
+        "merge_duplicates": merge_duplicates,
+    }
+    for_tables: dict[str, object] = {
+        "smiles": smiles,
+        "label": label,
+        "threshold": threshold,
+        "skip_invalid": skip_invalid,
+    }
     path = _as_path(name_or_path)
     if path is None:
-        return _load_entry(find(str(name_or_path)), root, features, repairs, download)
+        entry = find(str(name_or_path))
+        _refuse(entry.name, for_tables if entry.files else for_tables | for_files)
+        return _load_entry(entry, root, features, repairs, download)
     if path.suffix == ".safetensors":
+        _refuse(str(path), for_tables | for_files)
         return open_packed(path)
     if path.suffix in SUFFIXES and not path.is_dir():
+        _refuse(str(path), for_files)
         # What RDKit makes of a molecule changes between its versions.
         key = ("smiles", _stamp(path), smiles, label, threshold, _version("rdkit"))
         read = partial(
@@ -65,7 +81,15 @@ def load(
         )
         # A table read with molecules left out is not cached: whoever loads it is told each time.
         return read() if skip_invalid else cached(key, read)
+    _refuse(str(path), for_tables)
     return _load_files(path, None, features or "auto", repairs)
+
+
+def _refuse(what: str, options: Mapping[str, object]) -> None:
+    """Refuse options that this kind of data has no use for, rather than pass over them."""
+    given = [name for name, value in options.items() if value not in (None, False)]
+    if given:
+        raise DataError(f"{', '.join(given)} cannot be used with {what}", remedy="leave it out")
 
 
 def load_cifar10(root: str | os.PathLike[str] | None = None, *, download: bool = True) -> Images:
@@ -153,9 +177,9 @@ def _load_entry(
 def _load_files(path: Path, name: str | None, features: FeatureRule, repairs: Repairs) -> PackedGraphs:
     with Members(path) as members:
         if is_ogb(members):
-            read = partial(read_ogb, members, name=name, repairs=repairs)
+            reader: Callable[..., PackedGraphs] = read_ogb
         elif is_tu(members):
-            read = partial(read_tu, members, name=name, features=features, repairs=repairs)
+            reader = read_tu
         else:
             raise DataError(
                 "there is no dataset in TU or OGB form here",
@@ -163,6 +187,7 @@ def _load_files(path: Path, name: str | None, features: FeatureRule, repairs: Re
                 remedy="a TU folder holds NAME_A.txt, NAME_graph_indicator.txt and NAME_graph_labels.txt; "
                 "an OGB folder holds raw/edge.csv.gz",
             )
+        read = partial(reader, members, name=name, features=features, repairs=repairs)
         return cached(("files", members.stamp(), name, features, repairs), read)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from graphnorm.data.build import Place, RawGraphs, Repairs, pack
+from graphnorm.data.build import FeatureRule, Place, RawGraphs, Repairs, pack
 from graphnorm.data.files import Members
 from graphnorm.data.packed import PackedGraphs
 from graphnorm.data.text import read_integers
@@ -30,7 +30,13 @@ def is_ogb(members: Members) -> bool:
     return bool(members.ending(EDGES))
 
 
-def read_ogb(members: Members, *, name: str | None = None, repairs: Repairs | None = None) -> PackedGraphs:
+def read_ogb(
+    members: Members,
+    *,
+    name: str | None = None,
+    features: FeatureRule = "auto",
+    repairs: Repairs | None = None,
+) -> PackedGraphs:
     """Read a single-task classification dataset in OGB's layout, with its prescribed splits.
 
     Both directions of every edge are made, with the same features.
@@ -99,7 +105,7 @@ def read_ogb(members: Members, *, name: str | None = None, repairs: Repairs | No
         source=str(members.path),
     )
     files.first, files.num_edges = first, len(edges)
-    return pack(raw, repairs=repairs)
+    return pack(raw, features=features, repairs=repairs)
 
 
 def _known(tags: Table, vocabulary: Vocabulary) -> tuple[int, ...] | None:

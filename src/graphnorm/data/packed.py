@@ -201,8 +201,8 @@ class PackedGraphs:
             take them from the planned ones with :meth:`bounds`. Without them the sizes are exact, which for
             ids on a GPU takes one read.
         """
-        padded = True
-        if not isinstance(ids, Tensor) or ids.device.type == "cpu":
+        padded, on_cpu = True, self.device.type == "cpu"
+        if on_cpu or not isinstance(ids, Tensor) or ids.device.type == "cpu":
             ids, exact, full = self._check(ids)
             bounds = bounds or exact
             if exact.max_nodes > bounds.max_nodes or exact.max_edges > bounds.max_edges:
@@ -217,7 +217,6 @@ class PackedGraphs:
                 f"graph ids have shape (B,) or (M, B), not {tuple(ids.shape)}", remedy="pass a list of ids"
             )
         bounds = bounds or self.bounds(ids)
-        on_cpu = self.device.type == "cpu"
         tables = self._numpy_tables if on_cpu else self._tables
         arrays = assemble(
             tables, stack.numpy() if on_cpu else stack.to(self.device, non_blocking=True), bounds, padded
@@ -229,16 +228,16 @@ class PackedGraphs:
         return GraphBatch(**arrays)
 
     def bounds(self, plan: Tensor | Sequence[int] | npt.NDArray[np.integer[Any]]) -> Bounds:
-        """Give the exact largest node and edge count over planned batches, (..., B) ids with -1 for empty
-        places.
+        """Give the exact largest node and edge count of any planned batch.
 
-        Datasets are sorted by class and sizes are heavy-tailed, so no bound from averages is safe.
+        plan: (..., B) ids, -1 for empty places. Datasets are sorted by class and sizes are heavy-tailed, so
+            no bound from averages is safe.
         """
-        return self._check(plan.cpu() if isinstance(plan, Tensor) else plan)[1]
+        return self._check(plan)[1]
 
     def _check(self, ids: Any) -> tuple[Tensor, Bounds, bool]:
         """Ids on the host, checked, with their exact bounds and whether there is no padding within them."""
-        ids = torch.as_tensor(ids)
+        ids = torch.as_tensor(ids).cpu()
         if ids.numel() and (ids.dtype == torch.bool or ids.is_floating_point()):
             raise DataError(f"graph ids are integers, not {ids.dtype}", remedy="use mask.nonzero()[:, 0]")
         if ids.ndim == 0 or ids.shape[:-1].numel() == 0:
