@@ -77,6 +77,13 @@ def test_a_split_of_another_dataset(write_ogb: WriteOGB) -> None:
         load(folder)
 
 
+def test_a_gzip_that_unpacks_to_too_much(write_ogb: WriteOGB, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = write_ogb()
+    monkeypatch.setattr("graphnorm.data.files.MAX_UNPACKED", 20)
+    with pytest.raises(DataError, match=r"node-feat\.csv\.gz: the file unpacks to more than"):
+        load(folder)
+
+
 def test_a_damaged_gzip(write_ogb: WriteOGB) -> None:
     folder = write_ogb()
     path = folder / "raw" / "edge.csv.gz"

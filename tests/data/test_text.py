@@ -97,6 +97,14 @@ def test_the_line_is_right_beyond_the_first_chunk(monkeypatch: pytest.MonkeyPatc
         integers(b"1, 2\n" * 300 + b"1; 2\n" + b"1, 2\n" * 9, 2)
 
 
+@pytest.mark.parametrize("filler", [b"7", b"\n", b" "])
+def test_a_line_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch, filler: bytes) -> None:
+    monkeypatch.setattr(text, "CHUNK", 64)
+    monkeypatch.setattr(text, "MAX_LINE", 1024)
+    with pytest.raises(DataError, match=r"file\.txt:2: no number ends a line"):
+        integers(b"1\n2" + filler * 5000 + b"\n3\n", 1)
+
+
 def test_floats() -> None:
     table = read_floats(io.BytesIO(b"1.5, -2e3\n.5, 7\nnan, 1e99\n"), "file.txt")
     assert table[:2].tolist() == [[1.5, -2000.0], [0.5, 7.0]]

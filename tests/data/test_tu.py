@@ -141,7 +141,7 @@ MISTAKES = {
     ),
     "infinite edge feature": (
         {"edge_attributes": "1\n1\n1\n1\n1\n1e99\n"},
-        "A",
+        "edge_attributes",
         6,
         "feature 1 of the edge from node 5 to node 4 is inf",
     ),

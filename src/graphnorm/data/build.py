@@ -38,6 +38,9 @@ class Origin(Protocol):
     def edge(self, k: int) -> Place:
         """Give the place of edge k."""
 
+    def edge_features(self, k: int) -> Place:
+        """Give the place of edge k's features."""
+
     def node(self, i: int) -> Place:
         """Give the place of node i's features."""
 
@@ -67,6 +70,8 @@ class ByGraph:
     def edge(self, k: int) -> Place:
         """Give the place of the edge's graph."""
         return self._places(int(np.searchsorted(self._first_edge, k, side="right")) - 1)
+
+    edge_features = edge
 
     def name(self, i: int) -> str:
         """Count the node within its graph, from 0."""
@@ -122,7 +127,7 @@ def pack(raw: RawGraphs, *, features: FeatureRule = "auto", repairs: Repairs | N
 
     tags, cardinalities, x = _node_features(raw, features, np.diff(rowptr))
     edge_tags, edge_cardinalities = _encode(raw.edge_tags, raw.edge_cardinalities)
-    _check_finite(raw.edge_x, raw.origin.edge, lambda k: _name_edge(raw, k))
+    _check_finite(raw.edge_x, raw.origin.edge_features, lambda k: _name_edge(raw, k))
     return PackedGraphs(
         name=raw.name,
         node_ptr=torch.from_numpy(node_ptr),

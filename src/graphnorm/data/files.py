@@ -15,7 +15,7 @@ from graphnorm.errors import DataError, GraphnormError
 __all__ = ["MAX_UNPACKED", "Members", "Reader", "decoding"]
 
 MAX_UNPACKED = 16 << 30
-"""An archive that says it unpacks to more bytes than this is refused."""
+"""What unpacks to more bytes than this is refused."""
 
 
 @contextmanager
@@ -42,12 +42,24 @@ class Reader:
     """A stream of bytes whose damage is a :class:`DataError` that names the file."""
 
     def __init__(self, file: IO[bytes], where: str) -> None:
-        self._file, self._where = file, where
+        self._file, self._where, self._size = file, where, 0
 
-    def read(self, size: int = -1) -> bytes:
-        """Read up to ``size`` bytes, or all that are left; nothing at the end."""
+    def read(self, size: int, /) -> bytes:
+        """Read up to ``size`` bytes; none at the end."""
         with decoding(self._where):
-            return self._file.read(size)
+            content = self._file.read(size)
+        self._size += len(content)
+        _refuse_large(self._size, self._where)
+        return content
+
+
+def _refuse_large(size: int, where: str) -> None:
+    if size > MAX_UNPACKED:
+        raise DataError(
+            f"the file unpacks to more than {MAX_UNPACKED >> 30} GiB",
+            where=where,
+            remedy="check where it comes from; split the data if it is really so large",
+        )
 
 
 class Members:
@@ -67,12 +79,7 @@ class Members:
         self.names = [entry.filename for entry in entries]
         for name in self.names:
             refuse_outside(name, path)
-        if sum(entry.file_size for entry in entries) > MAX_UNPACKED:
-            raise DataError(
-                f"the archive says it unpacks to more than {MAX_UNPACKED >> 30} GiB",
-                where=path,
-                remedy="unpack it yourself and give the folder, if you trust it",
-            )
+        _refuse_large(sum(entry.file_size for entry in entries), str(path))
 
     def __enter__(self) -> Members:
         return self

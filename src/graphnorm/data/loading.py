@@ -42,12 +42,12 @@ def load(
 
     name_or_path: a name as people write it (``"MUTAG"``, ``"IMDB-B"``, ``"synthetic:regular"``), a folder or
         zip in TU or OGB form, a CSV, TSV or Parquet table of SMILES, or a file that ``save_packed`` wrote.
-        root: a folder with archives or unpacked folders; without it ``$GRAPHNORM_DATA``. What is not there is
-        looked for in the cache, and then fetched from its source, unless ``download`` is False. features:
-        node features of TU and OGB data, see :data:`~graphnorm.data.build.FeatureRule`; a dataset of the
-        catalogue has its own rule. symmetrise, merge_duplicates: repairs of the same, see
-        :class:`~graphnorm.data.build.Repairs`. smiles, label, threshold, skip_invalid: for tables, see
-        :func:`~graphnorm.data.smiles.read_smiles`.
+    root: a folder with archives or unpacked folders; without it ``$GRAPHNORM_DATA``. What is not there is
+        looked for in the cache, and then fetched from its source, unless ``download`` is False.
+    features: node features of TU and OGB data, see :data:`~graphnorm.data.build.FeatureRule`; a dataset of
+        the catalogue has its own rule.
+    symmetrise, merge_duplicates: repairs of TU and OGB data, see :class:`~graphnorm.data.build.Repairs`.
+    smiles, label, threshold, skip_invalid: for tables, see :func:`~graphnorm.data.smiles.read_smiles`.
 
     >>> load("synthetic:regular").num_classes
     2

@@ -159,6 +159,9 @@ class _Files:
     def edge(self, k: int) -> Place:
         return self.at("edge", k % self.num_edges)
 
+    def edge_features(self, k: int) -> Place:
+        return self.at("edge-feat", k % self.num_edges)
+
     def node(self, i: int) -> Place:
         return self.at("node-feat", i)
 

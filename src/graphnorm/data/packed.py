@@ -197,9 +197,9 @@ class PackedGraphs:
 
         ids: (B,), or (M, B) for a stack of M batches; -1 marks an empty place.
         bounds: static sizes. Given them, and ids that are on the device already, nothing is read back from
-            the device, and the call may be captured in a CUDA graph; they must then hold for every batch, so
-            take them from the planned ones with :meth:`bounds`. Without them the sizes are exact, which for
-            ids on a GPU takes one read.
+            the device, and the call may be captured in a CUDA graph; a batch that exceeds them is then a
+            device-side assertion, so take them from the planned batches with :meth:`bounds`. Without them
+            the sizes are exact, which for ids on a GPU takes one read.
         """
         padded, on_cpu = True, self.device.type == "cpu"
         if on_cpu or not isinstance(ids, Tensor) or ids.device.type == "cpu":

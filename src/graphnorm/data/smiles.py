@@ -46,8 +46,9 @@ def read_smiles(
 ) -> PackedGraphs:
     """Read a CSV, TSV or Parquet table with a column of SMILES and a column of labels.
 
-    smiles, label: the columns' names; where they are not given, the usual ones are looked for. threshold:
-    labels are measurements, and the classes are "above" it and "not above"; ``"median"`` balances them.
+    smiles, label: the columns' names; where they are not given, the usual ones are looked for.
+    threshold: labels are measurements, and the classes are "above" it and "not above"; ``"median"`` balances
+        them.
     skip_invalid: leave molecules that RDKit cannot read out, with a :class:`DataWarning`, rather than refuse.
     """
     columns, lines = read_table(path)
@@ -95,7 +96,7 @@ def from_smiles(
 
 
 def molecules() -> PackedGraphs:
-    """1,017 molecules with measured activities (ChEMBL document 2321810), from inside the RDKit package.
+    """1,017 molecules with measured activities (CHEMBL2321810), from inside the RDKit package.
 
     The classes are "above the median activity" and "not above": 508 and 509 molecules.
     """

@@ -20,15 +20,7 @@ from graphnorm.errors import DataError
 __all__ = ["Readable", "read_floats", "read_integers"]
 
 CHUNK = 1 << 20
-
-
-class Readable(Protocol):
-    """All that is asked of a file."""
-
-    def read(self, size: int, /) -> bytes:
-        """Give up to ``size`` bytes, and none at the end."""
-
-
+MAX_LINE = 1 << 24
 _INTEGER = re.compile(rb"[+-]?[0-9]+")
 _FLOAT = re.compile(
     rb"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?nan|[+-]?inf", re.IGNORECASE
@@ -36,6 +28,13 @@ _FLOAT = re.compile(
 _SEPARATOR = re.compile(rb"[ \t]*,[ \t]*|[ \t]+")
 _ALLOWED = np.zeros(256, np.bool_)
 _ALLOWED[np.frombuffer(b"0123456789, \t\n", np.uint8)] = True
+
+
+class Readable(Protocol):
+    """All that is asked of a file."""
+
+    def read(self, size: int, /) -> bytes:
+        """Give up to ``size`` bytes, and none at the end."""
 
 
 def read_integers(
@@ -86,6 +85,13 @@ def _chunks(file: Readable, where: str) -> Iterator[tuple[int, bytes]]:
         # Blank lines stay behind with the unfinished one, so that those at the very end can be dropped.
         cut = chunk.rfind(b"\n", 0, len(chunk.rstrip())) + 1
         chunk, rest = chunk[:cut], chunk[cut:]
+        if len(rest) > MAX_LINE:
+            raise DataError(
+                f"no number ends a line for {MAX_LINE >> 20} MiB",
+                where=where,
+                line=line + chunk.count(b"\n"),
+                remedy="the file is damaged or of another kind; write one entry a line",
+            )
         if chunk:
             yield line, chunk.replace(b"\r\n", b"\n") if b"\r" in chunk else chunk
             line += chunk.count(b"\n")

@@ -129,6 +129,9 @@ class _Files:
     def edge(self, k: int) -> Place:
         return {"where": self.where("A"), "line": k + 1}
 
+    def edge_features(self, k: int) -> Place:
+        return {"where": self.where("edge_attributes"), "line": k + 1}
+
     def node(self, i: int) -> Place:
         part = next((p for p in ("node_attributes", "node_labels") if self.has(p)), "graph_indicator")
         return {"where": self.where(part), "line": i + 1}
