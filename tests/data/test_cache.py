@@ -79,6 +79,12 @@ def test_an_interrupted_save_leaves_nothing(own_cache: Path, monkeypatch: pytest
     assert list((own_cache / "packed").iterdir()) == []
 
 
+def test_files_have_the_permissions_of_any_other(tmp_path: Path) -> None:
+    save_packed(synthetic.trees(4), tmp_path / "graphs.safetensors")
+    (tmp_path / "other").touch()
+    assert (tmp_path / "graphs.safetensors").stat().st_mode == (tmp_path / "other").stat().st_mode
+
+
 def test_opening_what_is_not_packed_graphs(tmp_path: Path) -> None:
     import safetensors.torch
 

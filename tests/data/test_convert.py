@@ -88,6 +88,10 @@ def test_networkx_features_of_different_lengths() -> None:
     graph.nodes["a"]["mass"] = 1.0
     with pytest.raises(DataError, match="different lengths"):
         from_networkx([graph, labelled()], [0, 1], node_features="mass")
+    for wrong in ("heavy", [[1.0, 2.0]], [1.0, "x"]):
+        graph.nodes["a"]["mass"] = wrong
+        with pytest.raises(DataError, match="graph 0 of the list: the attribute 'mass' of node 'a' is"):
+            from_networkx([graph, labelled()], [0, 1], node_features="mass")
     graph.nodes["a"]["mass"] = [float("nan"), 0.0]
     with pytest.raises(DataError, match="graph 0 of the list: feature 1 of node 0 is nan"):
         from_networkx([graph, labelled()], [0, 1], node_features="mass")

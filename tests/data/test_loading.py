@@ -135,7 +135,7 @@ def test_a_data_folder_that_is_not_there(tmp_path: Path) -> None:
     [
         ("trees", {"features": "degree"}, "features cannot be used with synthetic:trees"),
         ("molecules", {"symmetrise": True, "label": "y"}, "label, symmetrise cannot be used with molecules"),
-        ("MUTAG", {"threshold": 1.0}, "threshold cannot be used with MUTAG"),
+        ("MUTAG", {"threshold": 0.0}, "threshold cannot be used with MUTAG"),
         ("x.csv", {"merge_duplicates": True}, r"merge_duplicates cannot be used with x\.csv"),
         ("x.zip", {"skip_invalid": True}, r"skip_invalid cannot be used with x\.zip"),
         ("x.safetensors", {"features": "degree"}, r"features cannot be used with x\.safetensors"),

@@ -107,6 +107,8 @@ def test_measurements_become_two_classes() -> None:
     smiles, values = ["C", "CC", "CCC", "CCCC"], [1.0, 2.0, 3.0, 10.0]
     assert from_smiles(smiles, values, threshold="median").labels.tolist() == [0, 0, 1, 1]
     assert from_smiles(smiles, values, threshold=5.0).labels.tolist() == [0, 0, 0, 1]
+    with pytest.raises(DataError, match="the threshold is 'mean'"):
+        from_smiles(smiles, values, threshold="mean")  # type: ignore[arg-type]
 
 
 def test_numbers_as_labels_are_ordered_by_value() -> None:

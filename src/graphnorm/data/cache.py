@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 import sys
-import tempfile
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -45,11 +45,12 @@ def cache_root() -> Path:
 def replacing(path: Path) -> Iterator[Path]:
     """Give a fresh name beside ``path`` to write to; on success it takes the place of ``path`` at once."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=path.suffix, dir=path.parent)
-    os.close(handle)
-    fresh = Path(name)
+    fresh = path.with_name(f".{path.name}.{uuid.uuid4().hex}{path.suffix}")
     try:
+        fresh.touch()
+        mode = fresh.stat().st_mode
         yield fresh
+        fresh.chmod(mode)  # whoever wrote it may have made it private, as safetensors does
         fresh.replace(path)
     finally:
         fresh.unlink(missing_ok=True)

@@ -55,7 +55,7 @@ def from_networkx(
             if node_label is not None:
                 tags.append(_attribute(data, node_label, f"node {node!r}", g))
             if node_features is not None:
-                x.append(np.atleast_1d(_attribute(data, node_features, f"node {node!r}", g)))
+                x.append(_numbers(data, node_features, f"node {node!r}", g))
         for u, v, data in graph.edges(data=True):
             ways = [(place[u], place[v])]
             if not graph.is_directed() and u != v:
@@ -79,7 +79,7 @@ def from_networkx(
         col=pairs[:, 1],
         labels=_labels(labels, len(graphs)),
         tags=None if node_label is None else _categories(tags),
-        x=None if node_features is None else np.array(x, np.float64),
+        x=None if node_features is None else np.array(x),
         edge_tags=None if edge_label is None else _categories(edge_tags),
         source=f"{len(graphs)} NetworkX graphs",
     )
@@ -151,6 +151,22 @@ def _attribute(data: Mapping[str, Any], attribute: str, owner: str, g: int) -> A
             remedy="give every one the attribute, or name another",
         )
     return data[attribute]
+
+
+def _numbers(data: Mapping[str, Any], attribute: str, owner: str, g: int) -> Array:
+    """(F,): an attribute that is a number or a list of numbers."""
+    value = _attribute(data, attribute, owner, g)
+    try:
+        numbers = np.atleast_1d(np.asarray(value, np.float64))
+    except (TypeError, ValueError):
+        numbers = np.empty((0, 0))
+    if numbers.ndim != 1:
+        raise DataError(
+            f"the attribute {attribute!r} of {owner} is {value!r}",
+            **_listed(g),
+            remedy="give a number or a list of numbers",
+        )
+    return numbers
 
 
 def _categories(values: Sequence[Hashable]) -> Array:

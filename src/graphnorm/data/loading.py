@@ -87,7 +87,7 @@ def load(
 
 def _refuse(what: str, options: Mapping[str, object]) -> None:
     """Refuse options that this kind of data has no use for, rather than pass over them."""
-    given = [name for name, value in options.items() if value not in (None, False)]
+    given = [name for name, value in options.items() if value is not None and value is not False]
     if given:
         raise DataError(f"{', '.join(given)} cannot be used with {what}", remedy="leave it out")
 

@@ -45,31 +45,7 @@ def read_ogb(
     sizes, edge_sizes = files.read("num-node-list", 1)[:, 0], files.read("num-edge-list", 1)[:, 0]
     labels, edges = files.read("graph-label", None), files.read("edge", 2)
     tags, edge_tags = files.read("node-feat", None), files.read("edge-feat", None)
-    if labels.shape[1] != 1:
-        raise DataError(
-            f"the graphs have {labels.shape[1]} labels each",
-            **files.at("graph-label", 0),
-            remedy="only single-task classification is supported; keep one label column",
-        )
-    for counts, part in ((sizes, "num-node-list"), (edge_sizes, "num-edge-list")):
-        if counts.size and counts.min() < 0:
-            raise DataError(
-                "a count is negative", **files.at(part, int(counts.argmin())), remedy="correct the line"
-            )
-    for part, table, lines in (
-        ("num-edge-list", edge_sizes, len(sizes)),
-        ("graph-label", labels, len(sizes)),
-        ("node-feat", tags, int(sizes.sum())),
-        ("edge", edges, int(edge_sizes.sum())),
-        ("edge-feat", edge_tags, int(edge_sizes.sum())),
-    ):
-        if len(table) != lines:
-            raise DataError(
-                f"the file has {len(table)} lines where the other files ask for {lines}",
-                **files.at(part, min(len(table), lines)),
-                remedy="the files do not belong together or one is cut off; fetch them anew",
-            )
-
+    _check_lengths(files, sizes, edge_sizes, labels, tags, edges, edge_tags)
     first = np.concatenate(([0], np.cumsum(sizes)[:-1]))
     graph = np.repeat(np.arange(len(sizes)), edge_sizes)
     outside = np.flatnonzero(((edges < 0) | (edges >= sizes[graph][:, None])).any(1))
@@ -106,6 +82,42 @@ def read_ogb(
     )
     files.first, files.num_edges = first, len(edges)
     return pack(raw, features=features, repairs=repairs)
+
+
+def _check_lengths(
+    files: _Files,
+    sizes: Table,
+    edge_sizes: Table,
+    labels: Table,
+    tags: Table,
+    edges: Table,
+    edge_tags: Table,
+) -> None:
+    """Refuse tables that do not have as many lines as the counts ask for."""
+    if labels.shape[1] != 1:
+        raise DataError(
+            f"the graphs have {labels.shape[1]} labels each",
+            **files.at("graph-label", 0),
+            remedy="only single-task classification is supported; keep one label column",
+        )
+    for counts, part in ((sizes, "num-node-list"), (edge_sizes, "num-edge-list")):
+        if counts.size and counts.min() < 0:
+            raise DataError(
+                "a count is negative", **files.at(part, int(counts.argmin())), remedy="correct the line"
+            )
+    for part, table, lines in (
+        ("num-edge-list", edge_sizes, len(sizes)),
+        ("graph-label", labels, len(sizes)),
+        ("node-feat", tags, int(sizes.sum())),
+        ("edge", edges, int(edge_sizes.sum())),
+        ("edge-feat", edge_tags, int(edge_sizes.sum())),
+    ):
+        if len(table) != lines:
+            raise DataError(
+                f"the file has {len(table)} lines where the other files ask for {lines}",
+                **files.at(part, min(len(table), lines)),
+                remedy="the files do not belong together or one is cut off; fetch them anew",
+            )
 
 
 def _known(tags: Table, vocabulary: Vocabulary) -> tuple[int, ...] | None:

@@ -188,6 +188,8 @@ def _classes(
                 ) from None
             if not np.isfinite(values[-1]):
                 raise DataError(f"the measurement is {label}", **place(g), remedy="correct or drop the line")
+        if threshold != "median" and not isinstance(threshold, (int, float)):
+            raise DataError(f"the threshold is {threshold!r}", remedy='give a number, or "median"')
         cut = statistics.median(values) if threshold == "median" else float(threshold)
         names: tuple[str, ...] = (f"not above {cut:g}", f"above {cut:g}")
         numbers = [int(value > cut) for value in values]
