@@ -151,6 +151,13 @@ def test_a_threshold_that_is_none(capsys: pytest.CaptureFixture[str], table: Pat
     assert "neither a number nor 'median'" in capsys.readouterr().err
 
 
+def test_a_bare_installation(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "graphnorm.data", None)
+    code, _, err = run(capsys, "datasets")
+    assert code == 2
+    assert err.endswith("Remedy: pip install 'graphnorm[all]'.\n")
+
+
 def test_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt

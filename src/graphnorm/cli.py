@@ -38,6 +38,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (GraphnormError, OSError) as error:
         print(f"graphnorm: {error}", file=sys.stderr)
         return 2
+    except ModuleNotFoundError as error:
+        print(f"graphnorm: {error}. Remedy: pip install 'graphnorm[all]'.", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         return 130
     return 0
