@@ -1,0 +1,332 @@
+"""PackedGraphs: a whole dataset as a few flat arrays, immutable, on one device."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from graphnorm.data.batching import BatchTables, Bounds, GraphBatch, assemble
+from graphnorm.errors import DataError
+
+__all__ = ["PackedGraphs", "Statistics"]
+
+NODE_FEATURES = ("tags", "x")
+EDGE_FEATURES = ("edge_tags", "edge_x")
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """What a dataset table says of a dataset."""
+
+    num_graphs: int
+    num_nodes: int
+    num_edges: int
+    """Directed: an undirected edge counts twice; self-loops were taken out."""
+    num_classes: int
+    class_sizes: tuple[int, ...]
+    num_features: int
+    min_nodes: int
+    max_nodes: int
+    max_degree: int
+    removed_self_loops: int
+    """Self-loops that the source had."""
+
+    @property
+    def avg_nodes(self) -> float:
+        """Nodes per graph."""
+        return self.num_nodes / self.num_graphs
+
+    @property
+    def avg_undirected_edges(self) -> float:
+        """Undirected edges per graph, self-loops not counted."""
+        return self.num_edges / 2 / self.num_graphs
+
+    @property
+    def avg_edges(self) -> float:
+        """Edges per graph as the paper's table counts them.
+
+        Directed edges, one self-loop on every node, and the self-loops of the source.
+        """
+        return (self.num_edges + self.num_nodes + self.removed_self_loops) / self.num_graphs
+
+    @property
+    def avg_degree(self) -> float:
+        """``avg_edges`` per node, as in the paper's table."""
+        return self.avg_edges / self.avg_nodes
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class PackedGraphs:
+    """G graphs with N nodes and E directed edges in all.
+
+    Graph g has the nodes ``node_ptr[g]:node_ptr[g+1]``; node i has the edges ``rowptr[i]:rowptr[i+1]``,
+    sorted by neighbour; ``col`` counts neighbours from the first node of their own graph. Graphs are
+    undirected: both directions are there. They have no self-loops and no duplicate edges; models add
+    self-loops themselves.
+
+    Categorical features stay small integers, one column each (``tags``, ``edge_tags``), with the number of
+    values of each column beside them; :meth:`GraphBatch.one_hot` or an embedding turns them into numbers.
+    Continuous features are ``x`` and ``edge_x``.
+
+    The object is a value: it is not changed in place (nor should its tensors be), two of the same content are
+    equal and hash alike on whatever device they are, and :attr:`fingerprint` names that content.
+
+    >>> from graphnorm.data import synthetic
+    >>> graphs = synthetic.regular(num_graphs=10, seed=0)
+    >>> batch = graphs.batch([3, 1, 4])
+    >>> batch.ptr.shape, batch.num_graphs
+    (torch.Size([4]), 3)
+    """
+
+    name: str
+    node_ptr: Tensor
+    """(G+1,) int64."""
+    rowptr: Tensor
+    """(N+1,) int64."""
+    col: Tensor
+    """(E,) int32, local to the graph."""
+    labels: Tensor
+    """(G,) int64, 0 ≤ label < num_classes."""
+    classes: tuple[str, ...]
+    """What the source calls each class."""
+    tags: Tensor | None = None
+    """(N, K) uint8, int16 or int32."""
+    cardinalities: tuple[int, ...] = ()
+    """(K,): how many values each column of ``tags`` has."""
+    x: Tensor | None = None
+    """(N, F) float32."""
+    edge_tags: Tensor | None = None
+    """(E, L) uint8, int16 or int32."""
+    edge_cardinalities: tuple[int, ...] = ()
+    edge_x: Tensor | None = None
+    """(E, D) float32."""
+    splits: Mapping[str, Tensor] = field(default_factory=dict)
+    """Named sets of graph ids, where the source prescribes them."""
+    removed_self_loops: int = 0
+    source: str = ""
+    """Where the graphs came from, for people."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "splits", dict(sorted(self.splits.items())))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is pickled: the fields, not what was worked out from them."""
+        return {item.name: getattr(self, item.name) for item in fields(self)}
+
+    @property
+    def num_graphs(self) -> int:
+        """G."""
+        return self.labels.shape[0]
+
+    def __len__(self) -> int:
+        return self.num_graphs
+
+    @property
+    def num_nodes(self) -> int:
+        """N, of all graphs."""
+        return self.rowptr.shape[0] - 1
+
+    @property
+    def num_edges(self) -> int:
+        """E, of all graphs, directed: an undirected edge counts twice."""
+        return self.col.shape[0]
+
+    @property
+    def num_classes(self) -> int:
+        """How many classes the labels distinguish."""
+        return len(self.classes)
+
+    @property
+    def num_features(self) -> int:
+        """Width of :meth:`features`: one place for every value of every tag, and the continuous features."""
+        return sum(self.cardinalities) + (0 if self.x is None else self.x.shape[1])
+
+    @property
+    def device(self) -> torch.device:
+        """Where the arrays are."""
+        return self.col.device
+
+    @property
+    def sizes(self) -> Tensor:
+        """(G,) int64: nodes of each graph."""
+        return self.node_ptr.diff()
+
+    @cached_property
+    def edge_ptr(self) -> Tensor:
+        """(G+1,) int64: graph g has the edges ``edge_ptr[g]:edge_ptr[g+1]``."""
+        return self.rowptr[self.node_ptr]
+
+    @property
+    def degree(self) -> Tensor:
+        """(N,) int64: neighbours of each node."""
+        return self.rowptr.diff()
+
+    def tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """Every array by its name; a split is ``splits.NAME``."""
+        for item in fields(self):
+            value = getattr(self, item.name)
+            if isinstance(value, Tensor):
+                yield item.name, value
+        for name, ids in self.splits.items():
+            yield f"splits.{name}", ids
+
+    def to(self, device: torch.device | str) -> PackedGraphs:
+        """Give the same graphs on another device."""
+        moved = {name: t.to(device) for name, t in self.tensors() if "." not in name}
+        return replace(self, **moved, splits={k: t.to(device) for k, t in self.splits.items()})  # type: ignore[arg-type]
+
+    def features(self, batch: GraphBatch, dtype: torch.dtype = torch.float32) -> Tensor:
+        """(R, num_features): the node features of a batch as a model takes them, zero on padded rows."""
+        parts = [] if batch.tags is None else [batch.one_hot(self.cardinalities, dtype)]
+        parts += [] if batch.x is None else [batch.x.to(dtype)]
+        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
+
+    def batch(
+        self, ids: Tensor | Sequence[int] | npt.NDArray[np.integer[Any]], *, bounds: Bounds | None = None
+    ) -> GraphBatch:
+        """Assemble graphs into one batch, on the device the arrays are on.
+
+        ids: (B,), or (M, B) for a stack of M batches; -1 marks an empty place.
+        bounds: static sizes. Given them, and ids that are on the device already, nothing is read back from
+            the device, and the call may be captured in a CUDA graph; a batch that exceeds them is then a
+            device-side assertion, so take them from the planned batches with :meth:`bounds`. Without them
+            the sizes are exact, which for ids on a GPU takes one read.
+        """
+        padded, on_cpu = True, self.device.type == "cpu"
+        if on_cpu or not isinstance(ids, Tensor) or ids.device.type == "cpu":
+            ids, exact, full = self._check(ids)
+            bounds = bounds or exact
+            if exact.max_nodes > bounds.max_nodes or exact.max_edges > bounds.max_edges:
+                raise DataError(
+                    f"a batch of {exact.max_nodes} nodes and {exact.max_edges} edges does not fit {bounds}",
+                    remedy="take the bounds from all planned batches: graphs.bounds(plan)",
+                )
+            padded = not (full and exact == bounds)
+        stack = ids[None] if ids.ndim == 1 else ids
+        if stack.ndim != 2:
+            raise DataError(
+                f"graph ids have shape (B,) or (M, B), not {tuple(ids.shape)}", remedy="pass a list of ids"
+            )
+        bounds = bounds or self.bounds(ids)
+        tables = self._numpy_tables if on_cpu else self._tables
+        arrays = assemble(
+            tables, stack.numpy() if on_cpu else stack.to(self.device, non_blocking=True), bounds, padded
+        )
+        if ids.ndim == 1:
+            arrays = {name: array[0] for name, array in arrays.items()}
+        if on_cpu:
+            arrays = {name: torch.from_numpy(array) for name, array in arrays.items()}
+        return GraphBatch(**arrays)
+
+    def bounds(self, plan: Tensor | Sequence[int] | npt.NDArray[np.integer[Any]]) -> Bounds:
+        """Give the exact largest node and edge count of any planned batch.
+
+        plan: (..., B) ids, -1 for empty places. Datasets are sorted by class and sizes are heavy-tailed, so
+            no bound from averages is safe.
+        """
+        return self._check(plan)[1]
+
+    def _check(self, ids: Any) -> tuple[Tensor, Bounds, bool]:
+        """Ids on the host, checked, with their exact bounds and whether there is no padding within them."""
+        ids = torch.as_tensor(ids).cpu()
+        if ids.numel() and (ids.dtype == torch.bool or ids.is_floating_point()):
+            raise DataError(f"graph ids are integers, not {ids.dtype}", remedy="use mask.nonzero()[:, 0]")
+        if ids.ndim == 0 or ids.shape[:-1].numel() == 0:
+            raise DataError(
+                f"graph ids of shape {tuple(ids.shape)} make no batch", remedy="pass a list of ids"
+            )
+        ids = ids.long()
+        array = ids.numpy()
+        low, high = (int(array.min()), int(array.max())) if array.size else (-1, -1)
+        if low < -1 or high >= self.num_graphs:
+            raise DataError(
+                f"ids from {low} to {high} do not fit {self.num_graphs} graphs",
+                remedy="ids count from 0, and -1 marks an empty place",
+            )
+        totals = self._host_counts.take(array, axis=1).sum(-1).reshape(2, -1)
+        largest = totals.max(1, keepdims=True)
+        full = low >= 0 and bool((totals == largest).all())
+        return ids, Bounds(*largest[:, 0].tolist()), full
+
+    @cached_property
+    def _host_counts(self) -> npt.NDArray[np.int64]:
+        """(2, G+1): nodes and edges of each graph, on the host; the last place, which is also -1, holds 0."""
+        return np.stack([np.append(p.diff().cpu().numpy(), 0) for p in (self.node_ptr, self.edge_ptr)])
+
+    @cached_property
+    def _tables(self) -> BatchTables:
+        present = dict(self.tensors())
+        return BatchTables(
+            node_start=self.node_ptr[:-1],
+            node_count=self.sizes,
+            edge_start=self.edge_ptr[:-1],
+            edge_count=self.edge_ptr.diff(),
+            labels=self.labels,
+            rowptr=self.rowptr,
+            col=self.col,
+            node={name: present[name] for name in NODE_FEATURES if name in present},
+            edge={name: present[name] for name in EDGE_FEATURES if name in present},
+        )
+
+    @cached_property
+    def _numpy_tables(self) -> BatchTables:
+        return BatchTables(
+            *(
+                {name: t.numpy() for name, t in value.items()} if isinstance(value, dict) else value.numpy()
+                for value in self._tables
+            )
+        )
+
+    def statistics(self) -> Statistics:
+        """Count everything a dataset table shows."""
+        sizes = self.sizes
+        return Statistics(
+            num_graphs=self.num_graphs,
+            num_nodes=self.num_nodes,
+            num_edges=self.num_edges,
+            num_classes=self.num_classes,
+            class_sizes=tuple(torch.bincount(self.labels, minlength=self.num_classes).tolist()),
+            num_features=self.num_features,
+            min_nodes=int(sizes.min()),
+            max_nodes=int(sizes.max()),
+            max_degree=int(self.degree.max()),
+            removed_self_loops=self.removed_self_loops,
+        )
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """What is not an array, as plain JSON values."""
+        names = ("name", "classes", "cardinalities", "edge_cardinalities", "removed_self_loops", "source")
+        return {name: getattr(self, name) for name in names}
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 of the content: arrays, class names and cardinalities; not the name, source or device."""
+        content = {k: v for k, v in self.attributes.items() if k not in ("name", "source")}
+        digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode())
+        for name, tensor in self.tensors():
+            digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
+            digest.update(tensor.cpu().contiguous().numpy().reshape(-1).view(np.uint8).data)
+        return digest.hexdigest()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PackedGraphs) and self.fingerprint == other.fingerprint
+
+    def __hash__(self) -> int:
+        return hash(self.fingerprint)
+
+    def __repr__(self) -> str:
+        return (
+            f"PackedGraphs({self.name}: {self.num_graphs} graphs, {self.num_nodes} nodes, "
+            f"{self.num_edges} edges, {self.num_classes} classes, "
+            f"{self.num_features} features, {self.device})"
+        )

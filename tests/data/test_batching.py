@@ -1,0 +1,255 @@
+"""Batches against a plain loop over graphs, on both array libraries, with and without static shapes."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils import _pytree as pytree
+
+from graphnorm.data import Bounds, DataError, GraphBatch, PackedGraphs, one_hot
+from graphnorm.data.batching import BatchTables, assemble
+
+NAMES = ("ids", "labels", "ptr", "batch", "rowptr", "col", "tags", "x", "edge_tags", "edge_x")
+
+
+def make_graphs(num_graphs: int = 7, seed: int = 0) -> PackedGraphs:
+    """Random graphs of 1 to 6 nodes, some without edges, with every kind of feature."""
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(1, 7, num_graphs)
+    degrees, cols = [], []
+    for size in sizes:
+        upper = np.triu(rng.random((size, size)) < 0.5, 1)
+        adjacency = upper | upper.T
+        degrees += adjacency.sum(1).tolist()
+        cols += [np.flatnonzero(row) for row in adjacency]
+    col = torch.tensor(np.concatenate(cols), dtype=torch.int32)
+    n, e = int(sizes.sum()), len(col)
+    return PackedGraphs(
+        name="random",
+        node_ptr=torch.tensor(np.append(0, sizes.cumsum())),
+        rowptr=torch.tensor(np.append(0, np.cumsum(degrees))),
+        col=col,
+        labels=torch.tensor(rng.integers(0, 3, num_graphs)),
+        classes=("a", "b", "c"),
+        tags=torch.tensor(rng.integers(0, 4, (n, 2)), dtype=torch.uint8),
+        cardinalities=(4, 4),
+        x=torch.tensor(rng.normal(size=(n, 3)), dtype=torch.float32),
+        edge_tags=torch.tensor(rng.integers(0, 300, (e, 1)), dtype=torch.int16),
+        edge_cardinalities=(300,),
+        edge_x=torch.tensor(rng.normal(size=(e, 2)), dtype=torch.float32),
+    )
+
+
+GRAPHS = make_graphs()
+
+
+def loop(graphs: PackedGraphs, ids: list[int], rows: int, edges: int) -> dict[str, Any]:
+    """What a batch must be, written as anyone would: graph by graph, node by node."""
+    out: dict[str, Any] = {"ids": ids, "labels": [], "ptr": [0], "batch": [], "rowptr": [0], "col": []}
+    features: dict[str, list[Any]] = {name: [] for name in NAMES[6:]}
+    for k, g in enumerate(ids):
+        first = out["ptr"][-1]
+        nodes = range(int(graphs.node_ptr[g]), int(graphs.node_ptr[g + 1])) if g >= 0 else range(0)
+        for i in nodes:
+            out["batch"].append(k)
+            for name in ("tags", "x"):
+                features[name].append(getattr(graphs, name)[i])
+            for j in range(int(graphs.rowptr[i]), int(graphs.rowptr[i + 1])):
+                out["col"].append(first + int(graphs.col[j]))
+                for name in ("edge_tags", "edge_x"):
+                    features[name].append(getattr(graphs, name)[j])
+            out["rowptr"].append(len(out["col"]))
+        out["labels"].append(int(graphs.labels[g]) if g >= 0 else -1)
+        out["ptr"].append(len(out["batch"]))
+    out["rowptr"] += [len(out["col"])] * (rows - len(out["batch"]))
+    out["batch"] += [len(ids)] * (rows - len(out["batch"]))
+    out["col"] += [0] * (edges - len(out["col"]))
+    tensors = {name: torch.tensor(value, dtype=torch.int64) for name, value in out.items()}
+    for name, taken in features.items():
+        source = getattr(graphs, name)
+        padded = torch.zeros(rows if name in ("tags", "x") else edges, source.shape[1], dtype=source.dtype)
+        if taken:
+            padded[: len(taken)] = torch.stack(taken)
+        tensors[name] = padded
+    return tensors
+
+
+def assert_same(batch: dict[str, Any], expected: dict[str, Any]) -> None:
+    for name in NAMES:
+        got = torch.as_tensor(batch[name])
+        assert got.dtype == expected[name].dtype, name
+        assert torch.equal(got, expected[name]), name
+
+
+def as_dict(batch: GraphBatch) -> dict[str, Tensor]:
+    return {name: getattr(batch, name) for name in NAMES}
+
+
+some_ids = st.lists(st.integers(-1, len(GRAPHS) - 1), min_size=0, max_size=6)
+
+
+@given(some_ids, st.integers(0, 4), st.integers(0, 5))
+@settings(max_examples=200, deadline=None)
+def test_equals_the_loop(ids: list[int], spare_rows: int, spare_edges: int) -> None:
+    exact = GRAPHS.bounds(ids)
+    assert_same(as_dict(GRAPHS.batch(ids)), loop(GRAPHS, ids, *exact))
+    bounds = Bounds(exact.max_nodes + spare_rows, exact.max_edges + spare_edges)
+    expected = loop(GRAPHS, ids, *bounds)
+    assert_same(as_dict(GRAPHS.batch(ids, bounds=bounds)), expected)
+    stack = torch.tensor([ids], dtype=torch.int64)
+    on_torch = assemble(GRAPHS._tables, stack, bounds, padded=True)
+    assert_same({name: array[0] for name, array in on_torch.items()}, expected)
+
+
+@given(st.lists(st.lists(st.integers(-1, len(GRAPHS) - 1), min_size=3, max_size=3), min_size=1, max_size=4))
+@settings(max_examples=100, deadline=None)
+def test_stack_equals_its_members(ids: list[list[int]]) -> None:
+    stack = torch.tensor(ids)
+    bounds = GRAPHS.bounds(stack)
+    by_numpy = as_dict(GRAPHS.batch(stack))
+    by_torch = assemble(GRAPHS._tables, stack, bounds, padded=True)
+    for m, member in enumerate(ids):
+        expected = loop(GRAPHS, member, *bounds)
+        assert_same({name: array[m] for name, array in by_numpy.items()}, expected)
+        assert_same({name: array[m] for name, array in by_torch.items()}, expected)
+
+
+def test_bounds_are_the_largest_planned_batch() -> None:
+    plan = torch.tensor([[0, 1, 2], [3, 4, -1]])
+    sizes, edges = GRAPHS.sizes.tolist(), GRAPHS.edge_ptr.diff().tolist()
+    assert GRAPHS.bounds(plan) == Bounds(
+        max(sum(sizes[:3]), sum(sizes[3:5])), max(sum(edges[:3]), sum(edges[3:5]))
+    )
+
+
+def test_static_assembly_reads_nothing_back() -> None:
+    """Fake tensors have no values: whatever read one on the host would raise."""
+    with FakeTensorMode(allow_non_fake_inputs=False) as mode:
+        tables = BatchTables(
+            *(
+                {k: mode.from_tensor(t) for k, t in v.items()} if isinstance(v, dict) else mode.from_tensor(v)
+                for v in GRAPHS._tables
+            )
+        )
+        ids = mode.from_tensor(torch.tensor([[0, 1, -1], [2, 3, 4]]))
+        arrays = assemble(tables, ids, Bounds(20, 40), padded=True)
+    assert arrays["rowptr"].shape == (2, 21)
+    assert arrays["col"].shape == (2, 40)
+
+
+def test_conveniences() -> None:
+    batch = GRAPHS.batch([4, 0, 2])
+    assert batch.num_graphs == 3
+    assert batch.num_rows == int(batch.ptr[-1]) == int(batch.sizes.sum())
+    assert torch.equal(batch.degree, torch.bincount(batch.row, minlength=batch.num_rows))
+    assert torch.equal(batch.batch[batch.row], batch.batch[batch.col])
+    assert torch.equal(batch.edge_index, torch.stack([batch.col, batch.row]))
+    assert batch.real.all()
+    assert "ptr=[4]" in repr(batch)
+    assert batch.to("cpu").ptr.equal(batch.ptr)
+
+
+def test_padded_rows_have_no_features_and_no_edges() -> None:
+    exact = GRAPHS.bounds([1, 2])
+    batch = GRAPHS.batch([1, 2], bounds=Bounds(exact.max_nodes + 3, exact.max_edges + 2))
+    assert (~batch.real).sum() == 3
+    assert batch.degree[-3:].eq(0).all()
+    features = GRAPHS.features(batch)
+    assert features.shape == (batch.num_rows, GRAPHS.num_features)
+    assert features[-3:].eq(0).all()
+    assert features[:-3, :8].sum(1).eq(2).all()
+    assert batch.row[-2:].eq(batch.num_rows).all()
+
+
+def test_vmap_sees_one_batch_at_a_time() -> None:
+    ids = torch.tensor([[0, 1, -1], [5, 3, 2]])
+    stack = GRAPHS.batch(ids)
+
+    def pooled(batch: GraphBatch) -> Tensor:
+        assert batch.ptr.shape == (4,)
+        one_hots = batch.one_hot(GRAPHS.cardinalities)
+        return torch.zeros(4, one_hots.shape[1]).scatter_add(
+            0, batch.batch[:, None].expand_as(one_hots), one_hots
+        )
+
+    together = torch.func.vmap(pooled)(stack)
+    for m in range(2):
+        assert torch.equal(together[m], pooled(GRAPHS.batch(ids[m], bounds=GRAPHS.bounds(ids))))
+
+
+def test_pytree_leaves_out_what_is_absent() -> None:
+    batch = GRAPHS.batch([0])
+    bare = GraphBatch(*(getattr(batch, name) for name in NAMES[:6]))
+    leaves, spec = pytree.tree_flatten(bare)
+    assert len(leaves) == 6
+    assert pytree.tree_unflatten(leaves, spec).tags is None
+    with pytest.raises(ValueError, match="no categorical"):
+        bare.one_hot((2,))
+    paths = [pytree.keystr(path) for path, _ in pytree.tree_flatten_with_path(bare)[0]]
+    assert paths[0] == ".ids"
+
+
+def test_one_hot_joins_columns() -> None:
+    assert one_hot(torch.tensor([[2, 1]], dtype=torch.int16), (3, 2)).tolist() == [[0, 0, 1, 0, 1]]
+
+
+@pytest.mark.parametrize(
+    ("ids", "message"),
+    [
+        ([7], "do not fit 7 graphs"),
+        ([-2], "-1 marks an empty place"),
+        ([0.5], "graph ids are integers"),
+        (torch.ones(7, dtype=torch.bool), "nonzero"),
+        (torch.tensor(3), r"shape \(\) make no batch"),
+        (torch.zeros(0, 3, dtype=torch.long), r"shape \(0, 3\) make no batch"),
+        (torch.zeros(2, 2, 2, dtype=torch.long), r"shape \(B,\) or \(M, B\)"),
+    ],
+)
+def test_wrong_ids(ids: Any, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        GRAPHS.batch(ids)
+
+
+def test_a_batch_that_exceeds_its_bounds_is_refused() -> None:
+    with pytest.raises(DataError, match=r"graphs\.bounds\(plan\)"):
+        GRAPHS.batch(list(range(7)), bounds=Bounds(3, 100))
+
+
+def test_packed_graphs_are_values() -> None:
+    again, other = make_graphs(), make_graphs(seed=1)
+    assert again == GRAPHS
+    assert hash(again) == hash(GRAPHS)
+    assert other != GRAPHS
+    assert GRAPHS != "random"
+    assert pickle.loads(pickle.dumps(GRAPHS)) == GRAPHS
+    assert GRAPHS.to("cpu") == GRAPHS
+    with pytest.raises(AttributeError):
+        GRAPHS.name = "other"  # type: ignore[misc]
+
+
+def test_pickle_leaves_out_what_can_be_worked_out() -> None:
+    GRAPHS.batch([0])
+    assert "_numpy_tables" not in pickle.loads(pickle.dumps(GRAPHS)).__dict__
+
+
+def test_a_batch_keeps_its_own_ids() -> None:
+    ids = torch.tensor([1, 2])
+    batch = GRAPHS.batch(ids)
+    ids.fill_(0)
+    assert batch.ids.tolist() == [1, 2]
+
+
+def test_statistics_of_the_random_graphs() -> None:
+    statistics = GRAPHS.statistics()
+    assert statistics.num_nodes == sum(GRAPHS.sizes.tolist())
+    assert statistics.avg_edges == (len(GRAPHS.col) + statistics.num_nodes) / 7
+    assert statistics.max_degree == max(GRAPHS.degree.tolist())
+    assert sum(statistics.class_sizes) == 7

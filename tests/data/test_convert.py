@@ -1,0 +1,159 @@
+"""Graphs that are in memory already."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import networkx as nx
+import pytest
+import torch
+
+from graphnorm.data import DataError, from_networkx, from_pyg, synthetic, to_networkx
+
+
+def test_networkx_round_trip() -> None:
+    graphs = synthetic.cliques(12)
+    back = from_networkx(
+        [to_networkx(graphs, g) for g in range(12)], [graphs.classes[k] for k in graphs.labels]
+    )
+    assert back.col.equal(graphs.col)
+    assert back.node_ptr.equal(graphs.node_ptr)
+    assert back.tags is not None
+    assert graphs.tags is not None
+    assert back.tags.equal(graphs.tags)
+    assert back.labels.equal(graphs.labels)
+
+
+def labelled() -> nx.Graph:
+    graph = nx.Graph()
+    graph.add_node("a", kind="C", mass=[1.0, 2.0])
+    graph.add_node("b", kind="N", mass=[3.0, 4.0])
+    graph.add_node("c", kind=7, mass=[5.0, 6.0])
+    graph.add_edge("a", "b", bond="single")
+    graph.add_edge("b", "c", bond="double")
+    graph.add_edge("c", "c", bond="double")
+    return graph
+
+
+def test_networkx_attributes() -> None:
+    graphs = from_networkx(
+        [labelled(), labelled()], [0, 1], node_label="kind", node_features="mass", edge_label="bond"
+    )
+    assert graphs.removed_self_loops == 2
+    batch = graphs.batch([1])
+    assert batch.tags is not None
+    assert batch.x is not None
+    assert batch.edge_tags is not None
+    assert batch.tags[:, 0].tolist() == [1, 2, 0]
+    assert batch.x.tolist() == [[1, 2], [3, 4], [5, 6]]
+    edges = zip(batch.row.tolist(), batch.col.tolist(), batch.edge_tags[:, 0].tolist(), strict=True)
+    assert list(edges) == [(0, 1, 1), (1, 0, 1), (1, 2, 0), (2, 1, 0)]
+
+
+def test_directed_and_multigraphs() -> None:
+    path = nx.DiGraph([(0, 1), (1, 2)])
+    with pytest.raises(
+        DataError, match=r"graph 1 of the list: the edge from node 0 to node 1 has no edge back"
+    ):
+        from_networkx([nx.path_graph(3), path], [0, 1])
+    assert from_networkx([path, path], [0, 1], symmetrise=True).num_edges == 8
+    double = nx.MultiGraph([(0, 1), (0, 1)])
+    with pytest.raises(DataError, match=r"graph 0 of the list: .* was there before"):
+        from_networkx([double, double], [0, 1])
+    assert from_networkx([double, double], [0, 1], merge_duplicates=True).num_edges == 4
+
+
+@pytest.mark.parametrize(
+    ("graphs", "labels", "keywords", "message"),
+    [
+        ([nx.path_graph(2)], [0, 1], {}, "1 graphs and 2 labels"),
+        ([nx.path_graph(2), nx.Graph()], [0, 1], {}, "graph 1 of the list: the graph has no nodes"),
+        ([nx.path_graph(2)] * 2, [3, 3], {}, "same label, 3"),
+        ([nx.path_graph(2)] * 2, [0.5, 1.5], {}, "a label is a float"),
+        ([nx.path_graph(2)] * 2, [0, 1], {"node_label": "z"}, "node 0 has no attribute 'z'"),
+        ([nx.path_graph(2)] * 2, [0, 1], {"edge_label": "z"}, r"edge \(0, 1\) has no attribute 'z'"),
+        ([], [], {}, "there are no graphs"),
+    ],
+)
+def test_networkx_mistakes(
+    graphs: list[Any], labels: list[Any], keywords: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(DataError, match=message) as error:
+        from_networkx(graphs, labels, **keywords)
+    assert "Remedy: " in str(error.value)
+
+
+def test_networkx_features_of_different_lengths() -> None:
+    graph = labelled()
+    graph.nodes["a"]["mass"] = 1.0
+    with pytest.raises(DataError, match="different lengths"):
+        from_networkx([graph, labelled()], [0, 1], node_features="mass")
+    for wrong in ("heavy", [[1.0, 2.0]], [1.0, "x"]):
+        graph.nodes["a"]["mass"] = wrong
+        with pytest.raises(DataError, match="graph 0 of the list: the attribute 'mass' of node 'a' is"):
+            from_networkx([graph, labelled()], [0, 1], node_features="mass")
+    graph.nodes["a"]["mass"] = [float("nan"), 0.0]
+    with pytest.raises(DataError, match="graph 0 of the list: feature 1 of node 0 is nan"):
+        from_networkx([graph, labelled()], [0, 1], node_features="mass")
+
+
+BOTH_WAYS = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+
+
+def data(pyg: Any, label: int = 0, **changes: Any) -> Any:
+    facts = {"x": torch.arange(6.0).reshape(3, 2), "edge_index": BOTH_WAYS, "y": torch.tensor([label])}
+    return pyg.data.Data(**(facts | changes))
+
+
+def test_pyg_features_of_every_kind(pyg: Any) -> None:
+    continuous = from_pyg([data(pyg), data(pyg, 1)])
+    assert continuous.x is not None
+    assert continuous.tags is None
+    assert continuous.x.shape == (6, 2)
+    integers = [data(pyg, y, x=torch.tensor([[5, 1], [7, 1], [5, 0]])) for y in (0, 1)]
+    assert from_pyg(integers).cardinalities == (2, 2)
+    one_hot = [data(pyg, y, x=torch.eye(4)[:3]) for y in (0, 1)]
+    kept = from_pyg(one_hot)
+    assert kept.cardinalities == (4,)
+    assert kept.features(kept.batch([1])).equal(torch.eye(4)[:3])
+    attributed = [data(pyg, y, edge_attr=torch.tensor([1, 1, 2, 2])) for y in (0, 1)]
+    assert from_pyg(attributed).edge_cardinalities == (2,)
+    weighted = from_pyg([data(pyg, y, edge_attr=torch.tensor([0.5, 0.25, 2.0, 2.0])) for y in (0, 1)])
+    assert weighted.edge_x is not None
+    batch = weighted.batch([0])
+    assert batch.edge_x is not None
+    # The edge 0 → 1 carries 0.5; it belongs to its target, row 1.
+    assert dict(
+        zip(zip(*batch.edge_index.tolist(), strict=True), batch.edge_x[:, 0].tolist(), strict=True)
+    ) == {
+        (0, 1): 0.5,
+        (1, 0): 0.25,
+        (1, 2): 2.0,
+        (2, 1): 2.0,
+    }
+
+
+def test_pyg_without_features_or_with_labels_beside_it(pyg: Any) -> None:
+    bare = [pyg.data.Data(edge_index=BOTH_WAYS, num_nodes=3) for _ in range(2)]
+    graphs = from_pyg(bare, ["x", "y"], name="mine")
+    assert (graphs.name, graphs.classes, graphs.num_features) == ("mine", ("x", "y"), 2)
+
+
+def test_pyg_mistakes(pyg: Any) -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"edge_index": None}, "no edge_index"),
+        ({"edge_index": BOTH_WAYS.T}, r"edge_index has shape \(4, 2\)"),
+        ({"edge_index": BOTH_WAYS + 1}, "names node 3, but the nodes are 0 to 2"),
+        ({"edge_index": BOTH_WAYS - 1}, "names node -1"),
+        ({"edge_index": BOTH_WAYS[:, :1]}, "no edge back"),
+        ({"x": torch.full((3, 2), float("nan"))}, "feature 1 of node 0 is nan"),
+        ({"x": torch.zeros(3, 5)}, "differs in width"),
+        ({"x": torch.zeros(2, 2), "num_nodes": 3}, r"x is \(2, 2\) for 3 rows"),
+        ({"y": torch.tensor([0.5])}, "not one class"),
+        ({"y": None}, r"y is None.*labels="),
+    ]
+    for changes, message in cases:
+        with pytest.raises(DataError, match=message) as error:
+            from_pyg([data(pyg), data(pyg, 1, **changes)])
+        if message != "differs in width":
+            assert str(error.value).startswith("graph 1 of the list: ")

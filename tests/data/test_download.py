@@ -1,0 +1,204 @@
+"""Fetching, from a server on this machine that behaves badly in every way we could think of."""
+
+from __future__ import annotations
+
+import hashlib
+import http.server
+import multiprocessing
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from graphnorm.data.download import fetch, sha256_of
+from graphnorm.errors import DownloadError
+
+CONTENT = bytes(range(256)) * 4096
+SHA256 = hashlib.sha256(CONTENT).hexdigest()
+
+
+class Server(http.server.ThreadingHTTPServer):
+    """Serves CONTENT at any address, and keeps account of the requests."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.ranges: list[str | None] = []
+        self.cuts: list[int] = []  # the next answers stop after so many bytes
+        self.ranged = True
+        self.etag: str | None = '"one"'
+        self.sized = True
+        self.status = 200
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}/file.zip"
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    server: Server
+
+    def do_GET(self) -> None:
+        server, asked = self.server, self.headers.get("Range")
+        server.ranges.append(asked)
+        if server.status != 200:
+            self.send_error(server.status)
+            return
+        start = 0
+        if asked and server.ranged and self.headers.get("If-Range") == server.etag:
+            start = int(asked.removeprefix("bytes=").removesuffix("-"))
+        if start > len(CONTENT):
+            self.send_error(416)
+            return
+        self.send_response(206 if start else 200)
+        body = CONTENT[start:]
+        if server.sized:
+            self.send_header("Content-Length", str(len(body)))
+        if server.etag:
+            self.send_header("ETag", server.etag)
+        self.end_headers()
+        self.wfile.write(body[: server.cuts.pop(0)] if server.cuts else body)
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with Server() as running:
+        thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield running
+        running.shutdown()
+        thread.join()
+
+
+def get(url: str, target: Path, **keywords: object) -> Path:
+    return fetch(url, target, pause=0.0, progress=False, timeout=5, **keywords)  # type: ignore[arg-type]
+
+
+def files(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir() if not path.name.endswith(".lock"))
+
+
+def test_a_plain_download(server: Server, tmp_path: Path) -> None:
+    path = get(server.url, tmp_path / "deep" / "file.zip", sha256=SHA256)
+    assert path.read_bytes() == CONTENT
+    assert files(path.parent) == ["file.zip"]
+    assert sha256_of(path) == SHA256
+    get(server.url, path)
+    assert server.ranges == [None]  # what is there is not fetched again
+
+
+def test_a_cut_is_resumed(server: Server, tmp_path: Path) -> None:
+    server.cuts = [300_000, 200_000]
+    path = get(server.url, tmp_path / "file.zip", sha256=SHA256)
+    assert path.read_bytes() == CONTENT
+    assert server.ranges == [None, "bytes=300000-", "bytes=500000-"]
+    assert files(tmp_path) == ["file.zip"]
+
+
+def test_a_later_process_goes_on(server: Server, tmp_path: Path) -> None:
+    server.cuts = [300_000]
+    with pytest.raises(DownloadError, match="cut after 300000 of 1048576 bytes"):
+        get(server.url, tmp_path / "file.zip", attempts=1)
+    assert not (tmp_path / "file.zip").exists()
+    get(server.url, tmp_path / "file.zip", sha256=SHA256)
+    assert server.ranges[-1] == "bytes=300000-"
+
+
+def test_a_file_that_changed_meanwhile_is_started_afresh(server: Server, tmp_path: Path) -> None:
+    server.cuts = [300_000]
+    with pytest.raises(DownloadError):
+        get(server.url, tmp_path / "file.zip", attempts=1)
+    (tmp_path / "file.zip.part").write_bytes(b"x" * 300_000)
+    server.etag = '"two"'
+    assert get(server.url, tmp_path / "file.zip").read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize("etag", [None, 'W/"weak"'])
+def test_without_a_strong_validator_it_restarts(server: Server, tmp_path: Path, etag: str | None) -> None:
+    server.cuts, server.etag = [300_000], etag
+    assert get(server.url, tmp_path / "file.zip", sha256=SHA256).read_bytes() == CONTENT
+    assert server.ranges == [None, None]
+
+
+def test_a_server_without_ranges_restarts(server: Server, tmp_path: Path) -> None:
+    server.cuts, server.ranged = [300_000], False
+    assert get(server.url, tmp_path / "file.zip", sha256=SHA256).read_bytes() == CONTENT
+
+
+def test_a_part_beyond_the_end_is_thrown_away(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "file.zip.part").write_bytes(b"x" * 2_000_000)
+    (tmp_path / "file.zip.part.json").write_text('"\\"one\\""')
+    assert get(server.url, tmp_path / "file.zip", sha256=SHA256).read_bytes() == CONTENT
+
+
+def test_a_damaged_note_is_ignored(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "file.zip.part").write_bytes(CONTENT[:1000])
+    (tmp_path / "file.zip.part.json").write_text("{not json")
+    assert get(server.url, tmp_path / "file.zip", sha256=SHA256).read_bytes() == CONTENT
+    assert server.ranges == [None]
+
+
+def test_a_wrong_checksum_leaves_nothing(server: Server, tmp_path: Path) -> None:
+    with pytest.raises(DownloadError, match=f"has the checksum {SHA256}, not 0000"):
+        get(server.url, tmp_path / "file.zip", sha256="0" * 64)
+    assert files(tmp_path) == []
+
+
+@pytest.mark.parametrize("sized", [True, False])
+def test_more_than_expected_is_refused(server: Server, tmp_path: Path, sized: bool) -> None:
+    server.sized = sized
+    with pytest.raises(DownloadError, match="more than the 500000 bytes"):
+        get(server.url, tmp_path / "file.zip", max_bytes=500_000)
+    assert files(tmp_path) == []
+
+
+def test_not_found_is_said_at_once_with_the_remedy(server: Server, tmp_path: Path) -> None:
+    server.status = 404
+    with pytest.raises(DownloadError, match=r"404.*Remedy: .*save it as .*file\.zip.*GRAPHNORM_DATA"):
+        get(server.url, tmp_path / "file.zip")
+    assert len(server.ranges) == 1
+
+
+def test_a_server_in_trouble_is_asked_again(server: Server, tmp_path: Path) -> None:
+    server.status = 503
+    with pytest.raises(DownloadError, match="503"):
+        get(server.url, tmp_path / "file.zip", attempts=3)
+    assert len(server.ranges) == 3
+
+
+def test_offline(tmp_path: Path) -> None:
+    with pytest.raises(DownloadError, match=r"cannot be fetched: .*Remedy: fetch it by other means"):
+        get("http://127.0.0.1:9/file.zip", tmp_path / "file.zip", attempts=2)
+    with pytest.raises(DownloadError, match="not a web address"):
+        get("file:///etc/passwd", tmp_path / "file.zip")
+    assert files(tmp_path) == []
+
+
+def test_two_processes_fetch_it_once(server: Server, tmp_path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    workers = [
+        context.Process(
+            target=fetch,
+            args=(server.url, tmp_path / "file.zip"),
+            kwargs={"sha256": SHA256, "progress": False},
+        )
+        for _ in range(2)
+    ]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert [worker.exitcode for worker in workers] == [0, 0]
+    assert server.ranges == [None]
+    assert (tmp_path / "file.zip").read_bytes() == CONTENT
+
+
+def test_the_progress_bar_counts_every_byte(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    fetch(server.url, tmp_path / "file.zip", progress=True)
+    assert "file.zip: 100%" in capsys.readouterr().err

@@ -1,0 +1,223 @@
+"""Names, places and the order in which they are searched."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from graphnorm.data import (
+    CATALOG,
+    DataError,
+    DownloadError,
+    MissingDependencyError,
+    UnknownDatasetError,
+    draw,
+    find,
+    from_smiles,
+    load,
+    load_cifar10,
+    locate,
+    obtain,
+    save_packed,
+    synthetic,
+    to_networkx,
+)
+from graphnorm.data import loading as loading_module
+from graphnorm.data.cifar import read_cifar10
+from graphnorm.data.download import fetch
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("MUTAG", "MUTAG"),
+        ("mutag", "MUTAG"),
+        ("PTC", "PTC"),
+        ("PTC_MR", "PTC_MR"),
+        ("ptc-mr", "PTC_MR"),
+        ("IMDB-B", "IMDB-BINARY"),
+        ("imdbbinary", "IMDB-BINARY"),
+        ("RDT-B", "REDDIT-BINARY"),
+        ("Reddit Binary", "REDDIT-BINARY"),
+        ("ogbg_molhiv", "ogbg-molhiv"),
+        ("molhiv", "ogbg-molhiv"),
+        ("CIFAR10", "CIFAR-10"),
+        ("regular", "synthetic:regular"),
+    ],
+)
+def test_names_as_people_write_them(written: str, meant: str) -> None:
+    assert find(written).name == meant
+
+
+def test_the_papers_eight_datasets_are_whole() -> None:
+    paper = [entry for entry in CATALOG.values() if entry.paper]
+    assert len(paper) == 8
+    for entry in paper:
+        assert entry.counts is not None
+        assert entry.paper is not None
+        assert entry.counts.num_graphs == entry.paper.num_graphs
+        assert entry.copy_sha256 is not None
+    assert {e.name for e in paper if e.readout == "sum"} == {"MUTAG", "PTC", "PROTEINS", "NCI1"}
+
+
+def test_unknown_names_get_a_hint() -> None:
+    with pytest.raises(UnknownDatasetError, match=r"no dataset 'PROTEIN'.*did you mean PROTEINS"):
+        load("PROTEIN")
+    with pytest.raises(UnknownDatasetError, match="known: MUTAG, PTC"):
+        load("qqqqqqqq")
+
+
+def test_a_name_beats_a_folder_and_a_path_beats_a_name(
+    write_tu: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write_tu()
+    monkeypatch.chdir(folder.parent)
+    assert load("TINY").num_graphs == 3
+    folder.rename(folder.parent / "trees")
+    assert load("trees").name == "synthetic:trees"
+    assert load("./trees").num_graphs == 400
+    assert load(Path("trees")).num_graphs == 3
+    assert load(folder.parent / "trees").num_graphs == 3
+
+
+def test_the_data_folder_comes_first_then_the_cache_then_the_web(
+    archives: Path, own_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = find("MUTAG")
+    asked: list[str] = []
+
+    def fetch(url: str, target: Path, **_: object) -> Path:
+        asked.append(url)
+        target.parent.mkdir(parents=True)
+        shutil.copy(archives / "MUTAG.zip", target)
+        return target
+
+    monkeypatch.setattr(loading_module, "fetch", fetch)
+    monkeypatch.delenv("GRAPHNORM_DATA")
+    assert locate(entry) is None
+    with pytest.raises(DownloadError, match=r"MUTAG is not on this machine.*GRAPHNORM_DATA"):
+        load("MUTAG", download=False)
+    assert load("MUTAG").num_graphs == 188
+    assert asked == ["https://www.chrsmrrs.com/graphkerneldatasets/MUTAG.zip"]
+    in_cache = own_cache / "downloads" / "MUTAG.zip"
+    assert obtain(entry) == in_cache
+    assert locate(entry, tmp_path) == in_cache
+    assert locate(entry, archives) == archives / "MUTAG.zip"
+    monkeypatch.setenv("GRAPHNORM_DATA", str(archives))
+    assert locate(entry) == archives / "MUTAG.zip"
+    assert len(asked) == 1
+
+
+def test_ptc_is_not_replaced_by_ptc_mr(own_cache: Path, archives: Path, tmp_path: Path) -> None:
+    shutil.copy(archives / "PTC_MR.zip", tmp_path)
+    with pytest.raises(
+        DownloadError,
+        match=r"PTC_MR, ANOTHER dataset .*ask for PTC_MR by its name.*put PTC\.zip into a folder",
+    ):
+        load("PTC", tmp_path)
+    assert load("PTC_MR", tmp_path).num_nodes == 4915
+
+
+def test_a_data_folder_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="the data folder does not exist"):
+        load("MUTAG", tmp_path / "absent")
+
+
+@pytest.mark.parametrize(
+    ("what", "options", "message"),
+    [
+        ("trees", {"features": "degree"}, "features cannot be used with synthetic:trees"),
+        ("molecules", {"symmetrise": True, "label": "y"}, "label, symmetrise cannot be used with molecules"),
+        ("MUTAG", {"threshold": 0.0}, "threshold cannot be used with MUTAG"),
+        ("x.csv", {"merge_duplicates": True}, r"merge_duplicates cannot be used with x\.csv"),
+        ("x.zip", {"skip_invalid": True}, r"skip_invalid cannot be used with x\.zip"),
+        ("x.safetensors", {"features": "degree"}, r"features cannot be used with x\.safetensors"),
+    ],
+)
+def test_options_that_do_not_apply_are_refused(what: str, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        load(what, **options)
+
+
+@pytest.mark.parametrize(
+    ("package", "extra", "use"),
+    [
+        ("rdkit", "chem", lambda folder: from_smiles(["C", "CC"], [0, 1])),
+        ("pyarrow", "chem", lambda folder: load(folder / "x.parquet")),
+        ("filelock", "data", lambda folder: fetch("http://127.0.0.1:9/x", folder / "x")),
+        ("safetensors", "data", lambda folder: save_packed(synthetic.trees(2), folder / "x")),
+        ("networkx", "plots", lambda folder: to_networkx(synthetic.trees(2), 0)),
+        ("matplotlib", "plots", lambda folder: draw(synthetic.trees(2))),
+        ("PIL", "plots", lambda folder: read_cifar10(folder / "cifar10.npz")),
+    ],
+)
+def test_a_missing_package_is_named(
+    package: str,
+    extra: str,
+    use: Callable[[Path], object],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "x.parquet").touch()
+    arrays = {
+        "jpeg": np.zeros(1, np.uint8),
+        "offsets": np.zeros(2, np.int64),
+        "labels": np.zeros(1, np.uint8),
+    }
+    parts = {f"{part}_{name}": array for part in ("train", "test") for name, array in arrays.items()}
+    np.savez(tmp_path / "cifar10.npz", **parts)
+    for name in [package, *(module for module in sys.modules if module.startswith(f"{package}."))]:
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(
+        MissingDependencyError, match=rf"needs the package .*pip install 'graphnorm\[{extra}\]'"
+    ):
+        use(tmp_path)
+
+
+def test_without_safetensors_there_is_no_cache(
+    write_tu: Callable[..., Path], own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ["safetensors", *(module for module in sys.modules if module.startswith("safetensors."))]:
+        monkeypatch.setitem(sys.modules, name, None)
+    assert load(write_tu()).num_graphs == 3
+    assert not own_cache.exists()
+
+
+def test_images_are_not_graphs() -> None:
+    with pytest.raises(DataError, match="load_cifar10"):
+        load("CIFAR-10")
+    assert callable(load_cifar10)
+
+
+def test_importing_needs_no_optional_package() -> None:
+    """What the GPU machine of a cluster has: torch and numpy."""
+    script = """
+import sys
+for name in ("rdkit", "ogb", "tyro", "filelock", "networkx", "matplotlib", "pyarrow", "pandas", "PIL", "tqdm",
+             "torch_geometric", "safetensors", "platformdirs"):
+    sys.modules[name] = None
+import graphnorm.data
+assert graphnorm.data.load("synthetic:regular").num_graphs == 400
+for name in ("molecules",):
+    try:
+        graphnorm.data.load(name)
+    except graphnorm.data.MissingDependencyError as error:
+        assert "pip install 'graphnorm[chem]'" in str(error), error
+    else:
+        raise AssertionError(name)
+"""
+    # torch itself may want some of these, so it is imported first
+    result = subprocess.run(
+        [sys.executable, "-c", f"import torch, torch._dynamo\n{script}"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr

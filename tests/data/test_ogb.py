@@ -1,0 +1,92 @@
+"""The OGB reader on a small folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from graphnorm.data import DataError, load
+from graphnorm.data.vocabulary import ATOM_FEATURES, BOND_FEATURES, cardinalities
+
+WriteOGB = Callable[..., Path]
+
+
+def test_a_folder(write_ogb: WriteOGB, zipped: Callable[[Path], Path]) -> None:
+    folder = write_ogb()
+    graphs = load(folder)
+    assert (graphs.num_graphs, graphs.num_nodes, graphs.num_edges) == (3, 6, 6)
+    assert graphs.cardinalities == cardinalities(ATOM_FEATURES)
+    assert graphs.edge_cardinalities == cardinalities(BOND_FEATURES)
+    assert {name: ids.tolist() for name, ids in graphs.splits.items()} == {
+        "train": [0],
+        "valid": [1],
+        "test": [2],
+    }
+    batch = graphs.batch([0])
+    assert batch.edge_tags is not None
+    assert list(zip(batch.row.tolist(), batch.col.tolist(), batch.edge_tags.tolist(), strict=True)) == [
+        (0, 1, [0, 0, 0]),
+        (1, 0, [0, 0, 0]),
+        (1, 2, [1, 0, 0]),
+        (2, 1, [1, 0, 0]),
+    ]
+    assert load(zipped(folder)) == graphs
+
+
+def test_features_outside_the_molecules_vocabulary_are_counted(write_ogb: WriteOGB) -> None:
+    graphs = load(write_ogb(node_feat="3\n200\n3\n3\n3\n-1\n"))
+    assert graphs.cardinalities == (3,)
+    assert graphs.tags is not None
+    assert graphs.tags[:, 0].tolist() == [1, 2, 1, 1, 1, 0]
+
+
+MISTAKES = {
+    "missing file": ({"edge_feat": None}, None, None, "missing: raw/edge-feat.csv.gz"),
+    "several labels": ({"graph_label": "0,1\n1,0\n0,0\n"}, "graph-label", 1, "2 labels each"),
+    "nan label": ({"graph_label": "0\nnan\n0\n"}, "graph-label", 2, "holds 'nan'"),
+    "cut off": (
+        {"node_feat": "5,0,4,5,3,0,2,0,0\n" * 4},
+        "node-feat",
+        5,
+        "4 lines where the other files ask for 6",
+    ),
+    "edge out of range": ({"edge": "0,1\n1,3\n0,1\n"}, "edge", 2, "names node 3 of 3 nodes"),
+    "empty graph": ({"num_node_list": "3\n3\n0\n"}, "graph-label", 3, "has no nodes"),
+    "negative count": ({"num_edge_list": "3\n-1\n1\n"}, "num-edge-list", 2, "negative"),
+    "duplicate edge": ({"edge": "0,1\n1,0\n0,1\n"}, "edge", 1, "was there before"),
+    "one class": ({"graph_label": "1\n1\n1\n"}, "graph-label", 1, "same label"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_mistakes_name_file_line_and_remedy(write_ogb: WriteOGB, mistake: str) -> None:
+    changes, part, line, message = MISTAKES[mistake]
+    folder = write_ogb(**changes)
+    with pytest.raises(DataError, match=message) as error:
+        load(folder)
+    where = folder if part is None else folder / "raw" / f"{part}.csv.gz"
+    assert str(error.value).startswith(f"{where}:{line}: " if line else f"{where}: ")
+    assert "Remedy: " in str(error.value)
+
+
+def test_a_split_of_another_dataset(write_ogb: WriteOGB) -> None:
+    folder = write_ogb(**{"../split/scaffold/test": "99\n"})
+    with pytest.raises(DataError, match="split test names graph 99 of 3"):
+        load(folder)
+
+
+def test_a_gzip_that_unpacks_to_too_much(write_ogb: WriteOGB, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = write_ogb()
+    monkeypatch.setattr("graphnorm.data.files.MAX_UNPACKED", 20)
+    with pytest.raises(DataError, match=r"node-feat\.csv\.gz: the file unpacks to more than"):
+        load(folder)
+
+
+def test_a_damaged_gzip(write_ogb: WriteOGB) -> None:
+    folder = write_ogb()
+    path = folder / "raw" / "edge.csv.gz"
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(DataError, match=r"edge\.csv\.gz: the file cannot be read: "):
+        load(folder)
