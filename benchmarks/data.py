@@ -71,9 +71,7 @@ def compare_with_pyg(folder: Path) -> None:
         assert batch.edge_index.flip(0).equal(data.edge_index)
 
 
-TASKS: dict[str, Callable[[Path], None]] = {
-    f.__name__: f for f in (load_packed, load_with_pyg, compare_with_pyg)
-}
+TASKS: dict[str, Callable[[Path], None]] = {f.__name__: f for f in (load_packed, load_with_pyg, compare_with_pyg)}
 
 
 def measure(task: str, folder: Path) -> dict[str, float]:
@@ -155,9 +153,7 @@ def batches(name: str) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--task", choices=TASKS, help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--skip-collab", action="store_true", help="measure batches only")

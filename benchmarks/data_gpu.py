@@ -73,9 +73,7 @@ def check(graphs: PackedGraphs, on_gpu: PackedGraphs, members: int) -> None:
         assert_equal(captured, graphs.batch(step, bounds=bounds))
 
 
-def capture(
-    graphs: PackedGraphs, ids: Tensor, bounds: Bounds
-) -> tuple[Callable[[], None], Tensor, GraphBatch]:
+def capture(graphs: PackedGraphs, ids: Tensor, bounds: Bounds) -> tuple[Callable[[], None], Tensor, GraphBatch]:
     """A CUDA graph of one assembly, the ids it reads and the batch it writes."""
     static = ids.clone()
     stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
@@ -107,7 +105,7 @@ def microseconds(run: Callable[[], object], repeat: int = 200) -> float:
 def measure(graphs: PackedGraphs, on_gpu: PackedGraphs, members: int) -> dict[str, float]:
     plan = planned(graphs, 2, members)
     bounds, ids = graphs.bounds(plan), plan[0].cuda()
-    replay, _, _ = capture(on_gpu, ids, bounds)
+    replay, _static, _batch = capture(on_gpu, ids, bounds)  # the graph reads and writes these: keep them alive
     eager = microseconds(lambda: on_gpu.batch(ids, bounds=bounds))
     replayed = microseconds(replay)
     return {
@@ -118,9 +116,7 @@ def measure(graphs: PackedGraphs, on_gpu: PackedGraphs, members: int) -> dict[st
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "data-gpu.json")
     options = parser.parse_args()
     result: dict[str, Any] = {

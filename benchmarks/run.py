@@ -135,7 +135,7 @@ def medians(functions: dict[str, Callable[[], Any]], device: torch.device, secon
 
 def graphed(function: Callable[[], Any]) -> Callable[[], None]:
     """The same work as one CUDA graph: the device's own time, without the host's."""
-    stream = torch.cuda.Stream()
+    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     with torch.cuda.stream(stream):
         for _ in range(3):
             function()

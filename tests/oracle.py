@@ -1,4 +1,4 @@
-"""The paper's equations once more, independent of the library: float64, one graph after the other, gradients by torch.
+"""The paper's equations once more, independent of the library: float64, graph by graph, gradients by torch.
 
 Nothing here is quick or clever. Every kernel is held against it.
 """
@@ -41,7 +41,8 @@ def standardize(
         rows = (ids == g).nonzero()[:, 0]
         h = x[rows]
         if statistics == "given":
-            assert mean is not None and var is not None
+            assert mean is not None
+            assert var is not None
             mu = mean[g]
             second = var[g] + (1 - alpha) ** 2 * mu**2
         else:
@@ -100,8 +101,9 @@ class Case:
         made |= {name: start[name] + 0.3 * normal(channels) for name in parameters}
         if residual:
             made["residual"] = normal(rows, channels)
-        narrow = {name: t.to(dtype if name in ("x", "dy", "residual") or dtype == torch.float64 else torch.float32)
-                  for name, t in made.items()}  # fmt: skip
+        per_row = ("x", "dy", "residual")
+        wide = torch.float64 if dtype == torch.float64 else torch.float32
+        narrow = {name: t.to(dtype if name in per_row else wide) for name, t in made.items()}
         self.given = {name: t.to(device) for name, t in narrow.items()}
         self.right = {name: t.double() for name, t in narrow.items()}  # the very same numbers
         self.options = options
@@ -111,8 +113,14 @@ class Case:
         if oracle:
             y = standardize(ids=self.ids, **leaves, **self.options, **options)
         else:
-            y = graphnorm.functional.standardize(segments=self.segments, **leaves, **self.options, **options)[0]
-        gradients = torch.autograd.grad(y, list(leaves.values()), tensors["dy"])
+            y = graphnorm.functional.standardize(segments=self.segments, **leaves, **self.options, **options)[
+                0
+            ]
+        if oracle and not y.requires_grad:  # no row of any graph
+            return {"y": y} | {name: torch.zeros_like(leaf) for name, leaf in leaves.items()}
+        gradients = torch.autograd.grad(
+            y, list(leaves.values()), tensors["dy"], allow_unused=oracle, materialize_grads=oracle
+        )
         return {"y": y.detach()} | dict(zip(leaves, gradients, strict=True))
 
     def errors(self, **options: Any) -> dict[str, float]:

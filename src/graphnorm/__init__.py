@@ -2,20 +2,10 @@
 
 from graphnorm import functional
 from graphnorm._version import __version__
+from graphnorm.batch_norms import AlphaBatchNorm, BatchNorm, DetachedBatchNorm, RunningBatchNorm
 from graphnorm.conversion import convert_norms
-from graphnorm.norms import (
-    AlphaBatchNorm,
-    BatchNorm,
-    DetachedBatchNorm,
-    GraphNorm,
-    GraphSizeNorm,
-    InstanceNorm,
-    LayerNorm,
-    NoNorm,
-    Norm,
-    RunningBatchNorm,
-    make_norm,
-)
+from graphnorm.norm import Norm
+from graphnorm.norms import GraphNorm, GraphSizeNorm, InstanceNorm, LayerNorm, NoNorm, make_norm
 from graphnorm.segments import Segments
 from graphnorm.switches import backend, debug
 

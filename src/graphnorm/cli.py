@@ -65,9 +65,7 @@ def _add_datasets(subparsers: Subparsers) -> None:
     own.add_argument("--merge-duplicates", action="store_true", help="keep the first of equal edges")
     own.add_argument("--smiles", metavar="COLUMN", help="column of SMILES in a table")
     own.add_argument("--label", metavar="COLUMN", help="column of labels in a table")
-    own.add_argument(
-        "--threshold", type=_threshold, metavar="VALUE", help="split measurements at a value or 'median'"
-    )
+    own.add_argument("--threshold", type=_threshold, metavar="VALUE", help="split measurements at a value or 'median'")
     own.add_argument("--skip-invalid", action="store_true", help="leave out SMILES that cannot be read")
 
     help_ = "list datasets with their statistics, fetch them, draw them"
@@ -83,9 +81,7 @@ def _add_datasets(subparsers: Subparsers) -> None:
     show.set_defaults(run=_show)
     draw = actions.add_parser("draw", help="draw sampled graphs", parents=[_common(), own])
     draw.add_argument("--out", type=Path, required=True, metavar="FILE", help="a .png, .pdf or .svg file")
-    draw.add_argument(
-        "--per-class", type=int, default=4, metavar="N", help="graphs of each class (default: 4)"
-    )
+    draw.add_argument("--per-class", type=int, default=4, metavar="N", help="graphs of each class (default: 4)")
     draw.add_argument("--seed", type=int, default=0, help="which graphs are drawn (default: 0)")
     draw.set_defaults(run=_draw)
 

@@ -10,7 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from graphnorm.norms import BatchNorm, Norm, make_norm
+from graphnorm.batch_norms import BatchNorm
+from graphnorm.norm import Norm
+from graphnorm.norms import make_norm
 from graphnorm.segments import Segments
 
 _BATCH_NORMS = (nn.BatchNorm1d, nn.SyncBatchNorm)
@@ -105,7 +107,7 @@ def convert_norms(
     converted: dict[nn.Module, ConvertedNorm] = {}  # a layer that stands at two places is replaced by one at both
     for path, module in found.items():
         if module not in converted:
-            converted[module] = ConvertedNorm(_converted(module, to), path, current)
+            converted[module] = ConvertedNorm(_converted(module, to), path, current).train(module.training)
         parent, _, name = path.rpartition(".")
         setattr(model.get_submodule(parent), name, converted[module])
     model.register_forward_pre_hook(current.remember, with_kwargs=True)

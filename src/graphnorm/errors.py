@@ -48,6 +48,4 @@ class MissingDependencyError(GraphnormError, ImportError):
     """An optional package that this task needs is not installed."""
 
     def __init__(self, package: str, task: str, extra: str) -> None:
-        GraphnormError.__init__(
-            self, f"{task} needs the package {package}", remedy=f"pip install 'graphnorm[{extra}]'"
-        )
+        GraphnormError.__init__(self, f"{task} needs the package {package}", remedy=f"pip install 'graphnorm[{extra}]'")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
-from graphnorm.norms import as_segments, size_norm
+from graphnorm.norm import as_segments
+from graphnorm.norms import size_norm
 from graphnorm.ops.standardize import standardize
 from graphnorm.segments import Segments
 
@@ -26,6 +26,7 @@ def graph_norm(
 ) -> Tensor:
     """The function of :class:`graphnorm.GraphNorm`. ``mean_scale`` is α, 1 if left out.
 
+    >>> import torch
     >>> x = torch.tensor([[1.0], [3.0]])
     >>> graph_norm(x, mean_scale=torch.zeros(1)).T  # nothing is taken away: x / √(mean of x²)
     tensor([[0.4472, 1.3416]])
@@ -49,6 +50,7 @@ def instance_norm(
 ) -> Tensor:
     """The function of :class:`graphnorm.InstanceNorm`.
 
+    >>> import torch
     >>> instance_norm(torch.tensor([[1.0], [3.0]])).T
     tensor([[-1.0000,  1.0000]])
     """
@@ -74,6 +76,7 @@ def batch_norm(
     By ``running_mean`` and ``running_var``, shape (C,), where they are given; by the batch's own statistics otherwise,
     without gradient through them if ``detach``. ``segments`` matters only where it marks rows as padding.
 
+    >>> import torch
     >>> batch_norm(torch.tensor([[1.0], [3.0]])).T
     tensor([[-1.0000,  1.0000]])
     """
@@ -98,6 +101,7 @@ def layer_norm(
 ) -> Tensor:
     """The function of :class:`graphnorm.LayerNorm`.
 
+    >>> import torch
     >>> layer_norm(torch.tensor([[1.0, 3.0]]))
     tensor([[-1.0000,  1.0000]])
     """
@@ -107,6 +111,7 @@ def layer_norm(
 def graph_size_norm(x: Tensor, batch: Tensor | Segments | None = None, *, batch_size: int | None = None) -> Tensor:
     """The function of :class:`graphnorm.GraphSizeNorm`.
 
+    >>> import torch
     >>> graph_size_norm(torch.tensor([[4.0], [4.0], [4.0], [4.0]])).T
     tensor([[2., 2., 2., 2.]])
     """

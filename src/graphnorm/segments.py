@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 
 from graphnorm import kernels
@@ -34,7 +36,8 @@ class Segments:
 
     Attributes:
         ptr: boundaries in ``order``, shape ``(G + 1,)``, int64.
-        order: the row at each position, shape ``(N,)``, or ``None`` when rows already lie graph by graph.
+        order: the row at each position, shape ``(N,)``, or ``None`` when rows already lie graph by graph. It rises
+            within each graph.
         num_rows: N, or ``None`` where only the device knows it.
         max_size: an upper bound on the rows of one graph, or ``None`` where only the device knows one.
         may_pad: whether some rows may belong to no graph. False only where that is certain.
@@ -45,13 +48,15 @@ class Segments:
     tensor([1, 0, 2])
     """
 
-    __slots__ = ("_ids", "max_size", "may_pad", "num_rows", "order", "ptr")
+    __slots__ = ("_ids", "_merged", "max_size", "may_pad", "num_rows", "order", "ptr")
 
     ptr: Tensor
     order: Tensor | None
     num_rows: int | None
     max_size: int | None
     may_pad: bool
+    _ids: Tensor | None
+    _merged: Segments | None
 
     def __init__(
         self,
@@ -66,11 +71,9 @@ class Segments:
     ) -> None:
         given = [name for name, value in (("batch", batch), ("ptr", ptr), ("sizes", sizes)) if value is not None]
         if len(given) != 1:
-            raise ValueError(
-                f"Segments takes exactly one of batch, ptr and sizes; got {' and '.join(given) or 'none'}"
-            )
+            raise ValueError(f"Segments takes exactly one of batch, ptr and sizes; got {' and '.join(given) or 'none'}")
         self.order, self.num_rows, self.max_size, self._ids = None, num_rows, max_size, None
-        self.may_pad = True
+        self.may_pad, self._merged = True, None
         if batch is not None:
             self._read_batch(batch, batch_size, assume_sorted)
         elif ptr is not None:
@@ -92,18 +95,22 @@ class Segments:
         """Segments from arrays that are known to be right: nothing is read, checked or moved."""
         self = object.__new__(cls)
         self.ptr, self.order, self.num_rows, self.max_size = ptr, order, num_rows, max_size
-        self.may_pad, self._ids = may_pad, ids
+        self.may_pad, self._ids, self._merged = may_pad, ids, None
         return self
 
     # ---- the three ways in ------------------------------------------------------------------------------
 
     def _read_batch(self, batch: Tensor, batch_size: int | None, assume_sorted: bool) -> None:
         batch = _vector_of_integers("batch", batch)
+        plain = _without_gradients(batch)
+        if plain is not batch and not _is_wrapped(plain):  # inside torch.func.grad, where values can be looked at
+            with torch._C._DisableFuncTorch():
+                return self._read_batch(plain, batch_size, assume_sorted)
         if self.num_rows not in (None, batch.shape[0]):
             raise ValueError(f"num_rows is {self.num_rows}, but batch has {batch.shape[0]} entries; leave it out")
         self.num_rows = batch.shape[0]
-        if batch_size is not None and not torch.compiler.is_compiling() and batch_size < 0:
-            raise ValueError(f"batch_size is {batch_size}; it is a number of graphs, so at least 0")
+        if batch_size is not None and not torch.compiler.is_compiling():
+            batch_size = _number_of_graphs(batch_size)
         if torch.compiler.is_compiling() or _is_wrapped(batch):
             self._sort(batch, _graphs_unseen(batch) if batch_size is None else batch_size, assume_sorted)
         elif batch.device.type == "cpu":
@@ -113,6 +120,7 @@ class Segments:
                 batch_size = _check_on_device(batch, batch_size, assume_sorted)
                 self.may_pad = False
             self._sort(batch, batch_size, assume_sorted)
+        return None
 
     def _read_batch_on_cpu(self, batch: Tensor, batch_size: int | None) -> None:
         rows = batch.shape[0]
@@ -122,7 +130,7 @@ class Segments:
                 raise ValueError(f"batch holds the negative id {batch_size - 1}; graph ids start at 0")
         ptr = batch.new_empty(batch_size + 1)
         unsorted_at = kernels.boundaries(batch, ptr)
-        if unsorted_at is None:
+        if unsorted_at is None and (rows == 0 or int(ptr[0]) == 0):  # else the first ids are negative
             self.ptr = ptr
         else:
             low, high = map(int, batch.aminmax())
@@ -154,7 +162,8 @@ class Segments:
 
     def _read_sizes(self, sizes: Tensor | Iterable[int]) -> None:
         if not isinstance(sizes, Tensor):
-            sizes = torch.tensor(sizes if isinstance(sizes, Sequence) else list(sizes), dtype=torch.int64)
+            sizes = torch.tensor(sizes if isinstance(sizes, Sequence) else list(sizes))
+            sizes = sizes if sizes.numel() else sizes.long()
         sizes = _vector_of_integers("sizes", sizes)
         self.ptr = torch.nn.functional.pad(sizes.cumsum(0), (1, 0))
         if _is_wrapped(sizes) or torch.compiler.is_compiling() or (sizes.device.type != "cpu" and not debugging()):
@@ -181,6 +190,21 @@ class Segments:
     def sizes(self) -> Tensor:
         """Rows per graph, shape ``(G,)``."""
         return self.ptr.diff()
+
+    def merged(self, num_rows: int) -> Segments:
+        """The batch as a whole: one segment of all rows that belong to a graph. Made once."""
+        merged = self._merged
+        if merged is None:
+            graphs = self.num_graphs
+            ptr = self.ptr[..., ::graphs] if graphs else self.ptr.expand(*self.ptr.shape[:-1], 2)
+            order = None
+            if self.order is not None:
+                ids = self.ids(num_rows)
+                order = torch.sort((ids >= 0).to(torch.int8) + (ids >= graphs), stable=True).indices
+            merged = Segments.trusted(ptr, order, self.num_rows, num_rows, self.may_pad)
+            if not (ptr.is_cuda and torch.cuda.is_current_stream_capturing()):  # a graph's memory is its own
+                self._merged = merged
+        return merged
 
     @property
     def device(self) -> torch.device:
@@ -235,7 +259,7 @@ def _graphs_unseen(batch: Tensor) -> int:
     if _is_wrapped(batch):
         raise ValueError("batch_size is needed inside torch.func.vmap: pass it, or build Segments outside")
     graphs = batch.max().item() + 1  # not int(...), which would ask export for a constant
-    torch._check(graphs >= 0)
+    torch._check(graphs >= 0)  # type: ignore[no-untyped-call]
     return graphs  # type: ignore[return-value]
 
 
@@ -243,7 +267,26 @@ def _is_wrapped(tensor: Tensor) -> bool:
     """Whether reading values is impossible: a tensor inside vmap, or without data."""
     if torch.compiler.is_compiling():
         return False  # the compiler cannot look into this question; it is asked separately
-    return torch._C._functorch.is_functorch_wrapped_tensor(tensor) or tensor.is_meta
+    wrapped = torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+    return wrapped or tensor.is_meta or isinstance(tensor, FakeTensor)
+
+
+def _without_gradients(tensor: Tensor) -> Tensor:
+    """A tensor of integers as it was outside of torch.func.grad, which wraps it though it has no gradient."""
+    if not torch.compiler.is_compiling():
+        while torch._C._functorch.is_gradtrackingtensor(tensor):
+            tensor = torch._C._functorch.get_unwrapped(tensor)
+    return tensor
+
+
+def _number_of_graphs(batch_size: Any) -> int:
+    try:
+        graphs = operator.index(batch_size)
+    except TypeError:
+        raise TypeError(f"batch_size must be an int, the number of graphs, got {batch_size!r}") from None
+    if graphs < 0:
+        raise ValueError(f"batch_size is {graphs}; it is a number of graphs, so at least 0")
+    return graphs
 
 
 def _narrowed(ids: Tensor, batch_size: int) -> Tensor:

@@ -9,7 +9,17 @@ from torch import nn
 
 from graphnorm import GraphNorm, Segments, make_norm
 
-NAMES = ["layer", "batch", "instance", "graph", "batch-alpha", "batch-running", "batch-detached", "size", "none"]
+NAMES = [
+    "layer",
+    "batch",
+    "instance",
+    "graph",
+    "batch-alpha",
+    "batch-running",
+    "batch-detached",
+    "size",
+    "none",
+]
 
 
 @pytest.fixture(autouse=True)
@@ -78,7 +88,18 @@ def test_compile_with_segments_as_argument():
         y = compiled(x, segments)
         counts.append(counter.frame_count)
         assert torch.allclose(y, network(x, segments), atol=1e-5)
-    assert counts[1:] == counts[1:2] * 3, counts  # the first sizes may be taken for constants, not the later ones
+    assert counts[1:] == counts[1:2] * 3, (
+        counts
+    )  # the first sizes may be taken for constants, not the later ones
+
+
+def test_compile_with_batch_alone():
+    """The number of graphs is then read from the batch vector, within the same compiled graph."""
+    network = Network()
+    compiled = torch.compile(network, backend="aot_eager", fullgraph=True, dynamic=True)
+    for sizes in ([4, 2, 5], [3, 3, 6, 1, 2]):
+        x, batch, _ = batch_of(sizes)
+        assert torch.allclose(compiled(x, batch), network(x, batch), atol=1e-5)
 
 
 @pytest.mark.slow
@@ -98,7 +119,7 @@ def test_inductor():
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("with_size", [True, False])
 def test_export(name, with_size):
-    """The exported program runs on other numbers of nodes; on other numbers of graphs if batch alone is given."""
+    """The exported program runs on other numbers of nodes, and of graphs if batch alone is given."""
     network = Network(name).eval()
     x, batch, graphs = batch_of([4, 2, 5])
     rows = torch.export.Dim("rows", min=2)

@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from oracle import PARAMETERS, Case, error
 
 import graphnorm
 from graphnorm import Segments
 from graphnorm.functional import standardize
+from oracle import PARAMETERS, Case, error
 
 pytestmark = pytest.mark.usefixtures("fresh_memory_is_nan")
 
@@ -21,11 +21,15 @@ def test_values_and_gradients_in_float64(device, act, shuffled):
     Case(SIZES, 5, device=device, shuffled=shuffled, act=act, residual=True).check(1e-12)
 
 
-@pytest.mark.parametrize("parameters", [(), ("weight", "bias"), ("mean_scale",), ("bias",), ("weight", "mean_scale")])
+@pytest.mark.interpreted
+@pytest.mark.parametrize(
+    "parameters", [(), ("weight", "bias"), ("mean_scale",), ("bias",), ("weight", "mean_scale")]
+)
 def test_every_parameter_may_be_left_out(device, parameters):
     Case(SIZES, 5, device=device, parameters=parameters).check(1e-12)
 
 
+@pytest.mark.interpreted
 @pytest.mark.parametrize("scope", ["graph", "batch"])
 @pytest.mark.parametrize("statistics", ["live", "detached"])
 def test_scopes_and_statistics(device, scope, statistics):
@@ -60,8 +64,8 @@ def test_returned_statistics_are_mean_and_variance(device, scope):
     assert not var.requires_grad
 
 
-# Wide rows, odd rows, long graphs that are split, short ones beside them. Without relu: a value that rounds to the
-# other side of 0 is no error, yet moves a gradient by a whole entry.
+# Wide rows, odd rows, long graphs that are split, short ones beside them. Without relu: a value that rounds
+# to the other side of 0 is no error, yet moves a gradient by a whole entry.
 @pytest.mark.interpreted
 @pytest.mark.parametrize(
     ("sizes", "channels"),
@@ -77,18 +81,24 @@ def test_float32_at_mean_zero(device, sizes):
     Case(sizes, 64, device=device, dtype=torch.float32, mean=0.0).check(1e-6)
 
 
-@pytest.mark.parametrize("sizes", [[5000, 3, 1, 2000, 18, 4000], [12_000], [1] * 300 + [9000]], ids=lambda s: len(s))
+@pytest.mark.parametrize(
+    "sizes", [[5000, 3, 1, 2000, 18, 4000], [12_000], [1] * 300 + [9000]], ids=lambda s: len(s)
+)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 def test_long_graphs_beside_short_ones(device, sizes, dtype):
     case = Case(sizes, 37, device=device, dtype=dtype)
     case.check(1e-6 if dtype == torch.float32 else 1e-12)
 
 
-@pytest.mark.parametrize(("sizes", "channels"), [([700], 8), ([3700, 700, 30, 18], 64), ([20_000], 1)], ids=str)
+@pytest.mark.parametrize(
+    ("sizes", "channels"), [([700], 8), ([3700, 700, 30, 18], 64), ([20_000], 1)], ids=str
+)
 def test_long_graphs_at_mean_zero(device, request, sizes, channels):
     """The hardest: the α-gradient is proportional to the mean, here a sum that cancels almost wholly."""
     if graphnorm.switches.chosen_backend() == "cpu":
-        request.applymarker(pytest.mark.xfail(strict=False, reason="the C kernels sum long blocks in float32"))
+        request.applymarker(
+            pytest.mark.xfail(strict=False, reason="the C kernels sum long blocks in float32")
+        )
     Case(sizes, channels, device=device, dtype=torch.float32, mean=0.0).check(1e-6)
 
 
@@ -99,9 +109,12 @@ def test_large_means_do_not_cancel(device, sizes):
     Case(sizes, 16, device=device, dtype=torch.float32, mean=1e4).check(5e-6)
 
 
+@pytest.mark.interpreted
 @pytest.mark.parametrize("scope", ["graph", "batch"])
 def test_large_means_do_not_cancel_at_alpha_one(device, scope):
-    case = Case([18, 40, 3, 25], 16, device=device, dtype=torch.float32, mean=1e4, parameters=("weight", "bias"))
+    case = Case(
+        [18, 40, 3, 25], 16, device=device, dtype=torch.float32, mean=1e4, parameters=("weight", "bias")
+    )
     case.check(5e-6, scope=scope)
 
 
@@ -115,6 +128,7 @@ def test_half_types_round_only_their_output(device, dtype):
     assert max(errors[name] for name in ("y", "x")) < step, errors
 
 
+@pytest.mark.interpreted
 def test_float16_of_large_spread_does_not_overflow(device):
     case = Case([18, 5, 30], 24, device=device, dtype=torch.float16, mean=0.0, std=300.0, parameters=())
     y = case.results()["y"]
@@ -139,6 +153,7 @@ def test_padding_rows_give_and_receive_zeros_and_influence_nothing(device):
         assert torch.allclose(found[name], right[name], rtol=1e-12)
 
 
+@pytest.mark.interpreted
 @pytest.mark.parametrize("scope", ["graph", "batch"])
 def test_residual_of_padding_rows_passes(device, scope):
     case = Case([4, 2], 3, device=device, padding=2, residual=True, scope=scope, act="relu")
@@ -160,6 +175,7 @@ def test_graph_of_one_node(device):
     assert error(found["mean_scale"], -(weight * x * dy).sum(0) / 1e-5**0.5) < 1e-6
 
 
+@pytest.mark.interpreted
 def test_graphs_of_one_node_with_any_alpha(device):
     Case([1] * 9, 4, device=device).check(1e-12)
 
@@ -174,6 +190,7 @@ def test_constant_graph_is_like_one_node(device):
     assert torch.isfinite(alpha.grad).all()
 
 
+@pytest.mark.interpreted
 @pytest.mark.parametrize(
     ("sizes", "padding"), [([], 0), ([0], 0), ([0, 0, 0], 0), ([], 4), ([0, 0], 4)], ids=str
 )
@@ -189,8 +206,17 @@ def test_no_segments_means_one_graph(device):
     assert torch.equal(standardize(x)[0], standardize(x, Segments(sizes=[9]).to(device))[0])
 
 
+@pytest.mark.interpreted
 def test_equal_twice_bit_by_bit(device):
-    case = Case([300, 2, 40, 1, 5000], 24, device=device, dtype=torch.float32, shuffled=True, act="relu", residual=True)
+    case = Case(
+        [300, 2, 40, 1, 5000],
+        24,
+        device=device,
+        dtype=torch.float32,
+        shuffled=True,
+        act="relu",
+        residual=True,
+    )
     first, second = case.results(), case.results()
     assert all(torch.equal(first[name], second[name]) for name in first)
 

@@ -1,16 +1,26 @@
-"""The operation under torch's transformations: vmap, grad, double backward, compile, export, ONNX, opcheck."""
+"""The operation under torch's transformations: vmap, grad, double backward, autocast; and opcheck."""
 
 import pytest
 import torch
-from oracle import Case
 from torch import nn
 from torch.func import functional_call, grad, jacrev, stack_module_state, vmap
 
 import graphnorm
 from graphnorm import Segments, make_norm
 from graphnorm.functional import graph_norm, standardize
+from oracle import Case
 
-NAMES = ["none", "layer", "batch", "instance", "graph", "batch-alpha", "batch-running", "batch-detached", "size"]
+NAMES = [
+    "none",
+    "layer",
+    "batch",
+    "instance",
+    "graph",
+    "batch-alpha",
+    "batch-running",
+    "batch-detached",
+    "size",
+]
 SIZES = [4, 1, 0, 6, 3]
 
 
@@ -23,11 +33,13 @@ def randomized(name: str, channels: int = 5, **options):
     return norm
 
 
-# ---- vmap --------------------------------------------------------------------------------------------------------
+# ---- vmap ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("segments", [Segments(sizes=SIZES), Segments(batch=torch.randint(0, 4, (14,)), batch_size=5)])
+@pytest.mark.parametrize(
+    "segments", [Segments(sizes=SIZES), Segments(batch=torch.randint(0, 4, (14,)), batch_size=5)]
+)
 def test_stacked_layers_equal_separate_ones(name, segments):
     """Outputs, gradients and running averages of three stacked layers are those of three layers."""
     norms = [randomized(name, act="relu").double() for _ in range(3)]
@@ -110,22 +122,28 @@ def test_vmap_over_parameters_alone():
     assert torch.allclose(y[2], graph_norm(x, Segments(sizes=SIZES), weight[2]), atol=1e-6)
 
 
-# ---- grad, jacrev, double backward -----------------------------------------------------------------------------
+# ---- grad, jacrev, double backward ---------------------------------------------------------------
 
 
 @pytest.mark.parametrize("statistics", ["live", "given"])
-@pytest.mark.parametrize("segments", [Segments(sizes=[3, 1, 2]), Segments(batch=torch.tensor([1, 0, 2, 1, 0, 2]))])
+@pytest.mark.parametrize(
+    "segments", [Segments(sizes=[3, 1, 2]), Segments(batch=torch.tensor([1, 0, 2, 1, 0, 2]))]
+)
 def test_gradcheck_and_gradgradcheck(statistics, segments):
     def draw(*shape):
         return torch.randn(*shape, dtype=torch.float64, requires_grad=True)
 
     x, residual, weight, bias, alpha = draw(6, 2), draw(6, 2), draw(2), draw(2), draw(2)
-    given = {"mean": torch.randn(3, 2).double(), "var": torch.rand(3, 2).double()} if statistics == "given" else {}
+    given = (
+        {"mean": torch.randn(3, 2).double(), "var": torch.rand(3, 2).double()}
+        if statistics == "given"
+        else {}
+    )
 
     def output(x, residual, weight, bias, mean_scale):
         return standardize(
-            x, segments, weight=weight, bias=bias, mean_scale=mean_scale, residual=residual, statistics=statistics,
-            eps=0.1, **given,
+            x, segments, weight=weight, bias=bias, mean_scale=mean_scale, residual=residual,
+            statistics=statistics, eps=0.1, **given,
         )[0]  # fmt: skip
 
     assert torch.autograd.gradcheck(output, (x, residual, weight, bias, alpha))
@@ -162,7 +180,8 @@ def test_hessian_vector_product_and_penalty_on_forces(device):
     from oracle import standardize as right
 
     found = energy(
-        lambda x, w: standardize(x, case.segments, weight=w, mean_scale=tensors["mean_scale"], act="relu")[0], tensors
+        lambda x, w: standardize(x, case.segments, weight=w, mean_scale=tensors["mean_scale"], act="relu")[0],
+        tensors,
     )
     expected = energy(
         lambda x, w: right(x, case.ids, weight=w, mean_scale=oracle["mean_scale"], act="relu"), oracle
@@ -182,7 +201,25 @@ def test_jacrev_once_and_twice():
     assert torch.allclose(jacrev(run)(x), right)
     assert (right[2:, :, :2] == 0).all()  # graphs do not mix
     first = grad(lambda x: run(x).pow(3).sum())
-    assert torch.allclose(jacrev(first)(x), torch.autograd.functional.hessian(lambda x: run(x).pow(3).sum(), x))
+    assert torch.allclose(
+        jacrev(first)(x), torch.autograd.functional.hessian(lambda x: run(x).pow(3).sum(), x)
+    )
+
+
+@pytest.mark.parametrize("ids", [[0, 0, 1, 1, 1], [1, 0, 1, 0, 1]])
+def test_batch_vectors_inside_grad(ids):
+    """torch.func.grad wraps even the batch vector; it is read all the same."""
+    x, batch = torch.randn(5, 2).double(), torch.tensor(ids)
+    right = x.clone().requires_grad_()
+    graph_norm(right, batch).pow(3).sum().backward()
+
+    def loss(x):
+        return graph_norm(x, batch).pow(3).sum()
+
+    assert torch.allclose(grad(loss)(x), right.grad)
+    assert torch.allclose(vmap(grad(loss))(x[None])[0], right.grad)
+    assert torch.allclose(jacrev(loss)(x), right.grad)
+    assert torch.allclose(grad(lambda x: grad(loss)(x).sum())(x), jacrev(grad(loss))(x).sum((0, 1)))
 
 
 def test_gradient_of_a_gradient_inside_vmap():
@@ -196,7 +233,7 @@ def test_gradient_of_a_gradient_inside_vmap():
     assert torch.allclose(found[1], grad(penalty)(x[1]))
 
 
-# ---- the custom operators --------------------------------------------------------------------------------------
+# ---- the custom operators ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("ordered", [True, False])
@@ -219,7 +256,7 @@ def test_opcheck_without_anything_optional():
     torch.library.opcheck(torch.ops.graphnorm.standardize, arguments)
 
 
-# ---- modules of a small model ------------------------------------------------------------------------------------
+# ---- modules of a small model --------------------------------------------------------------------
 
 
 class Network(nn.Module):
@@ -236,7 +273,7 @@ class Network(nn.Module):
 
 
 def test_autocast():
-    """Under autocast the linear layers hand out bfloat16; the norm keeps it, and its parameters stay float32."""
+    """Under autocast linear layers hand out bfloat16; the norm keeps it, and its parameters stay float32."""
     network, x = Network(), torch.randn(14, 3)
     right = network(x, Segments(sizes=SIZES))
     with torch.autocast("cpu", dtype=torch.bfloat16):

@@ -298,9 +298,7 @@ def _check_finite(
         )
 
 
-def _encode(
-    values: Integers | None, cardinalities: tuple[int, ...] | None
-) -> tuple[Integers | None, tuple[int, ...]]:
+def _encode(values: Integers | None, cardinalities: tuple[int, ...] | None) -> tuple[Integers | None, tuple[int, ...]]:
     """Columns of any integers to 0..cardinality-1, in the smallest integer type that torch can index by."""
     if values is None:
         return None, ()

@@ -61,9 +61,7 @@ def save_packed(graphs: PackedGraphs, path: Path) -> None:
     safetensors = _safetensors("saving packed graphs")
     arrays = {name: tensor.cpu().contiguous() for name, tensor in graphs.tensors()}
     with replacing(path) as fresh:
-        safetensors.save_file(
-            arrays, fresh, {"graphnorm": json.dumps({"format": FORMAT} | graphs.attributes)}
-        )
+        safetensors.save_file(arrays, fresh, {"graphnorm": json.dumps({"format": FORMAT} | graphs.attributes)})
 
 
 def open_packed(path: Path) -> PackedGraphs:
@@ -82,11 +80,7 @@ def open_packed(path: Path) -> PackedGraphs:
         raise DataError(f"the file has the format {found}, not {FORMAT}", where=path, remedy="make it anew")
     with decoding(str(path)):
         attributes: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in metadata.items()}
-        splits = {
-            name.removeprefix("splits."): arrays.pop(name)
-            for name in list(arrays)
-            if name.startswith("splits.")
-        }
+        splits = {name.removeprefix("splits."): arrays.pop(name) for name in list(arrays) if name.startswith("splits.")}
         graphs = PackedGraphs(**attributes | arrays, splits=splits)
         if int(graphs.node_ptr[-1]) != graphs.num_nodes or int(graphs.rowptr[-1]) != graphs.num_edges:
             raise ValueError("its arrays do not fit together")

@@ -104,9 +104,7 @@ def from_pyg(
     edges = [_edges(graph.edge_index, g, sizes[g]) for g, graph in enumerate(graphs)]
     edge_counts = [pair.shape[1] for pair in edges]
     first = np.concatenate(([0], np.cumsum(sizes)))[:-1].astype(np.int64)
-    pairs = np.concatenate(
-        [np.empty((2, 0), np.int64), *(p + f for p, f in zip(edges, first, strict=True))], axis=1
-    )
+    pairs = np.concatenate([np.empty((2, 0), np.int64), *(p + f for p, f in zip(edges, first, strict=True))], axis=1)
     tags, cardinalities, x = _features(graphs, "x", sizes)
     edge_tags, edge_cardinalities, edge_x = _features(graphs, "edge_attr", edge_counts)
     raw = RawGraphs(
@@ -135,9 +133,7 @@ def _listed(g: int) -> Place:
 
 def _labels(labels: Sequence[int | str], num_graphs: int) -> Array:
     if len(labels) != num_graphs:
-        raise DataError(
-            f"there are {num_graphs} graphs and {len(labels)} labels", remedy="give one label each"
-        )
+        raise DataError(f"there are {num_graphs} graphs and {len(labels)} labels", remedy="give one label each")
     if any(isinstance(label, float) for label in labels):
         raise DataError("a label is a float", remedy="give classes as integers or texts")
     return np.array(labels)
@@ -230,15 +226,11 @@ def _features(
     for g, (value, count) in enumerate(zip(values, counts, strict=True)):
         if not isinstance(value, Tensor) or value.shape[:1] != (count,):
             shape = tuple(value.shape) if isinstance(value, Tensor) else value
-            raise DataError(
-                f"{attribute} is {shape} for {count} rows", **_listed(g), remedy="give one row for each"
-            )
+            raise DataError(f"{attribute} is {shape} for {count} rows", **_listed(g), remedy="give one row for each")
     try:
         table = torch.cat([value.reshape(len(value), -1).cpu() for value in values])
     except RuntimeError as error:
-        raise DataError(
-            f"{attribute} differs in width from graph to graph", remedy="use the same features"
-        ) from error
+        raise DataError(f"{attribute} differs in width from graph to graph", remedy="use the same features") from error
     if table.shape[1] == 0:
         return None, None, None
     if not table.is_floating_point():

@@ -161,6 +161,4 @@ def _bar(part: Path, have: int, total: int | None, progress: bool) -> Any:
         return _NoBar()
     name = part.name.removesuffix(".part")
     # disable=None: shown on a terminal, silent in a log
-    return tqdm(
-        desc=name, initial=have, total=total, unit="B", unit_scale=True, disable=None if progress else True
-    )
+    return tqdm(desc=name, initial=have, total=total, unit="B", unit_scale=True, disable=None if progress else True)

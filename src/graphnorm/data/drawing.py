@@ -47,9 +47,7 @@ def draw(graphs: PackedGraphs, *, per_class: int = 4, seed: int = 0) -> Figure:
         raise DataError(f"{per_class} graphs of each class cannot be drawn", remedy="ask for one or more")
     random = np.random.default_rng(seed)
     labels, sizes = graphs.labels.cpu().numpy(), graphs.sizes.cpu().numpy()
-    figure = matplotlib.figure.Figure(
-        figsize=(2.3 * per_class, 2.5 * graphs.num_classes), layout="constrained"
-    )
+    figure = matplotlib.figure.Figure(figsize=(2.3 * per_class, 2.5 * graphs.num_classes), layout="constrained")
     axes = figure.subplots(graphs.num_classes, per_class, squeeze=False)
     for label, row in enumerate(axes):
         drawable = np.flatnonzero((labels == label) & (sizes <= MAX_DRAWN_NODES))

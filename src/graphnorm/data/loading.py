@@ -76,9 +76,7 @@ def load(
         _refuse(str(path), for_files)
         # What RDKit makes of a molecule changes between its versions.
         key = ("smiles", _stamp(path), smiles, label, threshold, _version("rdkit"))
-        read = partial(
-            read_smiles, path, smiles=smiles, label=label, threshold=threshold, skip_invalid=skip_invalid
-        )
+        read = partial(read_smiles, path, smiles=smiles, label=label, threshold=threshold, skip_invalid=skip_invalid)
         # A table read with molecules left out is not cached: whoever loads it is told each time.
         return read() if skip_invalid else cached(key, read)
     _refuse(str(path), for_tables)
@@ -103,9 +101,7 @@ def data_root(root: str | os.PathLike[str] | None = None) -> Path | None:
     if not path:
         return None
     if not Path(path).is_dir():
-        raise DataError(
-            "the data folder does not exist", where=path, remedy="check --data-root or GRAPHNORM_DATA"
-        )
+        raise DataError("the data folder does not exist", where=path, remedy="check --data-root or GRAPHNORM_DATA")
     return Path(path)
 
 
@@ -134,11 +130,7 @@ def obtain(
 def _as_path(given: str | os.PathLike[str]) -> Path | None:
     """The path that is meant, or None where a name of the catalogue is."""
     path = Path(given)
-    if (
-        not isinstance(given, str)
-        or path.suffix in (*SUFFIXES, ".zip", ".safetensors")
-        or len(path.parts) > 1
-    ):
+    if not isinstance(given, str) or path.suffix in (*SUFFIXES, ".zip", ".safetensors") or len(path.parts) > 1:
         return path
     try:
         find(given)

@@ -102,9 +102,7 @@ def _check_lengths(
         )
     for counts, part in ((sizes, "num-node-list"), (edge_sizes, "num-edge-list")):
         if counts.size and counts.min() < 0:
-            raise DataError(
-                "a count is negative", **files.at(part, int(counts.argmin())), remedy="correct the line"
-            )
+            raise DataError("a count is negative", **files.at(part, int(counts.argmin())), remedy="correct the line")
     for part, table, lines in (
         ("num-edge-list", edge_sizes, len(sizes)),
         ("graph-label", labels, len(sizes)),

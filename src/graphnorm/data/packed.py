@@ -213,14 +213,10 @@ class PackedGraphs:
             padded = not (full and exact == bounds)
         stack = ids[None] if ids.ndim == 1 else ids
         if stack.ndim != 2:
-            raise DataError(
-                f"graph ids have shape (B,) or (M, B), not {tuple(ids.shape)}", remedy="pass a list of ids"
-            )
+            raise DataError(f"graph ids have shape (B,) or (M, B), not {tuple(ids.shape)}", remedy="pass a list of ids")
         bounds = bounds or self.bounds(ids)
         tables = self._numpy_tables if on_cpu else self._tables
-        arrays = assemble(
-            tables, stack.numpy() if on_cpu else stack.to(self.device, non_blocking=True), bounds, padded
-        )
+        arrays = assemble(tables, stack.numpy() if on_cpu else stack.to(self.device, non_blocking=True), bounds, padded)
         if ids.ndim == 1:
             arrays = {name: array[0] for name, array in arrays.items()}
         if on_cpu:
@@ -241,9 +237,7 @@ class PackedGraphs:
         if ids.numel() and (ids.dtype == torch.bool or ids.is_floating_point()):
             raise DataError(f"graph ids are integers, not {ids.dtype}", remedy="use mask.nonzero()[:, 0]")
         if ids.ndim == 0 or ids.shape[:-1].numel() == 0:
-            raise DataError(
-                f"graph ids of shape {tuple(ids.shape)} make no batch", remedy="pass a list of ids"
-            )
+            raise DataError(f"graph ids of shape {tuple(ids.shape)} make no batch", remedy="pass a list of ids")
         ids = ids.long()
         array = ids.numpy()
         low, high = (int(array.min()), int(array.max())) if array.size else (-1, -1)

@@ -88,9 +88,7 @@ def from_smiles(
 ) -> PackedGraphs:
     """Pack a list of SMILES; see :func:`read_smiles`."""
     if len(smiles) != len(labels):
-        raise DataError(
-            f"there are {len(smiles)} molecules and {len(labels)} labels", remedy="give one label each"
-        )
+        raise DataError(f"there are {len(smiles)} molecules and {len(labels)} labels", remedy="give one label each")
     texts = [str(label) for label in labels]
     return _pack(name, smiles, texts, lambda g: {"where": f"molecule {g}"}, threshold, skip_invalid)
 
@@ -233,8 +231,7 @@ _BOND = tuple(_indexer(values) for values in BOND_FEATURES.values())
 def _graph(molecule: Any) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """(n, 9) atom features, (2m, 2) edges of both directions, (2m, 3) bond features."""
     atoms = [
-        [index(value) for index, value in zip(_ATOM, _atom_values(atom), strict=True)]
-        for atom in molecule.GetAtoms()
+        [index(value) for index, value in zip(_ATOM, _atom_values(atom), strict=True)] for atom in molecule.GetAtoms()
     ]
     ends, tags = [], []
     for bond in molecule.GetBonds():
@@ -265,9 +262,7 @@ def _atom_values(atom: Any) -> tuple[Any, ...]:
     )
 
 
-def _pick(
-    header: list[str], wanted: str | None, usual: tuple[str, ...], what: str, argument: str, path: Path
-) -> str:
+def _pick(header: list[str], wanted: str | None, usual: tuple[str, ...], what: str, argument: str, path: Path) -> str:
     """Give the column that is meant; an error that lists the columns where that is not clear."""
     if wanted is not None:
         found = [name for name in header if name == wanted]

@@ -32,17 +32,13 @@ def regular(num_graphs: int = 400, seed: int = 0, degrees: tuple[int, int] = (4,
     ([4, 6], 2)
     """
     if any(degree % 2 or not 0 < degree <= 14 for degree in degrees) or degrees[0] == degrees[1]:
-        raise DataError(
-            f"degrees {degrees} do not make two classes", remedy="give two different even degrees up to 14"
-        )
+        raise DataError(f"degrees {degrees} do not make two classes", remedy="give two different even degrees up to 14")
 
     def make(kind: int, random: np.random.Generator) -> tuple[int, Edges]:
         size = int(random.integers(15, 41))
         steps = random.choice((size - 1) // 2, degrees[kind] // 2, replace=False) + 1
         node = np.arange(size)
-        pairs = np.stack(
-            (np.tile(node, len(steps)), np.concatenate([(node + step) % size for step in steps])), 1
-        )
+        pairs = np.stack((np.tile(node, len(steps)), np.concatenate([(node + step) % size for step in steps])), 1)
         return size, random.permutation(size)[pairs]
 
     names = tuple(f"degree {degree}" for degree in degrees)

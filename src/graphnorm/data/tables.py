@@ -28,9 +28,7 @@ def read_table(path: Path) -> Table:
         raise DataError("there is no such file", where=path, remedy="check the path")
     table = _parquet(path) if path.suffix == ".parquet" else _csv(path)
     if not table.lines:
-        raise DataError(
-            "the table has no rows", where=path, remedy="give a header and one row for each graph"
-        )
+        raise DataError("the table has no rows", where=path, remedy="give a header and one row for each graph")
     return table
 
 
@@ -46,9 +44,7 @@ def _csv(path: Path) -> Table:
             remedy="save it as UTF-8",
         ) from error
     if "\0" in text:
-        raise DataError(
-            "the text has null bytes: it is binary or UTF-16", where=path, remedy="save it as UTF-8"
-        )
+        raise DataError("the text has null bytes: it is binary or UTF-16", where=path, remedy="save it as UTF-8")
     first = text.partition("\n")[0]
     delimiter = "\t" if path.suffix == ".tsv" else max(",;\t", key=first.count)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
@@ -73,9 +69,7 @@ def _csv(path: Path) -> Table:
                 remedy="complete the line",
             )
     rows = numbered[1:]
-    return Table(
-        {name: [row[k] for _, row in rows] for k, name in enumerate(header)}, [line for line, _ in rows]
-    )
+    return Table({name: [row[k] for _, row in rows] for k, name in enumerate(header)}, [line for line, _ in rows])
 
 
 def _parquet(path: Path) -> Table:

@@ -22,9 +22,7 @@ __all__ = ["Readable", "read_floats", "read_integers"]
 CHUNK = 1 << 17  # what is made of it stays in the second-level cache
 MAX_LINE = 1 << 24
 _INTEGER = re.compile(rb"[+-]?[0-9]+")
-_FLOAT = re.compile(
-    rb"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?nan|[+-]?inf", re.IGNORECASE
-)
+_FLOAT = re.compile(rb"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?nan|[+-]?inf", re.IGNORECASE)
 _SEPARATOR = re.compile(rb"[ \t]*,[ \t]*|[ \t]+")
 _PLAIN = b"0123456789, \t\n"
 
@@ -136,9 +134,7 @@ def _fast_integers(chunk: bytes, columns: int) -> npt.NDArray[np.int64] | None:
     return word.view(np.int64).reshape(-1, columns)
 
 
-def _commas_fit(
-    text: npt.NDArray[np.uint8], first: npt.NDArray[np.int64], last: npt.NDArray[np.int64]
-) -> bool:
+def _commas_fit(text: npt.NDArray[np.uint8], first: npt.NDArray[np.int64], last: npt.NDArray[np.int64]) -> bool:
     """Whether there are no commas at all, or exactly one between neighbours on a line and none elsewhere."""
     comma = np.flatnonzero(text == ord(","))
     if comma.size == 0:

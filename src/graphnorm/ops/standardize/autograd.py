@@ -55,7 +55,8 @@ def run_forward(x: Tensor, residual: Tensor | None, *rest: Any) -> tuple[Tensor,
 def run_backward(dy: Tensor, x: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """dx and the gradients of weight, bias and mean_scale."""
     problem = _problem(*rest)
-    return kernels_for(x, problem.graphs).backward(dy, x, problem)
+    dx, dweight, dbias, dmean_scale = kernels_for(x, problem.graphs).backward(dy, x, problem)
+    return dx, dweight, dbias, dmean_scale
 
 
 # ---- autograd --------------------------------------------------------------------------------------------------
@@ -71,12 +72,19 @@ def keep_for_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, T
     ctx.has_residual = residual is not None
     if hasattr(ctx, "mark_non_differentiable"):
         ctx.mark_non_differentiable(*output[1:])
+        ctx.set_materialize_grads(False)  # the statistics have none, and need no zeros in their place
 
 
 def _needs_autograd(*tensors: Tensor) -> bool:
     """Whether the gradient is itself being differentiated or vmapped."""
     wrapped = torch._C._functorch.is_functorch_wrapped_tensor
     return torch.is_grad_enabled() or any(wrapped(tensor) for tensor in tensors)
+
+
+def _in_type_of(parameter: Tensor | None, gradient: Tensor) -> Tensor | None:
+    if parameter is None or gradient.dtype == parameter.dtype:
+        return None if parameter is None else gradient
+    return gradient.to(parameter.dtype)
 
 
 def gradients(ctx: Any, differentiable: Callable[..., Any], dy: Tensor) -> tuple[Tensor | None, ...]:
@@ -89,7 +97,10 @@ def gradients(ctx: Any, differentiable: Callable[..., Any], dy: Tensor) -> tuple
     return (
         dx,
         dy if ctx.has_residual else None,
-        *[None if p is None else d if d.dtype == p.dtype else d.to(p.dtype) for p, d in zip(parameters, dparameters)],
+        *[
+            None if p is None else d if d.dtype == p.dtype else d.to(p.dtype)
+            for p, d in zip(parameters, dparameters, strict=True)
+        ],
         *[None] * (len(ARGUMENTS) - 5),
     )
 
@@ -112,7 +123,7 @@ def second_gradients(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         w, a = (None if t is None else next(given) for t in (weight, mean_scale))
         return reference.backward(dy, x, _problem(w, bias, a, *rest, *ctx.options))
 
-    _, vjp = torch.func.vjp(closed_form, *present)
+    vjp = torch.func.vjp(closed_form, *present)[1]
     found = iter(vjp(grads))
     ddy, ddx = next(found), next(found)
     dweight, dmean_scale = (None if t is None else next(found) for t in (weight, mean_scale))
@@ -144,7 +155,9 @@ def _stack(
 
 
 def _unstack(outputs: Sequence[Tensor], lead: tuple[int, ...]) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
-    return tuple(t.unflatten(0, lead) if t.dim() > 1 else t.expand(*lead, 0) for t in outputs), (0,) * len(outputs)
+    return tuple(t.reshape(*lead, *t.shape[1:]) if t.dim() > 1 else t.expand(*lead, 0) for t in outputs), (0,) * len(
+        outputs
+    )
 
 
 def vmap_rule(apply: Callable[..., Any], names: dict[str, int | None]) -> Callable[..., Any]:
@@ -165,8 +178,8 @@ class _Function(torch.autograd.Function):
     def apply(cls, *arguments: Any) -> Any:
         """``Function.apply``, less its look at the signature at every call, which the functorch transforms need."""
         if torch._C._are_functorch_transforms_active():
-            return super().apply(*arguments)
-        return super(torch.autograd.Function, cls).apply(*arguments)
+            return super().apply(*arguments)  # type: ignore[no-untyped-call]
+        return super(torch.autograd.Function, cls).apply(*arguments)  # type: ignore[misc]
 
 
 class StandardizeBackward(_Function):
@@ -256,7 +269,8 @@ def standardize_backward_op(
 @standardize_backward_op.register_fake
 def _(dy: Tensor, x: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     shape, acc = (*x.shape[:-2], x.shape[-1]), computed_in(x.dtype)
-    return (x.new_empty(x.shape), *(x.new_empty(shape, dtype=acc) for _ in range(3)))
+    dweight, dbias, dmean_scale = (x.new_empty(shape, dtype=acc) for _ in range(3))
+    return x.new_empty(x.shape), dweight, dbias, dmean_scale
 
 
 def _op_gradients(ctx: Any, dy: Tensor, *_: Tensor) -> Any:

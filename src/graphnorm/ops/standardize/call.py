@@ -97,12 +97,13 @@ def standardize(
 def _layout(x: Tensor, segments: Segments | None, scope: str) -> tuple[Tensor | None, Tensor | None, int | None]:
     """ptr, order and the largest size of the segments that ``scope`` makes of the graphs."""
     rows = x.shape[-2]
-    if segments is None or (segments.num_graphs == 1 and not segments.may_pad):
+    if segments is None or (not segments.may_pad and segments.num_graphs == 1):
         return None, None, rows
     if scope == "graph":
         return segments.ptr, segments.order, segments.max_size
     if segments.may_pad:
-        return segments.ptr[..., [0, -1]], segments.order, rows
+        whole = segments.merged(rows)
+        return whole.ptr, whole.order, rows
     return None, None, rows
 
 

@@ -8,6 +8,7 @@ from functools import cache
 from types import ModuleType
 
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 
 from graphnorm.ops.standardize import cpu, reference
 from graphnorm.switches import chosen_backend
@@ -25,7 +26,7 @@ def _triton() -> ModuleType | None:
 def kernels_for(x: Tensor, graphs: int) -> ModuleType:
     """A module with ``forward`` and ``backward`` as in :mod:`graphnorm.ops.standardize.reference`."""
     name = chosen_backend()
-    if name == "reference" or x.numel() == 0 or graphs == 0:
+    if name == "reference" or x.numel() == 0 or graphs == 0 or isinstance(x, FakeTensor):
         return reference
     if name == "auto":
         if x.is_cuda:

@@ -123,7 +123,7 @@ def forward(x: Tensor, residual: Tensor | None, problem: Problem) -> tuple[Tenso
     key = (kind_of(*tensors), channels, eps, relu, given)
     if call.has_short:
         programs = call.programs(call.graphs, cut.forward)
-        arguments = (*tensors, *call.layout, cut.limit)
+        arguments: tuple[Any, ...] = (*tensors, *call.layout, cut.limit)
         launch(short.forward_loops, key, programs, cut.forward, arguments, channels, eps, relu, given, acc)
     if cut.window:
         if not given:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-
 SIZES = (
     "rows", "segments", "ptr_stride", "order_stride", "runs", "run", "limit", "slots", "plane", "window", "windows",
     "partial_plane", "fine_window", "fine_windows",
@@ -31,12 +30,34 @@ def bounds(ptr, ptr_stride, member, g, rows):
 
 
 @triton.jit
-def offsets(order, order_stride, member, rows, position, inside, channel, CHANNELS: tl.constexpr):
-    """Where the rows at `position` of a member lie in x: a tile (positions, channels)."""
+def run_of(order, order_stride, member, first, last):
+    """Whether positions [first, last) of one segment are consecutive rows, and how far rows lie from positions then.
+
+    `order` rises within a segment, so its two ends tell. Most batches that come unsorted are of such runs, and those
+    that come sorted have nothing else.
+    """
     if order is None:
-        row = position
+        consecutive = True
+        shift = first * 0
     else:
-        row = tl.load(order + member * order_stride + position, mask=inside, other=0)
+        at = order + member * order_stride
+        here = first < last
+        begin = tl.load(at + first, mask=here, other=0)
+        end = tl.load(at + last - 1, mask=here, other=0)
+        consecutive = end - begin == last - 1 - first
+        shift = begin - first
+    return consecutive, shift
+
+
+@triton.jit
+def offsets(
+    order, order_stride, member, rows, consecutive, shift, position, inside, channel, CHANNELS: tl.constexpr
+):  # fmt: skip
+    """Where the rows at `position` of a member lie in x: a tile (positions, channels)."""
+    row = position + shift
+    if order is not None:
+        if not consecutive:
+            row = tl.load(order + member * order_stride + position, mask=inside, other=0)
     return (member * rows + row)[:, None] * CHANNELS + channel[None, :]
 
 
@@ -81,7 +102,9 @@ def statistics_of(mean, var, at, mask, ACC: tl.constexpr):
 
 
 @triton.jit
-def coefficients(centre, rest, var, weight, bias, mean_scale, at, mask, EPS: tl.constexpr, ACC: tl.constexpr, BC: tl.constexpr):
+def coefficients(
+    centre, rest, var, weight, bias, mean_scale, at, mask, EPS: tl.constexpr, ACC: tl.constexpr, BC: tl.constexpr
+):
     """alpha, kept, r, and scale, offset of  z = scale * (x - centre) + offset."""
     alpha = parameter(mean_scale, at, mask, 1.0, ACC, BC)
     kept = (1.0 - alpha) * centre
@@ -111,7 +134,7 @@ def fill_outside(
     zero = tl.zeros((BR, BC), ACC)
     for start in range(first, last, BR):
         inside = start + tile < last
-        at = offsets(order, order_stride, member, rows, start + tile, inside, channel, CHANNELS)
+        at = offsets(order, order_stride, member, rows, False, 0, start + tile, inside, channel, CHANNELS)
         finish(out, residual, at, tile_mask(inside, channel, CHANNELS, BC), zero, False, ACC)
 
 
@@ -130,6 +153,7 @@ def range_statistics(
     CHANNELS: tl.constexpr, ACC: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
     """Mean (double) and m2 of positions [first, last): tile by tile, joined about the first tile's mean."""
+    consecutive, shift = run_of(order, order_stride, member, first, last)
     tile = tl.arange(0, BR)
     n = last - first
     base = tl.zeros((BC,), ACC)
@@ -137,13 +161,15 @@ def range_statistics(
     m2 = tl.zeros((BC,), ACC)
     for start in range(0, n, BR):
         inside = start + tile < n
-        at = offsets(order, order_stride, member, rows, first + start + tile, inside, channel, CHANNELS)
+        at = offsets(
+            order, order_stride, member, rows, consecutive, shift, first + start + tile, inside, channel, CHANNELS
+        )  # fmt: skip
         mask = tile_mask(inside, channel, CHANNELS, BC)
         here = tl.minimum(n - start, BR).to(ACC)
         before = (start + n * 0).to(ACC)
-        rough, shift, tile_m2 = tile_statistics(load(x, at, mask, ACC), mask, here)
+        rough, finer, tile_m2 = tile_statistics(load(x, at, mask, ACC), mask, here)
         base = tl.where(start == 0, rough, base)
-        gap = (rough - base) + shift - above
+        gap = (rough - base) + finer - above
         above += gap * (here / (before + here))
         m2 += tile_m2 + gap * gap * (before * here / (before + here))
     return base.to(tl.float64) + above.to(tl.float64), m2
@@ -155,10 +181,13 @@ def apply_range(
     CHANNELS: tl.constexpr, RELU: tl.constexpr, ACC: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
     """y of positions [first, last)."""
+    consecutive, shift = run_of(order, order_stride, member, first, last)
     tile = tl.arange(0, BR)
     for start in range(0, last - first, BR):
         inside = start + tile < last - first
-        at = offsets(order, order_stride, member, rows, first + start + tile, inside, channel, CHANNELS)
+        at = offsets(
+            order, order_stride, member, rows, consecutive, shift, first + start + tile, inside, channel, CHANNELS
+        )  # fmt: skip
         mask = tile_mask(inside, channel, CHANNELS, BC)
         z = scale[None, :] * (load(x, at, mask, ACC) - centre[None, :]) + offset[None, :]
         finish(y, residual, at, mask, z, RELU, ACC)
@@ -178,12 +207,15 @@ def range_sums(
     CHANNELS: tl.constexpr, RELU: tl.constexpr, ACC: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
     """P = Σ dz and Q = Σ dz (x - centre) over positions [first, last)."""
+    consecutive, shift = run_of(order, order_stride, member, first, last)
     tile = tl.arange(0, BR)
     P = tl.zeros((BC,), ACC)
     Q = tl.zeros((BC,), ACC)
     for start in range(0, last - first, BR):
         inside = start + tile < last - first
-        at = offsets(order, order_stride, member, rows, first + start + tile, inside, channel, CHANNELS)
+        at = offsets(
+            order, order_stride, member, rows, consecutive, shift, first + start + tile, inside, channel, CHANNELS
+        )  # fmt: skip
         mask = tile_mask(inside, channel, CHANNELS, BC)
         d = load(x, at, mask, ACC) - centre[None, :]
         dz = before_tail(load(dy, at, mask, ACC), d, scale, offset, RELU)
@@ -215,10 +247,13 @@ def gradient_range(
     slope, constant, CHANNELS: tl.constexpr, RELU: tl.constexpr, ACC: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
     """dx of positions [first, last)."""
+    consecutive, shift = run_of(order, order_stride, member, first, last)
     tile = tl.arange(0, BR)
     for start in range(0, last - first, BR):
         inside = start + tile < last - first
-        at = offsets(order, order_stride, member, rows, first + start + tile, inside, channel, CHANNELS)
+        at = offsets(
+            order, order_stride, member, rows, consecutive, shift, first + start + tile, inside, channel, CHANNELS
+        )  # fmt: skip
         mask = tile_mask(inside, channel, CHANNELS, BC)
         d = load(x, at, mask, ACC) - centre[None, :]
         dz = before_tail(load(dy, at, mask, ACC), d, scale, offset, RELU)

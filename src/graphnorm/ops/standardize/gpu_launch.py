@@ -1,8 +1,8 @@
 """Launching Triton kernels with little work on the host.
 
-Triton looks at every argument of every launch to decide which compiled variant fits. Here the caller says in a key what
-decides it (types, what is ``None``, alignment), sizes are never compiled in, and the compiled kernel is launched at once
-when the key was seen before. On tiny batches a launch takes longer than the kernel itself.
+Triton looks at every argument of every launch to decide which compiled variant fits. Here the caller says in a key
+what decides it (types, what is ``None``, alignment), sizes are never compiled in, and the compiled kernel is launched
+at once when the key was seen before. On tiny batches a launch takes longer than the kernel itself.
 """
 
 from __future__ import annotations

@@ -82,9 +82,7 @@ def long_statistics(
     in_channels = channel < CHANNELS
     member, _g, _f, _l, begin, end = _slot(ptr, ptr_stride, segments, rows, window, windows, limit, place, PER)
     if begin < end:
-        mean, m2 = range_statistics(
-            x, order, order_stride, member, rows, begin, end, channel, CHANNELS, ACC, BR, BC
-        )
+        mean, m2 = range_statistics(x, order, order_stride, member, rows, begin, end, channel, CHANNELS, ACC, BR, BC)
         tl.store(slot_mean + place * CHANNELS + channel, mean, mask=in_channels)
         tl.store(slot_m2 + place * CHANNELS + channel, m2, mask=in_channels)
 
@@ -127,7 +125,8 @@ def long_join(
 def long_apply(
     x, y, residual, ptr, order, weight, bias, mean_scale, mean, var,
     rows, segments, ptr_stride, order_stride, window, windows, limit,
-    PER: tl.constexpr, CHANNELS: tl.constexpr, EPS: tl.constexpr, RELU: tl.constexpr, ACC: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
+    PER: tl.constexpr, CHANNELS: tl.constexpr, EPS: tl.constexpr, RELU: tl.constexpr, ACC: tl.constexpr,
+    BR: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
     """y of each slot."""
     blocks: tl.constexpr = (CHANNELS + BC - 1) // BC
@@ -153,7 +152,8 @@ def long_apply(
 def long_sums(
     x, dy, ptr, order, weight, bias, mean_scale, mean, var, slot_sums,
     rows, segments, ptr_stride, order_stride, window, windows, limit, plane,
-    PER: tl.constexpr, CHANNELS: tl.constexpr, EPS: tl.constexpr, RELU: tl.constexpr, ACC: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
+    PER: tl.constexpr, CHANNELS: tl.constexpr, EPS: tl.constexpr, RELU: tl.constexpr, ACC: tl.constexpr,
+    BR: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
     """P and Q of each slot; slot_sums is (2, slots, channels), `plane` = slots * channels."""
     blocks: tl.constexpr = (CHANNELS + BC - 1) // BC
@@ -180,7 +180,8 @@ def long_sums(
 def long_reduce(
     ptr, weight, bias, mean_scale, mean, var, slot_sums, partial,
     rows, segments, ptr_stride, window, windows, limit, plane, slots, partial_plane,
-    PER: tl.constexpr, CHANNELS: tl.constexpr, EPS: tl.constexpr, LIVE: tl.constexpr, ACC: tl.constexpr, BW: tl.constexpr, BC: tl.constexpr,
+    PER: tl.constexpr, CHANNELS: tl.constexpr, EPS: tl.constexpr, LIVE: tl.constexpr, ACC: tl.constexpr,
+    BW: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
     """The parameters' gradients of each long segment into `partial`; slope and constant over the sums at its home.
 
@@ -228,7 +229,8 @@ def long_reduce(
 def long_gradient(
     x, dy, dx, ptr, order, weight, bias, mean_scale, mean, var, slot_sums,
     rows, segments, ptr_stride, order_stride, fine_window, fine_windows, limit, window, windows, plane,
-    PER: tl.constexpr, CHANNELS: tl.constexpr, EPS: tl.constexpr, RELU: tl.constexpr, ACC: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
+    PER: tl.constexpr, CHANNELS: tl.constexpr, EPS: tl.constexpr, RELU: tl.constexpr, ACC: tl.constexpr,
+    BR: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
     """dx of each slot of the finer windows; slope and constant lie at the home in the coarser ones."""
     blocks: tl.constexpr = (CHANNELS + BC - 1) // BC

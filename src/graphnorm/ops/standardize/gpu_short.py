@@ -21,17 +21,16 @@ from graphnorm.ops.standardize.gpu_common import (
     bounds,
     coefficients,
     fill_outside,
-    finish,
     gradient_coefficients,
     gradient_range,
     load,
     offsets,
     range_statistics,
     range_sums,
+    run_of,
     split,
     statistics_of,
     tile_mask,
-    tile_statistics,
 )
 
 
@@ -67,7 +66,10 @@ def backward_tiles(
     dmean_scale = tl.zeros((BC,), ACC)
     for g in range(g0, g1):
         inside = tile < last - first
-        at = offsets(order, order_stride, member, rows, first + tile, inside, channel, CHANNELS)
+        consecutive, shift = run_of(order, order_stride, member, first, last)
+        at = offsets(
+            order, order_stride, member, rows, consecutive, shift, first + tile, inside, channel, CHANNELS
+        )  # fmt: skip
         mask = tile_mask(inside, channel, CHANNELS, BC)
         values = load(x, at, mask, ACC)
         grads = load(dy, at, mask, ACC)

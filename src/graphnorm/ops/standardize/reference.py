@@ -53,17 +53,17 @@ class _Rows(NamedTuple):
 
     ids: Tensor  # (M N,) in 0 … M (G + 1) - 1
     inside: Tensor  # (M N, 1), whether the row belongs to a graph
-    count: Tensor  # (M (G + 1), 1), rows per segment, at least 1
+    rows: Tensor  # (M (G + 1), 1), rows per segment, at least 1
 
     def total(self, values: Tensor) -> Tensor:
         """Sums over segments, (M (G + 1), C). Taken in double: they run over the rows one by one."""
         wide = kept_in(values)
-        zeros = values.new_zeros(self.count.shape[0], values.shape[-1], dtype=wide)
+        zeros = values.new_zeros(self.rows.shape[0], values.shape[-1], dtype=wide)
         return zeros.index_add(0, self.ids, torch.where(self.inside, values, 0).to(wide)).to(values.dtype)
 
     def average(self, values: Tensor) -> Tensor:
         """Means over segments, (M (G + 1), C); 0 where there are no rows."""
-        return self.total(values) / self.count.to(values.dtype)
+        return self.total(values) / self.rows.to(values.dtype)
 
 
 class _Statistics(NamedTuple):
@@ -107,7 +107,7 @@ def _statistics(x: Tensor, rows: _Rows, problem: Problem) -> _Statistics:
     """x is (M N, C). A live mean is taken twice, the second time about the first, so its rounding does not matter."""
     if problem.statistics == GIVEN or (problem.statistics != LIVE and problem.mean is not None):
         assert problem.mean is not None and problem.var is not None
-        members = rows.count.shape[0] // (problem.graphs + 1)
+        members = rows.rows.shape[0] // (problem.graphs + 1)
         mean, var = (
             torch.nn.functional.pad(t.reshape(members, problem.graphs, x.shape[-1]), (0, 0, 0, 1)).flatten(0, 1)
             for t in (problem.mean, problem.var.to(x.dtype))
@@ -188,7 +188,7 @@ def backward(dy: Tensor, x: Tensor, problem: Problem) -> tuple[Tensor, Tensor, T
     dx = torch.where(rows.inside, (weight * r)[rows.ids] * dx, 0).to(x.dtype).reshape(x.shape)
 
     lead = x.shape[:-2]
-    n = torch.where(rows.total(torch.ones_like(dz[:, :1])) > 0, rows.count.to(acc), 0)
+    n = torch.where(rows.total(torch.ones_like(dz[:, :1])) > 0, rows.rows.to(acc), 0)
 
     def over_segments(values: Tensor) -> Tensor:
         return values.expand(n.shape[0], channels).reshape(*lead, graphs + 1, channels)[..., :graphs, :].sum(-2)

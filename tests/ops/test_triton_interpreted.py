@@ -1,0 +1,32 @@
+"""The Triton kernels on a machine without a GPU, by Triton's interpreter.
+
+The interpreter must be switched on before Triton is imported, so the tests that are marked for it run once
+more in a process of their own.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from graphnorm.ops.standardize.choice import _triton
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.environ.get("TRITON_INTERPRET") == "1", reason="this is the process of its own")
+def test_marked_tests_pass_in_the_interpreter():
+    pytest.importorskip("triton")
+    assert _triton() is not None
+    here = Path(__file__).parent
+    files = [str(here / name) for name in ("test_standardize.py", "test_transforms.py")]
+    options = ["-q", "-m", "interpreted", "-k", "triton", "-p", "no:cacheprovider", "-o", "addopts="]
+    environment = os.environ | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
+    environment.pop("PYTEST_XDIST_WORKER", None)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *files, *options],
+        env=environment, capture_output=True, text=True, check=False, cwd=here.parent.parent,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
+    assert " passed" in done.stdout

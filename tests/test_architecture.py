@@ -1,0 +1,133 @@
+"""The shape of the package: imports point one way, torch is the only thing needed, and no compiler either."""
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import graphnorm
+
+ROOT = Path(graphnorm.__file__).parent
+
+# What each part may import besides itself. Parts that do not exist yet are not checked.
+FOUNDATION = {"errors", "switches", "kernels", "segments", "_kernels", "_version"}
+MAY_IMPORT = {
+    "_version": set(),
+    "errors": set(),
+    "switches": set(),
+    "kernels": {"_kernels"},
+    "segments": {"kernels", "switches"},
+    "ops": FOUNDATION,
+    "norms": FOUNDATION | {"ops"},
+    "functional": FOUNDATION | {"ops", "norms"},
+    "conversion": FOUNDATION | {"ops", "norms"},
+    "data": FOUNDATION,
+    "models": FOUNDATION | {"ops", "norms", "functional"},
+    "training": FOUNDATION | {"ops", "norms", "functional", "models", "data"},
+    "study": FOUNDATION | {"ops", "norms", "functional", "models", "data", "training"},
+    "analysis": FOUNDATION | {"ops", "norms", "functional", "models", "data", "training", "study"},
+}
+MAY_IMPORT["paper"] = MAY_IMPORT["analysis"] | {"analysis"}
+MAY_IMPORT["report"] = MAY_IMPORT["paper"] | {"paper"}
+MAY_IMPORT["cli"] = MAY_IMPORT["report"] | {"report", "conversion"}
+MAY_IMPORT["__main__"] = {"cli"}
+
+
+def imports(path: Path) -> set[str]:
+    """The parts of the package that a file imports, at the top or inside a function."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: write imports in full"
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        found |= {name.split(".")[1] for name in names if name.startswith("graphnorm.")}
+    return found
+
+
+PARTS = sorted(path for path in ROOT.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists())
+
+
+@pytest.mark.parametrize("part", PARTS, ids=lambda path: path.stem)
+def test_imports_point_one_way(part):
+    if part.stem == "__init__":
+        return
+    assert part.stem in MAY_IMPORT, f"say in this test what {part.stem} may import"
+    for path in [part] if part.is_file() else sorted(part.rglob("*.py")):
+        wrong = imports(path) - MAY_IMPORT[part.stem] - {part.stem, "__version__"}
+        assert not wrong, f"{path.relative_to(ROOT)} imports {', '.join(sorted(wrong))}"
+
+
+def test_files_stay_short():
+    long = {str(path.relative_to(ROOT)): lines for path in ROOT.rglob("*.py")
+            if (lines := path.read_text(encoding="utf-8").count("\n")) > 460}  # fmt: skip
+    assert not long
+
+
+def run(code: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | {"PYTHONPATH": str(ROOT.parent)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_importing_needs_torch_alone():
+    """What comes in beside torch's own imports is our package and the standard library."""
+    out = run(
+        "import sys, torch; from torch.utils import _pytree; before = set(sys.modules); import graphnorm; "
+        "print(*{name.split('.')[0] for name in set(sys.modules) - before})"
+    )
+    new = set(out.split()) - set(sys.stdlib_module_names)
+    assert new == {"graphnorm"}, new
+    forbidden = {"triton", "torch_geometric", "numba", "matplotlib", "scipy", "pandas"}
+    assert not forbidden & set(out.split())
+
+
+def test_works_without_the_c_library():
+    """Where no compiler was at hand plain torch does the work, with the same results."""
+    out = run("""
+import sys
+sys.modules["graphnorm._kernels"] = None  # an import of it fails
+import torch, graphnorm
+from graphnorm import kernels
+assert kernels.library is None
+torch.manual_seed(0)
+x = torch.randn(9, 4, requires_grad=True)
+norm = graphnorm.GraphNorm(4, act="relu")
+for batch in ([0, 0, 0, 1, 1, 1, 1, 3, 3], [1, 0, 3, 1, 1, 0, 3, 3, 0]):
+    y = norm(x, torch.tensor(batch))
+    y.square().sum().backward()
+print((y.sum() + x.grad.abs().sum() + norm.mean_scale.grad.sum()).item())
+try:
+    graphnorm.Segments(batch=torch.tensor([0, -1]))
+except ValueError as error:
+    assert "negative" in str(error)
+else:
+    raise SystemExit("a negative id went through")
+with graphnorm.backend("cpu"):
+    try:
+        norm(x)
+    except RuntimeError as error:
+        assert "C library" in str(error)
+    else:
+        raise SystemExit("the missing library was not noticed")
+""")
+    with_library = run("""
+import torch, graphnorm
+torch.manual_seed(0)
+x = torch.randn(9, 4, requires_grad=True)
+norm = graphnorm.GraphNorm(4, act="relu")
+for batch in ([0, 0, 0, 1, 1, 1, 1, 3, 3], [1, 0, 3, 1, 1, 0, 3, 3, 0]):
+    y = norm(x, torch.tensor(batch))
+    y.square().sum().backward()
+print((y.sum() + x.grad.abs().sum() + norm.mean_scale.grad.sum()).item())
+""")
+    assert float(out) == pytest.approx(float(with_library), rel=1e-5)

@@ -1,0 +1,64 @@
+"""Two processes under DistributedDataParallel: the gradients are the mean of what each would find alone."""
+
+import pytest
+import torch
+from torch import nn
+
+from graphnorm import GraphNorm, Segments
+
+SIZES = ([3, 1, 4], [2, 5])
+
+
+class Network(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear, self.norm = nn.Linear(3, 4), GraphNorm(4, act="relu")
+
+    def forward(self, x, segments):
+        return self.norm(self.linear(x), segments)
+
+
+def inputs(rank):
+    draw = torch.Generator().manual_seed(rank)
+    return torch.randn(sum(SIZES[rank]), 3, generator=draw), Segments(sizes=SIZES[rank])
+
+
+def gradients(network, rank):
+    x, segments = inputs(rank)
+    network.zero_grad()
+    network(x, segments).square().sum().backward()
+    return [parameter.grad.clone() for parameter in network.parameters()]
+
+
+def work(rank, folder):
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2
+    )
+    torch.manual_seed(0)
+    network = nn.parallel.DistributedDataParallel(Network())
+    torch.save(gradients(network, rank), f"{folder}/{rank}.pt")
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.skipif(not torch.distributed.is_available(), reason="torch was built without torch.distributed")
+def test_gradients_are_averaged(tmp_path):
+    import subprocess
+    import sys
+
+    code = f"import sys; sys.path.insert(0, {str(__import__('pathlib').Path(__file__).parent)!r}); "
+    code += "import test_distributed as t; t.work(int(sys.argv[1]), sys.argv[2])"
+    processes = [
+        subprocess.Popen([sys.executable, "-c", code, str(rank), str(tmp_path)]) for rank in range(2)
+    ]
+    try:
+        assert [process.wait(timeout=120) for process in processes] == [0, 0]
+    finally:
+        for process in processes:
+            process.kill()
+    torch.manual_seed(0)
+    network = Network()
+    alone = [gradients(network, rank) for rank in range(2)]
+    for rank in range(2):
+        found = torch.load(tmp_path / f"{rank}.pt")
+        for f, a, b in zip(found, *alone, strict=True):
+            assert torch.allclose(f, (a + b) / 2, atol=1e-6)

@@ -1,0 +1,72 @@
+"""Functions and modules are twins; wrong arguments are named."""
+
+import pytest
+import torch
+
+from graphnorm import BatchNorm, GraphNorm, GraphSizeNorm, InstanceNorm, LayerNorm, Segments
+from graphnorm import functional as F  # noqa: N812
+
+BATCH = torch.tensor([0, 2, 1, 1, 0, 2, 2])
+
+
+def test_functions_equal_their_modules():
+    x, weight, bias, alpha = torch.randn(7, 4), torch.randn(4), torch.randn(4), torch.randn(4)
+    graph, instance, layer, batch = GraphNorm(4), InstanceNorm(4, affine=True), LayerNorm(4), BatchNorm(4)
+    with torch.no_grad():
+        for norm in (graph, instance, layer, batch):
+            norm.weight.copy_(weight)
+            norm.bias.copy_(bias)
+        graph.mean_scale.copy_(alpha)
+    assert torch.equal(F.graph_norm(x, BATCH, weight, bias, alpha), graph(x, BATCH))
+    assert torch.equal(F.instance_norm(x, BATCH, weight, bias, batch_size=3), instance(x, BATCH))
+    assert torch.equal(F.layer_norm(x, weight, bias), layer(x))
+    assert torch.equal(F.batch_norm(x, weight, bias), batch(x))
+    running = {"running_mean": batch.running_mean, "running_var": batch.running_var}
+    assert torch.equal(F.batch_norm(x, weight, bias, **running), batch.eval()(x))
+    assert torch.equal(F.graph_size_norm(x, BATCH), GraphSizeNorm(4)(x, BATCH))
+
+
+def test_tail_and_eps_reach_the_operation():
+    x, residual = torch.randn(7, 4), torch.randn(7, 4)
+    y = F.instance_norm(x, BATCH, eps=10.0, act="relu", residual=residual)
+    assert torch.allclose(y, torch.relu(F.instance_norm(x, BATCH, eps=10.0)) + residual)
+    assert (F.instance_norm(x, BATCH, eps=10.0).abs() < F.instance_norm(x, BATCH).abs()).all()
+
+
+def test_residual_of_another_type_is_added():
+    x, residual = torch.randn(7, 4, dtype=torch.bfloat16), torch.randn(7, 4)
+    y = F.graph_norm(x, BATCH, residual=residual)
+    assert torch.equal(y, F.graph_norm(x, BATCH) + residual)
+
+
+GOOD = torch.ones(3, 4)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"scope": "edge"}, "scope is 'edge'.*'node', 'graph', 'batch'"),
+        ({"statistics": "frozen"}, "statistics is 'frozen'"),
+        ({"statistics": "given"}, "mean and var come with statistics='given'"),
+        ({"mean": GOOD, "var": GOOD}, "mean and var come with statistics='given'"),
+        ({"mean": GOOD}, "mean and var come with statistics='given'"),
+        ({"statistics": "given", "mean": GOOD}, "both of them"),
+        ({"statistics": "given", "mean": GOOD[0], "var": GOOD}, r"mean has shape \(4,\).*expected \(3, 4\)"),
+        (
+            {"statistics": "given", "mean": GOOD, "var": GOOD[:2]},
+            r"var has shape \(2, 4\).*expected \(3, 4\)",
+        ),
+        ({"statistics": "given", "scope": "batch", "mean": GOOD, "var": GOOD}, r"mean .* expected \(1, 4\)"),
+        ({"statistics": "given", "mean": GOOD, "var": GOOD.to("meta")}, "var is on meta"),
+        ({"scope": "node", "mean_scale": GOOD[0]}, "scope 'node' takes no mean_scale"),
+        ({"act": "tanh"}, "act is 'tanh'"),
+        ({"weight": torch.ones(3)}, r"weight has shape \(3,\).*one entry per channel"),
+        ({"bias": torch.ones(1, 4)}, "bias has shape"),
+        ({"mean_scale": torch.ones(5)}, "mean_scale has shape"),
+        ({"residual": torch.ones(4, 7)}, r"residual has shape \(4, 7\).*the same shape as x"),
+        ({"residual": torch.ones(7, 4, device="meta")}, "residual is on meta, x is on cpu"),
+    ],
+)
+def test_wrong_arguments_of_standardize(options, words):
+    with pytest.raises(ValueError, match=words):
+        F.standardize(torch.randn(7, 4), Segments(batch=BATCH), **options)

@@ -1,0 +1,244 @@
+"""What only a GPU can show. Most values and gradients are in tests/ops, which run on every set of kernels."""
+
+import warnings
+
+import pytest
+import torch
+
+import graphnorm
+from graphnorm import GraphNorm, Segments, make_norm
+from graphnorm.functional import graph_norm, standardize
+from oracle import Case, error
+
+pytestmark = pytest.mark.gpu
+
+NAMES = [
+    "layer",
+    "batch",
+    "instance",
+    "graph",
+    "batch-alpha",
+    "batch-running",
+    "batch-detached",
+    "size",
+    "none",
+]
+MIXED = [3, 1, 0, 18, 700, 64, 65, 5000, 2, 0, 1024, 30]
+TOLERANCE = {torch.float64: 1e-11, torch.float32: 1e-6, torch.bfloat16: 8e-3, torch.float16: 1e-3}
+
+
+@pytest.fixture
+def no_synchronisation():
+    """Any wait for the device is an error while ``with no_synchronisation():`` lasts."""
+    from contextlib import contextmanager
+
+    @contextmanager
+    def forbidden():
+        torch.cuda.synchronize()
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            yield
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+
+    return forbidden
+
+
+@pytest.mark.parametrize("channels", [1, 5, 64, 71, 300])
+@pytest.mark.parametrize("shuffled", [False, True])
+@pytest.mark.parametrize("dtype", list(TOLERANCE), ids=str)
+@pytest.mark.usefixtures("fresh_memory_is_nan")
+def test_short_and_long_graphs_together(dtype, shuffled, channels):
+    case = Case(MIXED, channels, dtype=dtype, device="cuda", shuffled=shuffled, residual=True)
+    errors = case.errors()
+    loose = 10 if channels == 1 else 1  # a single number may cancel
+    assert all(value <= loose * TOLERANCE[dtype] for value in errors.values()), errors
+
+
+@pytest.mark.parametrize(
+    "sizes", [[18] * 200, [30] * 200, [1_000_000], [40] * 30_000], ids=lambda s: f"{len(s)}x{s[0]}"
+)
+def test_large_means_on_the_shapes_of_the_benchmark(sizes):
+    x = (1e4 + torch.randn(sum(sizes), 8, dtype=torch.float64)).float()
+    dy, alpha = torch.randn(len(x), 8), 0.7 + 0.3 * torch.randn(8)
+    results = []
+    for dtype, device in ((torch.float32, "cuda"), (torch.float64, "cpu")):
+        leaves = [t.to(device, dtype).requires_grad_() for t in (x, alpha)]
+        if device == "cuda":
+            y = graph_norm(leaves[0], Segments(sizes=sizes).to(device), mean_scale=leaves[1])
+        else:
+            h = leaves[0].view(len(sizes), sizes[0], 8)
+            shifted = h - leaves[1] * h.mean(1, keepdim=True)
+            y = (shifted / (shifted.square().mean(1, keepdim=True) + 1e-5).sqrt()).view(-1, 8)
+        results.append((y, *torch.autograd.grad(y, leaves, dy.to(device, dtype))))
+    errors = [error(f, r) for f, r in zip(*results, strict=True)]
+    assert max(errors) < 5e-6, errors
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("given", ["segments", "batch"])
+def test_nothing_waits_for_the_device(name, given, no_synchronisation):
+    norm = make_norm(name, 16, act="relu", **({} if name in ("none", "size") else {"device": "cuda"}))
+    x = torch.randn(60, 16, device="cuda", requires_grad=True)
+    batch = torch.randint(0, 5, (60,), device="cuda")
+    arguments = (Segments(batch=batch, batch_size=5),) if given == "segments" else (batch, 5)
+    norm(x, *arguments, residual=x).sum().backward()  # compiles the kernels
+    with no_synchronisation():
+        norm(x, *arguments, residual=x).sum().backward()
+
+
+def test_building_segments_does_not_wait(no_synchronisation):
+    batch = torch.randint(0, 5, (60,), device="cuda")
+    sizes = torch.tensor([3, 57], device="cuda")
+    Segments(batch=batch, batch_size=5), Segments(sizes=sizes, num_rows=60)
+    with no_synchronisation():
+        Segments(batch=batch, batch_size=5)
+        Segments(sizes=sizes, num_rows=60)
+        Segments(ptr=torch.nn.functional.pad(sizes.cumsum(0), (1, 0)), num_rows=60)
+
+
+@pytest.mark.parametrize("name", ["graph", "batch", "instance"])
+def test_cuda_graph_replays_with_new_inputs(name):
+    norm = make_norm(name, 16, device="cuda")
+    x = torch.randn(60, 16, device="cuda", requires_grad=True)
+    batch = torch.randint(0, 5, (60,), device="cuda")
+
+    def step(features):
+        y = norm(features, batch, 5)
+        return y.detach(), *torch.autograd.grad(y.square().sum(), features)
+
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            step(x)
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        y, gradient = step(x)
+    with torch.no_grad():
+        x.copy_(3 + torch.randn_like(x))
+        batch.copy_(torch.randint(0, 5, (60,)))
+    graph.replay()
+    right, right_gradient = step(x.detach().clone().requires_grad_())
+    assert torch.allclose(y, right, atol=1e-6)
+    assert torch.allclose(gradient, right_gradient, atol=1e-5)
+
+
+def test_equal_twice_bit_by_bit():
+    case = Case(MIXED, 64, dtype=torch.float32, device="cuda", shuffled=True, act="relu", residual=True)
+    first = case.results()
+    for _ in range(3):
+        again = case.results()
+        assert all(torch.equal(first[name], again[name]) for name in first)
+
+
+@pytest.mark.parametrize("assume_sorted", [False, True])
+@pytest.mark.parametrize("wrong", [-1, 3, 10**12, -(10**12), 40_000])
+def test_ids_out_of_range_stay_in_bounds(wrong, assume_sorted):
+    """Rows of no graph give zeros and change nothing else; inside debug() they are an error."""
+    batch = torch.tensor([0, 0, 1, 1, 2, 2], device="cuda")
+    at = 0 if wrong < 0 else 5
+    batch[at] = wrong
+    x = torch.randn(6, 4, device="cuda", requires_grad=True)
+    y = graph_norm(x, Segments(batch=batch, batch_size=3, assume_sorted=assume_sorted))
+    y.square().sum().backward()
+    keep = [i for i in range(6) if i != at]
+    right = graph_norm(x.detach().cpu()[keep], batch.cpu()[keep], batch_size=3)
+    assert torch.allclose(y.detach().cpu()[keep], right, atol=1e-6)
+    assert (y[at] == 0).all()
+    assert (x.grad[at] == 0).all()
+    with graphnorm.debug(), pytest.raises(ValueError, match="batch holds"):
+        Segments(batch=batch, batch_size=3, assume_sorted=assume_sorted)
+
+
+def test_wrong_boundaries_stay_in_bounds():
+    x = torch.randn(6, 4, device="cuda")
+    for ptr in ([0, 4, 900], [-5, 4, 6], [0, 5, 2], [7, 8, 9]):
+        y = graph_norm(x, Segments(ptr=torch.tensor(ptr, device="cuda"), num_rows=6))
+        torch.cuda.synchronize()
+        assert torch.isfinite(y).all()
+    with graphnorm.debug(), pytest.raises(ValueError, match="ptr must"):
+        Segments(ptr=torch.tensor([0, 5, 2], device="cuda"), num_rows=6)
+
+
+def test_bound_on_sizes_that_is_too_small_stays_in_bounds():
+    """max_size is the caller's promise; a broken one may give wrong numbers, but touches no other memory."""
+    x = torch.randn(500, 4, device="cuda")
+    segments = Segments(sizes=torch.tensor([400, 100], device="cuda"), num_rows=500, max_size=16)
+    graph_norm(x, segments)
+    torch.cuda.synchronize()
+
+
+def test_ids_are_checked_where_the_number_of_graphs_is_asked_for():
+    with pytest.raises(ValueError, match="negative id -1"):
+        graph_norm(torch.randn(2, 4, device="cuda"), torch.tensor([-1, 0], device="cuda"))
+    with graphnorm.debug(), pytest.raises(ValueError, match="not sorted"):
+        Segments(batch=torch.tensor([1, 0], device="cuda"), batch_size=2, assume_sorted=True)
+
+
+def test_devices_do_not_mix():
+    x = torch.randn(3, 4, device="cuda")
+    with pytest.raises(ValueError, match=r"on cpu, x is on cuda:0.*\.to\('cuda:0'\)"):
+        GraphNorm(4, device="cuda")(x, torch.tensor([0, 0, 1]))
+    with pytest.raises(ValueError, match="weight is on cpu, x is on cuda"):
+        GraphNorm(4)(x)
+
+
+def test_compiled():
+    torch.compiler.reset()
+    norm = GraphNorm(16, act="relu", device="cuda")
+    compiled = torch.compile(norm, fullgraph=True, dynamic=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's own, about the machine
+        for rows, graphs in ((60, 5), (91, 9)):
+            x = torch.randn(rows, 16, device="cuda", requires_grad=True)
+            batch = torch.randint(0, graphs, (rows,), device="cuda")
+            y, right = compiled(x, batch, graphs), norm(x, batch, graphs)
+            assert torch.allclose(y, right, atol=1e-6)
+            (found,), (expected,) = (torch.autograd.grad(t.square().sum(), x) for t in (y, right))
+            assert torch.allclose(found, expected, atol=1e-5)
+
+
+def test_autocast():
+    norm, linear = GraphNorm(16, device="cuda"), torch.nn.Linear(4, 16, device="cuda")
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        y = norm(linear(torch.randn(9, 4, device="cuda")), Segments(sizes=[4, 5]).to("cuda"))
+        y.float().square().sum().backward()
+    assert y.dtype == torch.bfloat16
+    assert norm.mean_scale.grad.dtype == torch.float32
+
+
+def test_memory_of_a_step():
+    """Kept for backward: at most 0.2 × x besides x. At the peak of backward: y, dx and what was kept."""
+    x = torch.randn(40_000 * 18, 64, device="cuda", requires_grad=True)
+    dy, segments = torch.randn_like(x), Segments(sizes=torch.full((40_000,), 18), num_rows=len(x)).to("cuda")
+    norm, size = GraphNorm(64, device="cuda"), x.numel() * x.element_size()
+    norm(x, segments).backward(dy)
+    x.grad = None
+    torch.cuda.synchronize()
+    start = torch.cuda.memory_allocated()
+    y = norm(x, segments)
+    kept = torch.cuda.memory_allocated() - start - size  # y itself is one x
+    assert kept <= 0.2 * size
+    torch.cuda.reset_peak_memory_stats()
+    y.backward(dy)
+    assert torch.cuda.max_memory_allocated() - start <= 2.25 * size
+
+
+def test_more_than_two_to_the_31_elements():
+    rows = 2**31 // 64 + 70_000
+    if torch.cuda.mem_get_info()[0] < 8 * rows * 64:
+        pytest.skip("needs about 18 GB of free GPU memory")
+    x = torch.randn(rows, 64, device="cuda", dtype=torch.bfloat16)
+    sizes = torch.full((rows // 50_000 + 1,), 50_000)
+    sizes[-1] = rows - sizes[:-1].sum()
+    y = standardize(x, Segments(sizes=sizes).to("cuda"))[0]
+    for g in (0, len(sizes) // 2, len(sizes) - 2, len(sizes) - 1):
+        first, n = 50_000 * g, int(sizes[g])
+        h = x[first : first + n].double()
+        right = (h - h.mean(0)) / (h.var(0, correction=0) + 1e-5).sqrt()
+        assert error(y[first : first + n], right.cpu()) < 4e-3
+    leaf = x.requires_grad_()
+    graph_norm(leaf, Segments(sizes=sizes).to("cuda")).backward(y)
+    assert torch.isfinite(leaf.grad[-1000:]).all()

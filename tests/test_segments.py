@@ -1,0 +1,133 @@
+"""Segments: three ways in, one meaning; wrong input says what to do."""
+
+import copy
+import pickle
+
+import pytest
+import torch
+from torch.utils import _pytree as pytree
+
+import graphnorm
+from graphnorm import GraphNorm, Segments
+
+
+def test_three_ways_in_agree():
+    right = Segments(sizes=[3, 0, 2])
+    assert Segments(batch=torch.tensor([0, 0, 0, 2, 2])) == right
+    assert Segments(ptr=torch.tensor([0, 3, 3, 5])) == right
+    assert Segments(sizes=torch.tensor([3, 0, 2], dtype=torch.int32)) == right
+    assert Segments(sizes=iter([3, 0, 2])) == right
+    assert (right.num_graphs, right.num_rows, right.max_size, right.may_pad) == (3, 5, 3, False)
+    assert right.sizes.tolist() == [3, 0, 2]
+    assert right.ids(5).tolist() == [0, 0, 0, 2, 2]
+    assert right != Segments(sizes=[3, 2])
+    assert right != Segments(sizes=[3, 0, 2], num_rows=6)
+    assert right != 5
+
+
+def test_unsorted_batch():
+    segments = Segments(batch=torch.tensor([1, 0, 1, 3]), batch_size=5)
+    assert segments.order.tolist() == [1, 0, 2, 3]
+    assert segments.ptr.tolist() == [0, 1, 3, 3, 4, 4]
+    assert segments.ids(4).tolist() == [1, 0, 1, 3]
+    assert "not in order" in repr(segments)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8])
+def test_any_integer_type(dtype):
+    assert Segments(batch=torch.tensor([0, 1, 1], dtype=dtype)) == Segments(sizes=[1, 2])
+
+
+def test_padding():
+    segments = Segments(sizes=[2, 1], num_rows=5)
+    assert segments.may_pad
+    assert segments.ids(5).tolist()[:3] == [0, 0, 1]
+    assert all(i >= 2 or i < 0 for i in segments.ids(5).tolist()[3:])
+
+
+def test_empty():
+    assert Segments(sizes=[]).num_graphs == 0
+    assert Segments(batch=torch.tensor([], dtype=torch.int64)).num_graphs == 0
+    assert Segments(batch=torch.tensor([], dtype=torch.int64), batch_size=3).sizes.tolist() == [0, 0, 0]
+    assert Segments(ptr=torch.tensor([0])).num_rows == 0
+
+
+@pytest.mark.parametrize("batch", [[0, 0, 1, 2], [2, 0, 1, 0]])
+def test_copies(batch):
+    segments = Segments(batch=torch.tensor(batch))
+    leaves, structure = pytree.tree_flatten(segments)
+    for twin in (
+        pickle.loads(pickle.dumps(segments)),
+        copy.deepcopy(segments),
+        segments.to("cpu"),
+        pytree.tree_unflatten(leaves, structure),
+    ):
+        assert twin == segments
+        assert (twin.max_size, twin.may_pad) == (segments.max_size, segments.may_pad)
+
+
+def test_70000_graphs():
+    sizes = torch.randint(0, 4, (70_000,))
+    batch = torch.repeat_interleave(torch.arange(70_000), sizes)
+    assert Segments(batch=batch, batch_size=70_000) == Segments(sizes=sizes)
+    shuffled = batch[torch.randperm(len(batch))]
+    assert torch.equal(Segments(batch=shuffled, batch_size=70_000).ptr, Segments(sizes=sizes).ptr)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "words"),
+    [
+        ({}, ValueError, "exactly one of batch, ptr and sizes"),
+        ({"batch": torch.tensor([0]), "sizes": [1]}, ValueError, "batch and sizes"),
+        ({"batch": torch.tensor([0.0])}, TypeError, r"batch must hold integers.*batch\.long\(\)"),
+        ({"batch": [0, 1]}, TypeError, "batch must be a tensor"),
+        ({"batch": torch.zeros(2, 2, dtype=torch.int64)}, ValueError, "batch must be one-dimensional"),
+        ({"batch": torch.tensor([0, -2])}, ValueError, "batch holds the negative id -2"),
+        ({"batch": torch.tensor([-1])}, ValueError, "batch holds the negative id -1"),
+        ({"batch": torch.tensor([-1, -1, 0, 1])}, ValueError, "batch holds the negative id -1"),
+        ({"batch": torch.tensor([-1, 0]), "batch_size": 2}, ValueError, "batch holds the negative id -1"),
+        ({"batch": torch.tensor([0, 3]), "batch_size": 2}, ValueError, "batch holds id 3.*batch_size=4"),
+        ({"batch": torch.tensor([0]), "batch_size": -1}, ValueError, "batch_size is -1"),
+        ({"batch": torch.tensor([0]), "batch_size": 1.0}, TypeError, "batch_size must be an int"),
+        ({"batch": torch.tensor([0]), "batch_size": "1"}, TypeError, "batch_size must be an int"),
+        ({"sizes": [1.5, 2]}, TypeError, "sizes must hold integers"),
+        ({"batch": torch.tensor([0]), "num_rows": 2}, ValueError, "num_rows is 2"),
+        ({"ptr": torch.tensor([], dtype=torch.int64)}, ValueError, "ptr is empty"),
+        ({"ptr": torch.tensor([0, 3, 2])}, ValueError, "ptr must start at 0 and never fall"),
+        ({"ptr": torch.tensor([1, 3])}, ValueError, "ptr must start at 0"),
+        ({"ptr": torch.tensor([0, 3]), "num_rows": 2}, ValueError, "num_rows is 2, but the graphs own 3"),
+        ({"sizes": [2, -1]}, ValueError, "sizes holds -1"),
+        ({"sizes": torch.tensor([0.5])}, TypeError, "sizes must hold integers"),
+    ],
+)
+def test_wrong_input(arguments, error, words):
+    with pytest.raises(error, match=words):
+        Segments(**arguments)
+
+
+NORMS = [
+    make for name, make in sorted(graphnorm.norms.REGISTRY.items()) if name in ("graph", "instance", "size")
+]
+
+
+@pytest.mark.parametrize("make", NORMS)
+def test_batch_of_another_length(make):
+    with pytest.raises(ValueError, match=r"x has 4 rows, but batch .* describes 3"):
+        make(2)(torch.randn(4, 2), torch.tensor([0, 0, 1]))
+
+
+@pytest.mark.parametrize("make", NORMS)
+def test_batch_on_another_device(make):
+    segments = Segments.trusted(torch.empty(3, dtype=torch.int64, device="meta"), num_rows=4)
+    with pytest.raises(ValueError, match=r"on meta, x is on cpu.*\.to\('cpu'\)"):
+        make(2)(torch.randn(4, 2), segments)
+
+
+def test_debug_nests_and_ends():
+    assert not graphnorm.switches.debugging()
+    with graphnorm.debug():
+        with graphnorm.debug():
+            pass
+        assert graphnorm.switches.debugging()
+        GraphNorm(2)(torch.randn(3, 2), torch.tensor([0, 1, 1]), 2)
+    assert not graphnorm.switches.debugging()
