@@ -24,9 +24,7 @@ else:
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 KERNELS = [
     "reference",
-    pytest.param(
-        "cpu", marks=pytest.mark.skipif(kernels.library is None, reason="the C library was not built")
-    ),
+    pytest.param("cpu", marks=pytest.mark.skipif(kernels.library is None, reason="the C library was not built")),
     *(["triton"] if INTERPRETED else []),
     pytest.param("cuda", marks=pytest.mark.gpu),
 ]
@@ -35,9 +33,7 @@ KERNELS = [
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "gpu: needs a CUDA device")
     config.addinivalue_line("markers", "slow: takes more than ten seconds")
-    config.addinivalue_line(
-        "markers", "interpreted: also runs under Triton's interpreter, in a process of its own"
-    )
+    config.addinivalue_line("markers", "interpreted: also runs under Triton's interpreter, in a process of its own")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -14,6 +14,7 @@ ROOT = Path(graphnorm.__file__).parent
 
 # What each part may import besides itself. Parts that do not exist yet are not checked.
 FOUNDATION = {"errors", "switches", "kernels", "segments", "_kernels", "_version"}
+LAYERS = {"ops", "norm", "batch_norms", "norms"}
 MAY_IMPORT = {
     "_version": set(),
     "errors": set(),
@@ -21,14 +22,16 @@ MAY_IMPORT = {
     "kernels": {"_kernels"},
     "segments": {"kernels", "switches"},
     "ops": FOUNDATION,
-    "norms": FOUNDATION | {"ops"},
-    "functional": FOUNDATION | {"ops", "norms"},
-    "conversion": FOUNDATION | {"ops", "norms"},
+    "norm": FOUNDATION | {"ops"},
+    "batch_norms": FOUNDATION | {"ops", "norm"},
+    "norms": FOUNDATION | {"ops", "norm", "batch_norms"},
+    "functional": FOUNDATION | LAYERS,
+    "conversion": FOUNDATION | LAYERS,
     "data": FOUNDATION,
-    "models": FOUNDATION | {"ops", "norms", "functional"},
-    "training": FOUNDATION | {"ops", "norms", "functional", "models", "data"},
-    "study": FOUNDATION | {"ops", "norms", "functional", "models", "data", "training"},
-    "analysis": FOUNDATION | {"ops", "norms", "functional", "models", "data", "training", "study"},
+    "models": FOUNDATION | LAYERS | {"functional"},
+    "training": FOUNDATION | LAYERS | {"functional", "models", "data"},
+    "study": FOUNDATION | LAYERS | {"functional", "models", "data", "training"},
+    "analysis": FOUNDATION | LAYERS | {"functional", "models", "data", "training", "study"},
 }
 MAY_IMPORT["paper"] = MAY_IMPORT["analysis"] | {"analysis"}
 MAY_IMPORT["report"] = MAY_IMPORT["paper"] | {"paper"}

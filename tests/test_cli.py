@@ -131,9 +131,7 @@ def test_mistakes(
     assert err.startswith("graphnorm: ")
     assert len(err.splitlines()) == 1
     assert re.search(message, err)
-    assert sorted(p.name for p in table.parent.iterdir() if p.name != "cache") == [
-        n for n in before if n != "cache"
-    ]
+    assert sorted(p.name for p in table.parent.iterdir() if p.name != "cache") == [n for n in before if n != "cache"]
 
 
 @pytest.mark.parametrize("arguments", [[], ["nonsense"], ["datasets", "draw", "trees"], ["datasets", "get"]])

@@ -106,9 +106,7 @@ def test_running_averages_are_kept():
     assert converted.norm.norm.momentum == model.norm.momentum
 
 
-@pytest.mark.parametrize(
-    "to", ["none", "layer", "instance", "size", "batch-alpha", "batch-running", "batch-detached"]
-)
+@pytest.mark.parametrize("to", ["none", "layer", "instance", "size", "batch-alpha", "batch-running", "batch-detached"])
 def test_every_norm(to):
     model = convert_norms(HandWritten(), to=to, exclude=["head.*"])
     model(nodes(), BATCH).sum().backward()

@@ -31,9 +31,7 @@ def gradients(network, rank):
 
 
 def work(rank, folder):
-    torch.distributed.init_process_group(
-        "gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2
-    )
+    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
     torch.manual_seed(0)
     network = nn.parallel.DistributedDataParallel(Network())
     torch.save(gradients(network, rank), f"{folder}/{rank}.pt")
@@ -47,9 +45,7 @@ def test_gradients_are_averaged(tmp_path):
 
     code = f"import sys; sys.path.insert(0, {str(__import__('pathlib').Path(__file__).parent)!r}); "
     code += "import test_distributed as t; t.work(int(sys.argv[1]), sys.argv[2])"
-    processes = [
-        subprocess.Popen([sys.executable, "-c", code, str(rank), str(tmp_path)]) for rank in range(2)
-    ]
+    processes = [subprocess.Popen([sys.executable, "-c", code, str(rank), str(tmp_path)]) for rank in range(2)]
     try:
         assert [process.wait(timeout=120) for process in processes] == [0, 0]
     finally:

@@ -35,7 +35,9 @@ def no_synchronisation():
     @contextmanager
     def forbidden():
         torch.cuda.synchronize()
-        torch.cuda.set_sync_debug_mode("error")
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Synchronization debug mode is a prototype")
+            torch.cuda.set_sync_debug_mode("error")
         try:
             yield
         finally:
@@ -186,11 +188,11 @@ def test_devices_do_not_mix():
 
 
 def test_compiled():
-    torch.compiler.reset()
     norm = GraphNorm(16, act="relu", device="cuda")
     compiled = torch.compile(norm, fullgraph=True, dynamic=True)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch's own, about the machine
+        warnings.simplefilter("ignore")  # torch's own, about the machine and its own deprecations
+        torch.compiler.reset()
         for rows, graphs in ((60, 5), (91, 9)):
             x = torch.randn(rows, 16, device="cuda", requires_grad=True)
             batch = torch.randint(0, graphs, (rows,), device="cuda")

@@ -61,9 +61,7 @@ def test_values_and_gradients_equal_pytorch_geometric(name, shuffled, sized):
     batch = BATCH[torch.randperm(len(BATCH))] if shuffled else BATCH
     x, dy = torch.randn(2, len(BATCH), 6, dtype=torch.float64)
     arguments = () if name == "batch" else (batch, 5) if sized else (batch,)
-    for found, right in zip(
-        gradients(ours, x, dy, *arguments), gradients(theirs, x, dy, *arguments), strict=True
-    ):
+    for found, right in zip(gradients(ours, x, dy, *arguments), gradients(theirs, x, dy, *arguments), strict=True):
         assert oracle.error(found, right) < 1e-9
 
 
@@ -251,9 +249,7 @@ def test_registry():
     assert repr(make_norm("graph", 64, act="relu")) == "GraphNorm(64, eps=1e-05, act='relu')"
     assert make_norm("instance", 3).weight is not None
     assert InstanceNorm(3).weight is None
-    with pytest.raises(
-        ValueError, match=r"unknown normalization 'Grpah'; did you mean 'graph'\?.*batch-running"
-    ):
+    with pytest.raises(ValueError, match=r"unknown normalization 'Grpah'; did you mean 'graph'\?.*batch-running"):
         make_norm("Grpah", 3)
 
 

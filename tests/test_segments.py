@@ -105,9 +105,7 @@ def test_wrong_input(arguments, error, words):
         Segments(**arguments)
 
 
-NORMS = [
-    make for name, make in sorted(graphnorm.norms.REGISTRY.items()) if name in ("graph", "instance", "size")
-]
+NORMS = [make for name, make in sorted(graphnorm.norms.REGISTRY.items()) if name in ("graph", "instance", "size")]
 
 
 @pytest.mark.parametrize("make", NORMS)

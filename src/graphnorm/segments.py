@@ -130,7 +130,7 @@ class Segments:
                 raise ValueError(f"batch holds the negative id {batch_size - 1}; graph ids start at 0")
         ptr = batch.new_empty(batch_size + 1)
         unsorted_at = kernels.boundaries(batch, ptr)
-        if unsorted_at is None and (rows == 0 or int(ptr[0]) == 0):  # else the first ids are negative
+        if unsorted_at is None:
             self.ptr = ptr
         else:
             low, high = map(int, batch.aminmax())
@@ -197,12 +197,14 @@ class Segments:
         if merged is None:
             graphs = self.num_graphs
             ptr = self.ptr[..., ::graphs] if graphs else self.ptr.expand(*self.ptr.shape[:-1], 2)
+            ptr = ptr.contiguous()
             order = None
             if self.order is not None:
                 ids = self.ids(num_rows)
                 order = torch.sort((ids >= 0).to(torch.int8) + (ids >= graphs), stable=True).indices
             merged = Segments.trusted(ptr, order, self.num_rows, num_rows, self.may_pad)
-            if not (ptr.is_cuda and torch.cuda.is_current_stream_capturing()):  # a graph's memory is its own
+            capturing = ptr.is_cuda and torch.cuda.is_current_stream_capturing()  # a graph's memory is its own
+            if not (capturing or _is_passing(ptr)):
                 self._merged = merged
         return merged
 
@@ -216,7 +218,10 @@ class Segments:
         if self._ids is None:
             position = torch.arange(num_rows, device=self.ptr.device)
             ids = torch.searchsorted(self.ptr, position, right=True) - 1
-            self._ids = ids if self.order is None else torch.empty_like(ids).scatter(0, self.order, ids)
+            ids = ids if self.order is None else torch.empty_like(ids).scatter(0, self.order, ids)
+            if _is_passing(ids):
+                return ids
+            self._ids = ids
         return self._ids
 
     def to(self, device: torch.device | str) -> Segments:
@@ -261,6 +266,11 @@ def _graphs_unseen(batch: Tensor) -> int:
     graphs = batch.max().item() + 1  # not int(...), which would ask export for a constant
     torch._check(graphs >= 0)  # type: ignore[no-untyped-call]
     return graphs  # type: ignore[return-value]
+
+
+def _is_passing(tensor: Tensor) -> bool:
+    """Whether a tensor may not outlive the transformation that is under way, so that it must not be kept."""
+    return torch.compiler.is_compiling() or _is_wrapped(tensor)
 
 
 def _is_wrapped(tensor: Tensor) -> bool:

@@ -125,9 +125,7 @@ def test_stack_equals_its_members(ids: list[list[int]]) -> None:
 def test_bounds_are_the_largest_planned_batch() -> None:
     plan = torch.tensor([[0, 1, 2], [3, 4, -1]])
     sizes, edges = GRAPHS.sizes.tolist(), GRAPHS.edge_ptr.diff().tolist()
-    assert GRAPHS.bounds(plan) == Bounds(
-        max(sum(sizes[:3]), sum(sizes[3:5])), max(sum(edges[:3]), sum(edges[3:5]))
-    )
+    assert GRAPHS.bounds(plan) == Bounds(max(sum(sizes[:3]), sum(sizes[3:5])), max(sum(edges[:3]), sum(edges[3:5])))
 
 
 def test_static_assembly_reads_nothing_back() -> None:
@@ -176,9 +174,7 @@ def test_vmap_sees_one_batch_at_a_time() -> None:
     def pooled(batch: GraphBatch) -> Tensor:
         assert batch.ptr.shape == (4,)
         one_hots = batch.one_hot(GRAPHS.cardinalities)
-        return torch.zeros(4, one_hots.shape[1]).scatter_add(
-            0, batch.batch[:, None].expand_as(one_hots), one_hots
-        )
+        return torch.zeros(4, one_hots.shape[1]).scatter_add(0, batch.batch[:, None].expand_as(one_hots), one_hots)
 
     together = torch.func.vmap(pooled)(stack)
     for m in range(2):

@@ -97,9 +97,7 @@ def test_opening_what_is_not_packed_graphs(tmp_path: Path) -> None:
     safetensors.torch.save_file({"a": torch.zeros(1)}, path)
     with pytest.raises(DataError, match="has the format None"):
         open_packed(path)
-    safetensors.torch.save_file(
-        {"a": torch.zeros(1)}, path, {"graphnorm": json.dumps({"format": cache_module.FORMAT})}
-    )
+    safetensors.torch.save_file({"a": torch.zeros(1)}, path, {"graphnorm": json.dumps({"format": cache_module.FORMAT})})
     with pytest.raises(DataError, match="cannot be read"):
         open_packed(path)
 

@@ -74,9 +74,7 @@ def test_a_small_file_of_jpegs(tmp_path: Path) -> None:
     jpegs = []
     for value in (0, 100, 200):
         buffer = io.BytesIO()
-        image_module.fromarray(np.full((32, 32, 3), (value, 50, 255), np.uint8)).save(
-            buffer, "JPEG", quality=95
-        )
+        image_module.fromarray(np.full((32, 32, 3), (value, 50, 255), np.uint8)).save(buffer, "JPEG", quality=95)
         jpegs.append(buffer.getvalue())
     arrays = {}
     for part in ("train", "test"):

@@ -13,9 +13,7 @@ from graphnorm.data import DataError, from_networkx, from_pyg, synthetic, to_net
 
 def test_networkx_round_trip() -> None:
     graphs = synthetic.cliques(12)
-    back = from_networkx(
-        [to_networkx(graphs, g) for g in range(12)], [graphs.classes[k] for k in graphs.labels]
-    )
+    back = from_networkx([to_networkx(graphs, g) for g in range(12)], [graphs.classes[k] for k in graphs.labels])
     assert back.col.equal(graphs.col)
     assert back.node_ptr.equal(graphs.node_ptr)
     assert back.tags is not None
@@ -36,9 +34,7 @@ def labelled() -> nx.Graph:
 
 
 def test_networkx_attributes() -> None:
-    graphs = from_networkx(
-        [labelled(), labelled()], [0, 1], node_label="kind", node_features="mass", edge_label="bond"
-    )
+    graphs = from_networkx([labelled(), labelled()], [0, 1], node_label="kind", node_features="mass", edge_label="bond")
     assert graphs.removed_self_loops == 2
     batch = graphs.batch([1])
     assert batch.tags is not None
@@ -52,9 +48,7 @@ def test_networkx_attributes() -> None:
 
 def test_directed_and_multigraphs() -> None:
     path = nx.DiGraph([(0, 1), (1, 2)])
-    with pytest.raises(
-        DataError, match=r"graph 1 of the list: the edge from node 0 to node 1 has no edge back"
-    ):
+    with pytest.raises(DataError, match=r"graph 1 of the list: the edge from node 0 to node 1 has no edge back"):
         from_networkx([nx.path_graph(3), path], [0, 1])
     assert from_networkx([path, path], [0, 1], symmetrise=True).num_edges == 8
     double = nx.MultiGraph([(0, 1), (0, 1)])
@@ -75,9 +69,7 @@ def test_directed_and_multigraphs() -> None:
         ([], [], {}, "there are no graphs"),
     ],
 )
-def test_networkx_mistakes(
-    graphs: list[Any], labels: list[Any], keywords: dict[str, Any], message: str
-) -> None:
+def test_networkx_mistakes(graphs: list[Any], labels: list[Any], keywords: dict[str, Any], message: str) -> None:
     with pytest.raises(DataError, match=message) as error:
         from_networkx(graphs, labels, **keywords)
     assert "Remedy: " in str(error.value)
@@ -123,9 +115,7 @@ def test_pyg_features_of_every_kind(pyg: Any) -> None:
     batch = weighted.batch([0])
     assert batch.edge_x is not None
     # The edge 0 → 1 carries 0.5; it belongs to its target, row 1.
-    assert dict(
-        zip(zip(*batch.edge_index.tolist(), strict=True), batch.edge_x[:, 0].tolist(), strict=True)
-    ) == {
+    assert dict(zip(zip(*batch.edge_index.tolist(), strict=True), batch.edge_x[:, 0].tolist(), strict=True)) == {
         (0, 1): 0.5,
         (1, 0): 0.25,
         (1, 2): 2.0,

@@ -109,9 +109,7 @@ def test_archives(write_tu: Callable[..., Path], tmp_path: Path, own_cache: Path
 def test_text_files(write_tu: Callable[..., Path], own_cache: Path, part: str) -> None:
     folder = write_tu(node_attributes="1,2\n3,4\n5,6\n7,8\n9,0.5\n1e3,2\n")
     path = folder / f"TINY_{part}.txt"
-    loads = fuzz(
-        path.read_bytes(), path, own_cache, 600, len(part), folder, symmetrise=True, merge_duplicates=True
-    )
+    loads = fuzz(path.read_bytes(), path, own_cache, 600, len(part), folder, symmetrise=True, merge_duplicates=True)
     assert loads > 0  # mild wounds are survived, so the loop is not just testing the first check
 
 
@@ -168,9 +166,7 @@ def test_packed_files(tmp_path: Path, own_cache: Path) -> None:
 
 
 @given(
-    st.dictionaries(
-        st.sampled_from(["A", "graph_indicator", "graph_labels"]), st.text("0123456789,- \n", max_size=40)
-    )
+    st.dictionaries(st.sampled_from(["A", "graph_indicator", "graph_labels"]), st.text("0123456789,- \n", max_size=40))
 )
 @settings(max_examples=300, deadline=None)
 def test_any_text_at_all(tmp_path_factory: pytest.TempPathFactory, texts: dict[str, str]) -> None:

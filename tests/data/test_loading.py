@@ -175,9 +175,7 @@ def test_a_missing_package_is_named(
     np.savez(tmp_path / "cifar10.npz", **parts)
     for name in [package, *(module for module in sys.modules if module.startswith(f"{package}."))]:
         monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(
-        MissingDependencyError, match=rf"needs the package .*pip install 'graphnorm\[{extra}\]'"
-    ):
+    with pytest.raises(MissingDependencyError, match=rf"needs the package .*pip install 'graphnorm\[{extra}\]'"):
         use(tmp_path)
 
 

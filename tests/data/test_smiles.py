@@ -120,9 +120,7 @@ def test_numbers_as_labels_are_ordered_by_value() -> None:
 def test_skip_invalid(tmp_path: Path) -> None:
     path = write(tmp_path / "t.csv", "smiles,label\nCCO,1\nnot a molecule,0\nCC,0\n")
     for _ in range(2):  # every time, cached or not
-        with pytest.warns(
-            DataWarning, match=r"1 of 3 SMILES cannot be read, the first at 3 \('not a molecule'\)"
-        ):
+        with pytest.warns(DataWarning, match=r"1 of 3 SMILES cannot be read, the first at 3 \('not a molecule'\)"):
             graphs = load(path, skip_invalid=True)
     assert graphs == from_smiles(["CCO", "CC"], [1, 0])
 

@@ -27,10 +27,7 @@ def shifted(graphs: PackedGraphs, alpha: float) -> torch.Tensor:
     batch = graphs.batch(range(len(graphs)))
     x = graphs.features(batch, torch.float64)
     x = x.index_add(0, batch.row, x[batch.col])
-    mean = (
-        torch.zeros(len(graphs), x.shape[1], dtype=x.dtype).index_add(0, batch.batch, x)
-        / batch.sizes[:, None]
-    )
+    mean = torch.zeros(len(graphs), x.shape[1], dtype=x.dtype).index_add(0, batch.batch, x) / batch.sizes[:, None]
     return torch.zeros(len(graphs), dtype=x.dtype).index_add(
         0, batch.batch, (x - alpha * mean[batch.batch]).abs().sum(1)
     )

@@ -48,9 +48,7 @@ def test_a_zip_and_other_layouts_are_the_same(
 
 
 def test_edges_in_any_order_with_their_features(write_tu: WriteTU) -> None:
-    ordered = load(
-        write_tu(edge_labels="7\n7\n9\n9\n8\n8\n", edge_attributes="1,0\n1,0\n2,0\n2,0\n3,.5\n3,.5\n")
-    )
+    ordered = load(write_tu(edge_labels="7\n7\n9\n9\n8\n8\n", edge_attributes="1,0\n1,0\n2,0\n2,0\n3,.5\n3,.5\n"))
     shuffled = load(
         write_tu(
             A="5, 4\n2, 3\n1, 2\n3, 2\n4, 5\n2, 1\n",

@@ -88,9 +88,7 @@ def test_compile_with_segments_as_argument():
         y = compiled(x, segments)
         counts.append(counter.frame_count)
         assert torch.allclose(y, network(x, segments), atol=1e-5)
-    assert counts[1:] == counts[1:2] * 3, (
-        counts
-    )  # the first sizes may be taken for constants, not the later ones
+    assert counts[1:] == counts[1:2] * 3, counts  # the first sizes may be taken for constants, not the later ones
 
 
 def test_compile_with_batch_alone():

@@ -37,9 +37,7 @@ def randomized(name: str, channels: int = 5, **options):
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize(
-    "segments", [Segments(sizes=SIZES), Segments(batch=torch.randint(0, 4, (14,)), batch_size=5)]
-)
+@pytest.mark.parametrize("segments", [Segments(sizes=SIZES), Segments(batch=torch.randint(0, 4, (14,)), batch_size=5)])
 def test_stacked_layers_equal_separate_ones(name, segments):
     """Outputs, gradients and running averages of three stacked layers are those of three layers."""
     norms = [randomized(name, act="relu").double() for _ in range(3)]
@@ -126,19 +124,13 @@ def test_vmap_over_parameters_alone():
 
 
 @pytest.mark.parametrize("statistics", ["live", "given"])
-@pytest.mark.parametrize(
-    "segments", [Segments(sizes=[3, 1, 2]), Segments(batch=torch.tensor([1, 0, 2, 1, 0, 2]))]
-)
+@pytest.mark.parametrize("segments", [Segments(sizes=[3, 1, 2]), Segments(batch=torch.tensor([1, 0, 2, 1, 0, 2]))])
 def test_gradcheck_and_gradgradcheck(statistics, segments):
     def draw(*shape):
         return torch.randn(*shape, dtype=torch.float64, requires_grad=True)
 
     x, residual, weight, bias, alpha = draw(6, 2), draw(6, 2), draw(2), draw(2), draw(2)
-    given = (
-        {"mean": torch.randn(3, 2).double(), "var": torch.rand(3, 2).double()}
-        if statistics == "given"
-        else {}
-    )
+    given = {"mean": torch.randn(3, 2).double(), "var": torch.rand(3, 2).double()} if statistics == "given" else {}
 
     def output(x, residual, weight, bias, mean_scale):
         return standardize(
@@ -183,9 +175,7 @@ def test_hessian_vector_product_and_penalty_on_forces(device):
         lambda x, w: standardize(x, case.segments, weight=w, mean_scale=tensors["mean_scale"], act="relu")[0],
         tensors,
     )
-    expected = energy(
-        lambda x, w: right(x, case.ids, weight=w, mean_scale=oracle["mean_scale"], act="relu"), oracle
-    )
+    expected = energy(lambda x, w: right(x, case.ids, weight=w, mean_scale=oracle["mean_scale"], act="relu"), oracle)
     assert max(error(f, e) for f, e in zip(found, expected, strict=True)) < 1e-10
 
 
@@ -201,9 +191,7 @@ def test_jacrev_once_and_twice():
     assert torch.allclose(jacrev(run)(x), right)
     assert (right[2:, :, :2] == 0).all()  # graphs do not mix
     first = grad(lambda x: run(x).pow(3).sum())
-    assert torch.allclose(
-        jacrev(first)(x), torch.autograd.functional.hessian(lambda x: run(x).pow(3).sum(), x)
-    )
+    assert torch.allclose(jacrev(first)(x), torch.autograd.functional.hessian(lambda x: run(x).pow(3).sum(), x))
 
 
 @pytest.mark.parametrize("ids", [[0, 0, 1, 1, 1], [1, 0, 1, 0, 1]])
@@ -220,6 +208,25 @@ def test_batch_vectors_inside_grad(ids):
     assert torch.allclose(vmap(grad(loss))(x[None])[0], right.grad)
     assert torch.allclose(jacrev(loss)(x), right.grad)
     assert torch.allclose(grad(lambda x: grad(loss)(x).sum())(x), jacrev(grad(loss))(x).sum((0, 1)))
+
+
+@pytest.mark.parametrize("name", ["size", "batch", "graph"])
+def test_segments_outlive_the_transformation_they_were_first_used_in(name):
+    """What Segments work out on demand is not kept where it belongs to a transformation."""
+    norm, x = make_norm(name, 2).eval(), torch.randn(5, 2)
+    segments = Segments(ptr=torch.tensor([0, 2, 4]), num_rows=5)
+    grad(lambda x: norm(x, segments).pow(3).sum())(x)
+    vmap(lambda x: norm(x, segments))(x[None])
+    torch.compile(lambda x: norm(x, segments), backend="aot_eager")(x)
+    assert torch.allclose(norm(x, segments), norm(x, Segments(sizes=[2, 2], num_rows=5)))
+
+
+def test_output_that_is_not_used():
+    """Only the statistics are: no gradient arrives, and none is made up."""
+    x = torch.randn(5, 2, requires_grad=True)
+    y, mean, _ = standardize(x)
+    (y.detach().sum() + mean.sum() + x.sum()).backward()
+    assert torch.equal(x.grad, torch.ones_like(x))
 
 
 def test_gradient_of_a_gradient_inside_vmap():

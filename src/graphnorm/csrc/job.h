@@ -2,7 +2,7 @@
 #pragma once
 #include <stdint.h>
 
-enum { WIDE = 8, PREFETCH_ROWS = 16 }; /* vectors to a strip, and how far ahead its rows are asked for */
+enum { WIDE = 8 }; /* vectors to a strip */
 
 enum { LIVE = 0, DETACHED = 1, GIVEN = 2 }; /* where statistics come from, as in ops/standardize */
 
@@ -71,7 +71,7 @@ static inline int is_long(const job *w, span s) {
 
 static inline int64_t block_rows(const job *w) {
   int64_t rows = 32768 / w->channels; /* 128 KiB of float: stays in the second-level cache */
-  return rows > 8 ? rows : 8;
+  return rows < 8 ? 8 : rows > 128 ? 128 : rows; /* a running sum of more rows would lose digits */
 }
 
 static inline int64_t blocks_of(const job *w, span s) {

@@ -110,7 +110,7 @@ static PyObject *py_boundaries(PyObject *self, PyObject *const *args, Py_ssize_t
   Py_BEGIN_ALLOW_THREADS
   for (int64_t i = 0; i < rows; i++) {
     int64_t id = batch[i];
-    if (id == next - 1) continue;
+    if (id == next - 1 && id >= 0) continue;
     if (id < next || id >= segments) { bad = i; break; }
     while (next <= id) ptr[next++] = i;
   }

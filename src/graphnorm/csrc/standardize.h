@@ -28,11 +28,6 @@ typedef struct {
 #define EACH(v) _Pragma("GCC unroll 8") for (int v = 0; v < vectors; v++)
 #define ROW(array, i) ((array) + (order ? order[i] : (i)) * C)
 
-/* A strip skips from row to row, which the hardware's own prefetching follows badly: ask for rows well ahead. */
-#define AHEAD(row, for_writing) \
-  for (int byte = 0; byte < vectors * NAME(LANES) * (int)sizeof(T); byte += 64) \
-    __builtin_prefetch((const char *)((row) + PREFETCH_ROWS * C) + byte, for_writing, 3)
-
 INLINE V NAME(load_some)(const T *from, const int64_t lanes) {
   if (lanes == NAME(LANES)) return NAME(load)(from);
   T whole[NAME(LANES)] = {0};
@@ -98,10 +93,6 @@ INLINE void NAME(block_statistics)(const NAME(strip) *s, int64_t first, int64_t 
     EACH(v) sum[v] = square[v] = (V){0};
     for (; i + 4 <= last; i += 4) {
       const T *row0 = ROW(x, i), *row1 = ROW(x, i + 1), *row2 = ROW(x, i + 2), *row3 = ROW(x, i + 3);
-      AHEAD(row0, 0);
-      AHEAD(row1, 0);
-      AHEAD(row2, 0);
-      AHEAD(row3, 0);
       EACH(v) {
         V d0 = NAME(load_some)(row0 + v * NAME(LANES), lanes) - pivot[v];
         V d1 = NAME(load_some)(row1 + v * NAME(LANES), lanes) - pivot[v];
@@ -276,7 +267,6 @@ INLINE void NAME(apply_rows)(const NAME(strip) *s, const int vectors, const int6
   for (int64_t i = s->rows.first; i < s->rows.last; i++) {
     const T *from_row = ROW(x, i), *residual_row = add ? ROW(residual, i) : 0;
     T *to_row = ROW(y, i);
-    AHEAD(to_row, 1);
     EACH(v) {
       V z = c->scale[v] * (NAME(load_some)(from_row + v * NAME(LANES), lanes) - t->mean[v]) + c->offset[v];
       if (relu) z = (V)((M)z & ~(M)(z < 0));
@@ -390,8 +380,6 @@ INLINE void NAME(sum_rows)(const NAME(strip) *s, span rows, const int vectors, c
   EACH(v) p[v] = q[v] = (V){0};
   for (int64_t i = rows.first; i < rows.last; i++) {
     const T *x_row = ROW(x, i), *dy_row = ROW(dy, i);
-    AHEAD(x_row, 0);
-    AHEAD(dy_row, 0);
     EACH(v) {
       V d = NAME(load_some)(x_row + v * NAME(LANES), lanes) - t->mean[v];
       V dz = NAME(load_some)(dy_row + v * NAME(LANES), lanes);
@@ -431,7 +419,6 @@ INLINE void NAME(gradient_rows)(const NAME(strip) *s, const int vectors, const i
   for (int64_t i = s->rows.first; i < s->rows.last; i++) {
     const T *x_row = ROW(x, i), *dy_row = ROW(dy, i);
     T *to_row = ROW(dx, i);
-    AHEAD(to_row, 1);
     EACH(v) {
       V d = NAME(load_some)(x_row + v * NAME(LANES), lanes) - t->mean[v];
       V dz = NAME(load_some)(dy_row + v * NAME(LANES), lanes);
@@ -570,7 +557,6 @@ static void NAME(backward)(job *w) {
 
 #undef EACH
 #undef ROW
-#undef AHEAD
 #undef T
 #undef A
 #undef V

@@ -87,8 +87,10 @@ def _in_type_of(parameter: Tensor | None, gradient: Tensor) -> Tensor | None:
     return gradient.to(parameter.dtype)
 
 
-def gradients(ctx: Any, differentiable: Callable[..., Any], dy: Tensor) -> tuple[Tensor | None, ...]:
+def gradients(ctx: Any, differentiable: Callable[..., Any], dy: Tensor | None) -> tuple[Tensor | None, ...]:
     """One gradient per argument of the forward pass."""
+    if dy is None:  # y itself was not used
+        return (None,) * len(ARGUMENTS)
     x, weight, bias, mean_scale, *rest = ctx.saved_tensors
     by_operator = differentiable is standardize_backward_op  # a compiler may be looking: kernels stay behind it
     run = differentiable if by_operator or _needs_autograd(dy, x) else run_backward

@@ -73,7 +73,7 @@ def standardize(
         raise ValueError(f"scope is {scope!r}; the scopes are {', '.join(map(repr, SCOPES))}")
     if statistics not in (LIVE, DETACHED, GIVEN):
         raise ValueError(f"statistics is {statistics!r}; it can be 'live', 'detached' or 'given'")
-    if any((statistics == GIVEN) != (given is not None) for given in (mean, var)):
+    if (statistics == GIVEN) != (mean is not None) or (mean is None) != (var is None):
         raise ValueError("mean and var come with statistics='given', both of them, and with nothing else")
     if segments is not None:
         check_segments(x, segments)

@@ -18,45 +18,48 @@ _STATISTICS = {LIVE: 0, DETACHED: 1, GIVEN: 2}
 
 def available(x: Tensor) -> bool:
     """Whether the library was built and has a kernel for this tensor."""
-    return library is not None and x.dtype in _TYPES and x.device.type == "cpu"
+    return library is not None and x.dtype in _TYPES and x.is_cpu
 
 
 def _address(tensor: Tensor | None) -> int:
     return 0 if tensor is None else tensor.data_ptr()
 
 
-def _parameter(parameter: Tensor | None, dtype: torch.dtype) -> Tensor | None:
-    if parameter is None or (parameter.dtype == dtype and parameter.is_contiguous()):
-        return parameter
-    return parameter.to(dtype).contiguous()
+def _ready(tensor: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+    """The tensor as the library wants it: contiguous, of this type."""
+    if tensor is None or (tensor.dtype == dtype and tensor.is_contiguous()):
+        return tensor
+    return tensor.to(dtype).contiguous()
 
 
-def _arguments(x: Tensor, out: Tensor, mean: Tensor, var: Tensor, problem: Problem) -> tuple[list[Any], list[Any]]:
+def _arguments(x: Tensor, out: Tensor, mean: Tensor, var: Tensor, problem: Problem) -> tuple[tuple[Any, ...], Any]:
     """What both kernels take, in the order of ``csrc/kernels.c``, and the tensors that must outlive the call."""
-    ptr, order, acc = problem.ptr, problem.order, computed_in(x.dtype)
-    parameters = [_parameter(t, acc) for t in (problem.weight, problem.bias, problem.mean_scale)]
-    ptr, order = (None if t is None else t.contiguous() for t in (ptr, order))
-    rows, channels = x.shape[-2:]
-    return [
+    acc, shape = computed_in(x.dtype), x.shape
+    ptr, order = _ready(problem.ptr, torch.int64), _ready(problem.order, torch.int64)
+    weight, bias, mean_scale = _ready(problem.weight, acc), _ready(problem.bias, acc), _ready(problem.mean_scale, acc)
+    arguments = (
         float(problem.eps),
         _TYPES[x.dtype],
-        x.shape[0] if x.dim() == 3 else 1,
-        rows,
-        channels,
+        shape[0] if len(shape) == 3 else 1,
+        shape[-2],
+        shape[-1],
         problem.graphs,
         _address(ptr),
         0 if ptr is None or ptr.dim() == 1 else ptr.shape[1],
         _address(order),
-        0 if order is None or order.dim() == 1 else rows,
-        *map(_address, parameters),
-        _address(mean),
-        _address(var),
+        0 if order is None or order.dim() == 1 else shape[-2],
+        _address(weight),
+        _address(bias),
+        _address(mean_scale),
+        mean.data_ptr(),
+        var.data_ptr(),
         int(problem.relu),
         _STATISTICS[problem.statistics],
         torch.get_num_threads(),
-        _address(x),
-        _address(out),
-    ], [ptr, order, *parameters]
+        x.data_ptr(),
+        out.data_ptr(),
+    )
+    return arguments, (ptr, order, weight, bias, mean_scale)
 
 
 def forward(x: Tensor, residual: Tensor | None, problem: Problem) -> tuple[Tensor, Tensor, Tensor]:

@@ -51,16 +51,19 @@ def plan(members: int, rows: int, channels: int, graphs: int, largest: int) -> P
         height = max(16, _power_of_two(largest))
         forward, backward = Tile(min(32, height), wide, 2), Tile(height, narrow, 1)
         return Plan(forward, backward, True, run, 0, 0, 0, 0, none, none, none)
-    loops = Tile(64, narrow, 2)
+    typical = members * rows // max(1, members * graphs)
+    small = typical <= _LARGEST_TILE  # by their number; the largest is not known, or is an exception
+    forward = Tile(32, wide, 2) if small else Tile(128, narrow, 4)
+    backward = Tile(32, wide, 2) if small else Tile(64, narrow, 2)
     window = min(1024, max(128, _power_of_two(members * rows * blocks // 4096)))
     if largest <= max(window, 512):
-        return Plan(loops, loops, False, run, 0, 0, 0, 0, none, none, none)
+        return Plan(forward, backward, False, run, 0, 0, 0, 0, none, none, none)
     window = window if graphs == 1 else min(window, 512)
     fine = 64 if graphs == 1 else min(window, 256)
     joined = min(1024, max(4, _power_of_two(largest // window + 2)))
     join = Tile(joined, min(narrow, max(4, 4096 // joined)), 8 if joined > 64 else 1)
     return Plan(
-        Tile(128, narrow, 4), loops, False, run, window, -(-rows // window), fine, -(-rows // fine),
+        forward, backward, False, run, window, -(-rows // window), fine, -(-rows // fine),
         Tile(128, narrow, 4), join, Tile(64, wide, 4),
     )  # fmt: skip
 
