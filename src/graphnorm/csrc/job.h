@@ -23,6 +23,7 @@ typedef struct {
   /* filled in by the drivers */
   void *partial;        /* gradients of the parameters per share; or sums per block of a long segment */
   int64_t long_segment; /* the one being worked on by all threads */
+  double *long_dparams; /* and where its gradients of the parameters go */
   int failed;           /* out of memory */
 } job;
 

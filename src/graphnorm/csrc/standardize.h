@@ -405,8 +405,10 @@ INLINE void NAME(add_wide)(double *total, const V *sums, const int vectors) {
   }
 }
 
-INLINE void NAME(add_gradient)(A *to, V value, int64_t known, const int64_t lanes) {
-  if (lanes == NAME(LANES) && known <= 0) STORE_WHOLE(to, LOAD_WHOLE(V, to) + value);
+/* The gradients of parameters add up over thousands of segments: in double. */
+INLINE void NAME(add_gradient)(double *to, V value, int64_t known, const int64_t lanes) {
+  if (lanes == NAME(LANES) && known <= 0)
+    STORE_WHOLE(to, LOAD_WHOLE(NAME(wide), to) + __builtin_convertvector(value, NAME(wide)));
   else for (int64_t l = known > 0 ? known : 0; l < lanes; l++) to[l] += value[l];
 }
 
@@ -431,7 +433,8 @@ INLINE void NAME(gradient_rows)(const NAME(strip) *s, const int vectors, const i
 /* From P and Q of the whole segment of n rows: what it adds to the gradients of the parameters (unless `dparams` is
  * NULL), and dx of the strip's rows, a part of the segment or all of it. */
 INLINE void NAME(gradient)(const NAME(strip) *s, int64_t n, const int vectors, const int64_t lanes,
-                           const NAME(statistics) *t, const NAME(coefficients) *c, const V *P, const V *Q, A *dparams) {
+                           const NAME(statistics) *t, const NAME(coefficients) *c, const V *P, const V *Q,
+                           double *dparams) {
   const job *w = s->w;
   const int64_t plane = w->members * w->channels, at = s->rows.member * w->channels + s->at;
   const A eps = (A)w->eps, rows = (A)n, per_row = (A)1 / rows, live = w->statistics == LIVE;
@@ -442,7 +445,7 @@ INLINE void NAME(gradient)(const NAME(strip) *s, int64_t n, const int vectors, c
     slope[v] = live * r2 * along;
     constant[v] = live * ((one - c->alpha[v]) * through - p + slope[v] * t->rest[v]);
     if (!dparams) continue;
-    A *to = dparams + at + v * NAME(LANES);
+    double *to = dparams + at + v * NAME(LANES);
     NAME(add_gradient)(to, c->r[v] * along * rows, s->known - v * NAME(LANES), lanes);
     NAME(add_gradient)(to + plane, P[v], s->known - v * NAME(LANES), lanes);
     NAME(add_gradient)(to + 2 * plane, -(t->mean[v] * rows * c->scale[v] * through), s->known - v * NAME(LANES), lanes);
@@ -454,7 +457,7 @@ INLINE void NAME(gradient)(const NAME(strip) *s, int64_t n, const int vectors, c
 enum { NAME(WHOLE), NAME(SUMS), NAME(ROWS) };
 
 typedef struct {
-  A *dparams;
+  double *dparams;
   double *totals; /* (2, C): P and Q of the segment or block */
   int part;       /* all of the work; or the sums alone, into totals; or the rows alone, from totals */
 } NAME(gradient_task);
@@ -499,7 +502,7 @@ SPECIALISED(backward_strip, const NAME(gradient_task) *)
 
 static void NAME(backward_share)(void *task, int64_t share, int64_t shares) {
   job *w = (job *)task;
-  NAME(gradient_task) whole = {(A *)w->partial + 3 * share * w->members * w->channels, 0, NAME(WHOLE)};
+  NAME(gradient_task) whole = {(double *)w->partial + 3 * share * w->members * w->channels, 0, NAME(WHOLE)};
   int64_t begin, end;
   share_bounds(w, share, shares, &begin, &end);
   for (int64_t k = begin; k < end; k++) {
@@ -524,7 +527,7 @@ static void NAME(long_sums_share)(void *task, int64_t share, int64_t shares) {
 static void NAME(long_gradient_share)(void *task, int64_t share, int64_t shares) {
   job *w = (job *)task;
   span part = share_of(span_of(w, w->long_segment), share, shares);
-  NAME(gradient_task) rows = {share == 0 ? (A *)w->dparams : 0, (double *)w->partial, NAME(ROWS)};
+  NAME(gradient_task) rows = {share == 0 ? w->long_dparams : 0, (double *)w->partial, NAME(ROWS)};
   NAME(backward_strip_all)(w, w->long_segment, part, &rows);
 }
 
@@ -543,16 +546,17 @@ static void NAME(backward_long)(job *w, int64_t segment) {
 
 static void NAME(backward)(job *w) {
   int64_t size = 3 * w->members * w->channels;
-  A *partial = calloc((size_t)(w->threads * size), sizeof(A)), *dparams = (A *)w->dparams;
+  double *partial = calloc((size_t)(w->threads * size), sizeof(double));
   if (!partial) { w->failed = 1; return; }
   w->partial = partial;
   run_shares(NAME(backward_share), w, w->threads, w->threads);
-  for (int64_t j = 0; j < size; j++) dparams[j] = partial[j];
   for (int64_t share = 1; share < w->threads; share++)
-    for (int64_t j = 0; j < size; j++) dparams[j] += partial[share * size + j];
-  free(partial);
+    for (int64_t j = 0; j < size; j++) partial[j] += partial[share * size + j];
+  w->long_dparams = partial;
   for (int64_t k = 0; k < w->members * w->segments && w->threads > 1 && !w->failed; k++)
     if (is_long(w, span_of(w, k))) NAME(backward_long)(w, k);
+  for (int64_t j = 0; j < size; j++) ((A *)w->dparams)[j] = (A)partial[j];
+  free(partial);
 }
 
 #undef EACH
