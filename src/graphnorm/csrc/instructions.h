@@ -20,6 +20,25 @@ INLINE void ISA(store_bfloat16)(bfloat16 *to, float_vector v) {
   STORE_WHOLE(to, __builtin_convertvector((rounded & ~nan) | (quiet & nan), short_vector));
 }
 
+/* Store past the caches: an output larger than they are would be read in only to be overwritten. `to` and `bytes` are
+ * multiples of 16. */
+INLINE void ISA(stream)(void *to, const void *from, size_t bytes) {
+#ifdef __SSE2__
+  typedef long long chunk __attribute__((vector_size(16)));
+  for (size_t at = 0; at < bytes; at += sizeof(chunk))
+    __builtin_ia32_movntdq((chunk *)((char *)to + at), LOAD_WHOLE(chunk, (const char *)from + at));
+#else
+  memcpy(to, from, bytes);
+#endif
+}
+
+/* Streamed stores are seen by other threads only after this. */
+INLINE void ISA(finish_streaming)(void) {
+#ifdef __SSE2__
+  __builtin_ia32_sfence();
+#endif
+}
+
 #ifdef __AVX__
 INLINE float_vector ISA(root_float)(float_vector v) { return __builtin_ia32_sqrtps256(v); }
 INLINE double_vector ISA(root_double)(double_vector v) { return __builtin_ia32_sqrtpd256(v); }

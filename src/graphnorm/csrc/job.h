@@ -20,6 +20,7 @@ typedef struct {
   void *dparams;                          /* (3, members, channels): of weight, bias, mean_scale */
   double eps;
   int64_t relu, statistics, threads;
+  int64_t stream; /* whether the output goes past the caches */
   /* filled in by the drivers */
   void *partial;        /* gradients of the parameters per share; or sums per block of a long segment */
   int64_t long_segment; /* the one being worked on by all threads */

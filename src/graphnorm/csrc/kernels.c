@@ -43,6 +43,7 @@ static void choose_instructions(void) {
 }
 
 enum { MAX_ARGUMENTS = 32 };
+enum { STREAMED_ELEMENTS = 3 << 20 }; /* outputs beyond this do not fit the caches beside their inputs */
 
 static int read_integers(PyObject *const *args, Py_ssize_t count, Py_ssize_t expected, int64_t *out) {
   if (count != expected) {
@@ -55,8 +56,11 @@ static int read_integers(PyObject *const *args, Py_ssize_t count, Py_ssize_t exp
 
 static const void *address(int64_t value) { return (const void *)(intptr_t)value; }
 
-/* The arguments that forward and backward share, in the order of cpu.py; `a` holds 22 integers. */
-static job job_of(const int64_t *a, double eps) {
+/* Bytes of an element; the order of types is that of cpu.py. */
+static int64_t size_of(int64_t type) { return type == 0 ? 4 : type == 1 ? 8 : 2; }
+
+/* The arguments that forward and backward share, in the order of cpu.py. */
+static job job_of(const int64_t *a, double eps, int64_t size) {
   job w = {0};
   w.members = a[0], w.rows = a[1], w.channels = a[2], w.segments = a[3];
   w.ptr = address(a[4]), w.ptr_stride = a[5], w.order = address(a[6]), w.order_stride = a[7];
@@ -65,6 +69,8 @@ static job job_of(const int64_t *a, double eps) {
   w.relu = a[13], w.statistics = a[14];
   /* small work is done before a second thread has woken up */
   w.threads = w.members * w.rows * w.channels < 16384 ? 1 : a[15];
+  /* whole cache lines only: what is left of one would be written twice */
+  w.stream = w.members * w.rows * w.channels > STREAMED_ELEMENTS && w.channels * size % 64 == 0;
   w.x = address(a[16]), w.out = (void *)address(a[17]);
   w.eps = eps;
   return w;
@@ -86,7 +92,7 @@ static PyObject *run(const kernel *table, int64_t type, job *w) {
 static PyObject *py_forward(PyObject *self, PyObject *const *args, Py_ssize_t count) {
   int64_t a[MAX_ARGUMENTS];
   if (count < 1 || !read_integers(args + 1, count - 1, 20, a)) return NULL;
-  job w = job_of(a + 1, PyFloat_AsDouble(args[0]));
+  job w = job_of(a + 1, PyFloat_AsDouble(args[0]), size_of(a[0]));
   w.residual = address(a[19]);
   return run(forward_kernels, a[0], &w);
 }
@@ -95,7 +101,7 @@ static PyObject *py_forward(PyObject *self, PyObject *const *args, Py_ssize_t co
 static PyObject *py_backward(PyObject *self, PyObject *const *args, Py_ssize_t count) {
   int64_t a[MAX_ARGUMENTS];
   if (count < 1 || !read_integers(args + 1, count - 1, 21, a)) return NULL;
-  job w = job_of(a + 1, PyFloat_AsDouble(args[0]));
+  job w = job_of(a + 1, PyFloat_AsDouble(args[0]), size_of(a[0]));
   w.dy = address(a[19]), w.dparams = (void *)address(a[20]);
   return run(backward_kernels, a[0], &w);
 }

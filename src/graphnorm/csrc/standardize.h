@@ -41,8 +41,17 @@ INLINE int NAME(any)(M mask) {
   return lanes != 0;
 }
 
-INLINE void NAME(store_some)(T *to, V value, const int64_t lanes) {
-  if (lanes == NAME(LANES)) { NAME(store)(to, value); return; }
+INLINE void NAME(store_some)(T *to, V value, const int64_t lanes, const int64_t stream) {
+  if (lanes == NAME(LANES)) {
+    if (stream && ((uintptr_t)to & 15) == 0) {
+      T whole[NAME(LANES)];
+      NAME(store)(whole, value);
+      ISA(stream)(to, whole, sizeof whole);
+    } else {
+      NAME(store)(to, value);
+    }
+    return;
+  }
   T whole[NAME(LANES)];
   NAME(store)(whole, value);
   for (int64_t l = 0; l < lanes; l++) to[l] = whole[l];
@@ -264,6 +273,7 @@ INLINE void NAME(apply_rows)(const NAME(strip) *s, const int vectors, const int6
   const int64_t C = s->w->channels, *order = s->order, from = s->base + s->at;
   const T *x = (const T *)s->w->x + from, *residual = add ? (const T *)s->w->residual + from : 0;
   T *y = (T *)s->w->out + from;
+  const int64_t stream = s->w->stream;
   for (int64_t i = s->rows.first; i < s->rows.last; i++) {
     const T *from_row = ROW(x, i), *residual_row = add ? ROW(residual, i) : 0;
     T *to_row = ROW(y, i);
@@ -271,7 +281,7 @@ INLINE void NAME(apply_rows)(const NAME(strip) *s, const int vectors, const int6
       V z = c->scale[v] * (NAME(load_some)(from_row + v * NAME(LANES), lanes) - t->mean[v]) + c->offset[v];
       if (relu) z = (V)((M)z & ~(M)(z < 0));
       if (add) z += NAME(load_some)(residual_row + v * NAME(LANES), lanes);
-      NAME(store_some)(to_row + v * NAME(LANES), z, lanes);
+      NAME(store_some)(to_row + v * NAME(LANES), z, lanes, stream);
     }
   }
 }
@@ -320,6 +330,7 @@ static void NAME(forward_share)(void *task, int64_t share, int64_t shares) {
     NAME(clear_outside)(w, k, rows);
     if (!is_long(w, rows)) NAME(forward_strip_all)(w, k, rows, 0);
   }
+  ISA(finish_streaming)();
 }
 
 /* A long segment, first pass: the statistics of this share's blocks. */
@@ -338,6 +349,7 @@ static void NAME(long_apply_share)(void *task, int64_t share, int64_t shares) {
   known.statistics = GIVEN;
   span part = share_of(span_of(&known, known.long_segment), share, shares);
   NAME(forward_strip_all)(&known, known.long_segment, part, 0);
+  ISA(finish_streaming)();
 }
 
 static void NAME(forward_long)(job *w, int64_t segment) {
@@ -418,6 +430,7 @@ INLINE void NAME(gradient_rows)(const NAME(strip) *s, const int vectors, const i
   const int64_t C = s->w->channels, *order = s->order, from = s->base + s->at;
   const T *x = (const T *)s->w->x + from, *dy = (const T *)s->w->dy + from;
   T *dx = (T *)s->w->out + from;
+  const int64_t stream = s->w->stream;
   for (int64_t i = s->rows.first; i < s->rows.last; i++) {
     const T *x_row = ROW(x, i), *dy_row = ROW(dy, i);
     T *to_row = ROW(dx, i);
@@ -425,7 +438,7 @@ INLINE void NAME(gradient_rows)(const NAME(strip) *s, const int vectors, const i
       V d = NAME(load_some)(x_row + v * NAME(LANES), lanes) - t->mean[v];
       V dz = NAME(load_some)(dy_row + v * NAME(LANES), lanes);
       if (relu) dz = (V)((M)dz & ~(M)(c->scale[v] * d + c->offset[v] <= 0));
-      NAME(store_some)(to_row + v * NAME(LANES), c->scale[v] * ((dz + constant[v]) - slope[v] * d), lanes);
+      NAME(store_some)(to_row + v * NAME(LANES), c->scale[v] * ((dz + constant[v]) - slope[v] * d), lanes, stream);
     }
   }
 }
@@ -510,6 +523,7 @@ static void NAME(backward_share)(void *task, int64_t share, int64_t shares) {
     NAME(clear_outside)(w, k, rows);
     if (rows.first < rows.last && !is_long(w, rows)) NAME(backward_strip_all)(w, k, rows, &whole);
   }
+  ISA(finish_streaming)();
 }
 
 /* A long segment, first pass: P and Q of this share's blocks. */
@@ -529,6 +543,7 @@ static void NAME(long_gradient_share)(void *task, int64_t share, int64_t shares)
   span part = share_of(span_of(w, w->long_segment), share, shares);
   NAME(gradient_task) rows = {share == 0 ? w->long_dparams : 0, (double *)w->partial, NAME(ROWS)};
   NAME(backward_strip_all)(w, w->long_segment, part, &rows);
+  ISA(finish_streaming)();
 }
 
 static void NAME(backward_long)(job *w, int64_t segment) {
