@@ -10,7 +10,7 @@ kernels = Extension(
     sources=["src/graphnorm/csrc/kernels.c"],
     depends=[f"src/graphnorm/csrc/{name}.h" for name in ("job", "pool", "scalars", "standardize")],
     # Contraction to fused multiply-add is fine; reassociation is not: it would undo the shifted sums.
-    extra_compile_args=["-O2", "-std=gnu11", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast"],
+    extra_compile_args=["-O2", "-g0", "-std=gnu11", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast"],
     py_limited_api=True,
     optional=True,
 )
