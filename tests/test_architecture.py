@@ -13,7 +13,7 @@ import graphnorm
 ROOT = Path(graphnorm.__file__).parent
 
 # What each part may import besides itself. Parts that do not exist yet are not checked.
-FOUNDATION = {"errors", "switches", "kernels", "segments", "_kernels", "_version"}
+FOUNDATION = {"errors", "switches", "kernels", "segments", "adjacency", "_kernels", "_version"}
 LAYERS = {"ops", "norm", "batch_norms", "norms"}
 MAY_IMPORT = {
     "_version": set(),
@@ -21,6 +21,7 @@ MAY_IMPORT = {
     "switches": set(),
     "kernels": {"_kernels"},
     "segments": {"kernels", "switches"},
+    "adjacency": {"segments", "switches"},
     "ops": FOUNDATION,
     "norm": FOUNDATION | {"ops"},
     "batch_norms": FOUNDATION | {"ops", "norm"},
