@@ -24,9 +24,10 @@ PARTS = [
 
 
 @pytest.mark.interpreted
-@pytest.mark.parametrize("symmetric", [False, True])
-@pytest.mark.parametrize("reduce", ["sum", "mean"])
-@pytest.mark.parametrize("relu", [False, True])
+@pytest.mark.parametrize(
+    ("relu", "reduce", "symmetric"),
+    [(False, "sum", False), (True, "sum", True), (True, "mean", False), (False, "mean", True)],
+)
 @pytest.mark.parametrize("parts", PARTS, ids="+".join)
 def test_values_and_gradients_in_float64(device, parts, relu, reduce, symmetric):
     Case(9, 21, device=device, parts=parts, relu=relu, reduce=reduce, symmetric=symmetric).check(1e-12)
@@ -36,13 +37,13 @@ def test_values_and_gradients_in_float64(device, parts, relu, reduce, symmetric)
 @pytest.mark.parametrize("index", [torch.int64, torch.int32], ids=str)
 @pytest.mark.parametrize("dtype", list(TOLERANCE), ids=str)
 def test_types(device, dtype, index):
-    Case(40, 160, 8, device=device, dtype=dtype, index=index, padding=3, relu=True).check(TOLERANCE[dtype])
+    Case(12, 40, 8, device=device, dtype=dtype, index=index, padding=3, relu=True).check(TOLERANCE[dtype])
 
 
 @pytest.mark.interpreted
-@pytest.mark.parametrize("channels", [1, 3, 8, 31, 64, 71, 150])
+@pytest.mark.parametrize("channels", [1, 8, 31, 64, 150])
 def test_channels(device, channels):
-    Case(12, 40, channels, device=device, relu=True, reduce="mean").check(1e-12)
+    Case(6, 15, channels, device=device, relu=True, reduce="mean").check(1e-12)
 
 
 @pytest.mark.interpreted
@@ -52,7 +53,13 @@ def test_channels(device, channels):
 def test_rows_with_very_many_neighbours(device, parts, reduce, padding):
     """A hub among ordinary rows, in both directions."""
     options = {"parts": parts, "reduce": reduce, "padding": padding, "relu": "edge_x" in parts}
-    Case(50, 100, 5, device=device, hub=1500, symmetric=True, **options).check(1e-12)
+    Case(50, 60, 5, device=device, hub=170, symmetric=True, **options).check(1e-12)
+
+
+@pytest.mark.parametrize("relu", [False, True])
+def test_rows_that_several_threads_share(device, relu):
+    Case(50, 100, 64, device=device, hub=9000, relu=relu).check(1e-12)
+    Case(50, 100, 7, device=device, hub=9000, relu=relu, reduce="mean", parts=("self_weight",)).check(1e-12)
 
 
 @pytest.mark.interpreted
@@ -155,8 +162,9 @@ def test_wrong_types():
 # ---- readout -------------------------------------------------------------------------------------
 
 
-@pytest.mark.interpreted
-@pytest.mark.parametrize("dtype", list(TOLERANCE), ids=str)
+@pytest.mark.parametrize(
+    "dtype", [pytest.param(t, marks=pytest.mark.interpreted if t == torch.float32 else ()) for t in TOLERANCE], ids=str
+)
 @pytest.mark.parametrize("reduce", ["sum", "mean"])
 @pytest.mark.parametrize("layout", ["sorted", "unsorted", "padded"])
 def test_pool(device, layout, reduce, dtype):
