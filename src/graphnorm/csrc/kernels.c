@@ -13,8 +13,10 @@
 #include "scalars.h"
 #include "pool.h"
 #include "job.h"
+#include "edges.h"
 
 typedef void (*kernel)(job *);
+typedef void (*edge_kernel)(edge_job *);
 
 #define ISA(f) f##_baseline
 #include "instructions.h"
@@ -34,11 +36,13 @@ typedef void (*kernel)(job *);
 
 /* Chosen once, when the module is loaded. */
 static const kernel *forward_kernels = forward_kernels_baseline, *backward_kernels = backward_kernels_baseline;
+static const edge_kernel *aggregate_kernels = aggregate_kernels_baseline;
 
 static void choose_instructions(void) {
 #if HAVE_AVX2
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c"))
-    forward_kernels = forward_kernels_avx2, backward_kernels = backward_kernels_avx2;
+    forward_kernels = forward_kernels_avx2, backward_kernels = backward_kernels_avx2,
+    aggregate_kernels = aggregate_kernels_avx2;
 #endif
 }
 
@@ -106,6 +110,37 @@ static PyObject *py_backward(PyObject *self, PyObject *const *args, Py_ssize_t c
   return run(backward_kernels, a[0], &w);
 }
 
+static indices indices_of(const int64_t *a) {
+  indices array = {address(a[0]), a[1], a[2]};
+  return array;
+}
+
+/* aggregate(constant, type, ...): see ops/aggregate/cpu.py for the order */
+static PyObject *py_aggregate(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+  int64_t a[MAX_ARGUMENTS];
+  if (count < 1 || !read_integers(args + 1, count - 1, 29, a)) return NULL;
+  edge_job w = {0};
+  w.constant = PyFloat_AsDouble(args[0]);
+  w.members = a[1], w.rows = a[2], w.edges = a[3], w.channels = a[4];
+  w.values = address(a[5]), w.edge_values = address(a[6]), w.x = address(a[7]), w.out = (void *)address(a[8]);
+  w.rowptr = indices_of(a + 9), w.col = indices_of(a + 12), w.edge_of = indices_of(a + 15);
+  w.degree = indices_of(a + 18);
+  w.scale = address(a[21]), w.scale_stride = a[22], w.self_weight = address(a[23]);
+  w.relu = a[24], w.mean = a[25], w.direction = a[26];
+  w.threads = w.members * (w.rows + w.edges) * w.channels < 32768 ? 1 : a[27];
+  w.dw = (double *)address(a[28]);
+  if (PyErr_Occurred()) return NULL;
+  if (a[0] < 0 || a[0] > 3 || !aggregate_kernels[a[0]]) {
+    PyErr_SetString(PyExc_TypeError, "no kernel for this element type");
+    return NULL;
+  }
+  Py_BEGIN_ALLOW_THREADS
+  aggregate_kernels[a[0]](&w);
+  Py_END_ALLOW_THREADS
+  if (w.failed) return PyErr_NoMemory();
+  Py_RETURN_NONE;
+}
+
 /* boundaries(batch, rows, segments, ptr): fill ptr (segments + 1) from a sorted vector of ids.
  * Returns -1 when it is sorted and in range, else the first row that is not. */
 static PyObject *py_boundaries(PyObject *self, PyObject *const *args, Py_ssize_t count) {
@@ -134,6 +169,7 @@ static PyObject *py_use_pool(PyObject *self, PyObject *value) {
 static PyMethodDef methods[] = {
     {"forward", (PyCFunction)(void (*)(void))py_forward, METH_FASTCALL, "Standardize; see ops/standardize/cpu.py."},
     {"backward", (PyCFunction)(void (*)(void))py_backward, METH_FASTCALL, "Its gradients."},
+    {"aggregate", (PyCFunction)(void (*)(void))py_aggregate, METH_FASTCALL, "See ops/aggregate/cpu.py."},
     {"boundaries", (PyCFunction)(void (*)(void))py_boundaries, METH_FASTCALL, "Pointers of a sorted batch vector."},
     {"use_pool", py_use_pool, METH_O, "Run on the pool behind this GOMP_parallel; 0: in the calling thread."},
     {NULL, NULL, 0, NULL},
