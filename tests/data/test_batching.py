@@ -351,8 +351,8 @@ def test_arrays_that_do_not_fit_together_are_refused(damage: dict[str, Tensor]) 
 @needs_library
 def test_arrays_of_other_types_and_layouts_are_read_rightly() -> None:
     assert GRAPHS.x is not None
-    x = GRAPHS.x.T.contiguous().T
-    other = replace(GRAPHS, col=GRAPHS.col.long(), labels=GRAPHS.labels.int(), rowptr=GRAPHS.rowptr.int(), x=x)
+    narrow = {name: getattr(GRAPHS, name).int() for name in ("node_ptr", "rowptr", "labels")}
+    other = replace(GRAPHS, **narrow, col=GRAPHS.col.long(), x=GRAPHS.x.T.contiguous().T)
     assert_same(as_dict(other.batch([2, -1, 5])), as_dict(GRAPHS.batch([2, -1, 5])))
 
 

@@ -255,7 +255,7 @@ class PackedGraphs:
     @cached_property
     def _host_counts(self) -> Tensor:
         """(2, G+1): nodes and edges of each graph, on the host; the last place, which is also -1, holds 0."""
-        return torch.stack([pad(p.diff().cpu(), (0, 1)) for p in (self.node_ptr, self.edge_ptr)])
+        return torch.stack([pad(p.diff().cpu().long(), (0, 1)) for p in (self.node_ptr, self.edge_ptr)])
 
     @cached_property
     def _tables(self) -> BatchTables:
