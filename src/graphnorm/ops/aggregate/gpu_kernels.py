@@ -324,7 +324,9 @@ def edge_gradient(
         at = tl.load(edge_of + member * edge_stride + e, mask=exists, other=0).to(tl.int64)
     if scale is not None:
         scale += member * scale_stride
-        factor = tl.load(scale + low, mask=inside, other=0.0).to(ACC) * tl.load(scale + c, mask=inside, other=0.0).to(ACC)
+        factor = tl.load(scale + low, mask=inside, other=0.0).to(ACC) * tl.load(scale + c, mask=inside, other=0.0).to(
+            ACC
+        )
         value = value * factor[:, None]
     if RELU:
         before = load_rows(edge_x, member * edges + at, channel, mask, CHANNELS, ACC)
