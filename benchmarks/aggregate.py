@@ -1,9 +1,10 @@
 """Measure neighbour sums and readouts against PyTorch Geometric's, forward and backward.
 
 ``PYTHONPATH=src:. python -m benchmarks.aggregate [--device cuda]``. Every figure is a ratio of two times of the same
-run, taken in turns. A time counts only after the result was checked against float64. Graphs are drawn with the sizes
-and degrees of the paper's datasets. Stacks of members run under ``torch.func.vmap``; PyTorch Geometric has no such form, so
-they are compared with as many separate calls. Writes ``benchmarks/results/aggregate-DEVICE.csv``.
+run, taken in turns. A time counts only after the result was checked against float64. Graphs are drawn at random, with
+about the sizes and degrees of the datasets they are named after. Stacks of members run under ``torch.func.vmap``;
+PyTorch Geometric has no such form, so they are compared with as many separate calls.
+Writes ``benchmarks/results/aggregate-DEVICE.csv``.
 """
 
 from __future__ import annotations

@@ -48,8 +48,7 @@ def test_channels(device, channels):
 
 @pytest.mark.interpreted
 @pytest.mark.parametrize("parts", [("self_weight", "scale"), ("self_weight", "scale", "edge_x")], ids="+".join)
-@pytest.mark.parametrize("reduce", ["sum", "mean"])
-@pytest.mark.parametrize("padding", [0, 100])
+@pytest.mark.parametrize(("reduce", "padding"), [("sum", 0), ("mean", 100)])
 def test_rows_with_very_many_neighbours(device, parts, reduce, padding):
     """A hub among ordinary rows, in both directions."""
     options = {"parts": parts, "reduce": reduce, "padding": padding, "relu": "edge_x" in parts}
