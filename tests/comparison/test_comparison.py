@@ -38,7 +38,8 @@ def test_the_result(fake: Fake, trees: PackedGraphs) -> None:
     assert result.pair("none", "graph").difference == pytest.approx(-result.pair("graph", "none").difference)
     assert not result.pair("batch", "instance").significant
     assert result.verdict == (
-        f"graph has the highest accuracy on synthetic:trees with gin and these settings, {graph.mean:.1f} ± {graph.std:.1f} %, "
+        "graph has the highest accuracy on synthetic:trees with gin and these settings, "
+        f"{graph.mean:.1f} ± {graph.std:.1f} %, "
         "significantly better than every other one (instance, batch, layer and none)."
     )
     assert any("optimistic" in note for note in result.notes)

@@ -61,7 +61,7 @@ def plot_curves(comparison: Comparison) -> Figure:
         panel.spines[["top", "right"]].set_visible(False)
     panels[0].set_ylabel(f"{metric} (%)")
     if panels[0].lines:
-        panels[0].legend(frameon=False)
+        figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right center", frameon=False)
     members = len(next(iter(comparison.norms.values())).outcomes) if comparison.norms else 0
     figure.suptitle(
         f"{comparison.dataset}, {comparison.settings.model}: mean ± standard deviation of {members} trainings",

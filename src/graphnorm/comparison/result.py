@@ -158,6 +158,11 @@ class Comparison:
             notes.append(
                 "protocol paper: the folds that choose the epoch are those reported, so numbers are optimistic"
             )
+        if any(test.p_adjusted is not None for test in self.significance):
+            correction = " for overlapping training sets and" if self.overlap else ""
+            notes.append(
+                f"p: paired over {self.protocol.unit}s, corrected{correction} for the number of pairs; * below {ALPHA}"
+            )
         if self.protocol.unit == "seed":
             notes.append("significance is over seeds on one split: it says nothing about other splits")
         return notes
