@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,10 +12,12 @@ from graphnorm import cli
 Run = Callable[..., tuple[int, str, str]]
 
 
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GRAPHNORM_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
-    monkeypatch.delenv("GRAPHNORM_DATA", raising=False)
+@pytest.fixture(scope="module", autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GRAPHNORM_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+        patch.delenv("GRAPHNORM_DATA", raising=False)
+        yield
 
 
 @pytest.fixture
@@ -30,10 +32,10 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
     return call
 
 
-@pytest.fixture
-def molecules(tmp_path: Path) -> Path:
-    """A table of twelve alcohols and twelve hydrocarbons."""
-    path = tmp_path / "mine.csv"
+@pytest.fixture(scope="session")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A table of twelve alcohols and twelve hydrocarbons, by itself in a folder."""
+    path = tmp_path_factory.mktemp("table") / "mine.csv"
     rows = [f"{'C' * n}O,alcohol\n{'C' * n},hydrocarbon\n" for n in range(1, 13)]
     path.write_text("smiles,label\n" + "".join(rows))
     return path

@@ -55,10 +55,10 @@ def test_options_reach_the_trials(run: Run, engine: FakeTraining) -> None:
     assert engine.keywords == {"device": "cpu", "workers": 1}
 
 
-def test_own_graphs(run: Run, engine: FakeTraining, molecules: Path) -> None:
+def test_own_graphs(run: Run, engine: FakeTraining, table: Path) -> None:
     pytest.importorskip("rdkit")
     code, out, _ = run(
-        "compare", molecules, "--label", "label", "--smiles", "smiles", "--folds", "4", "--norms", "none"
+        "compare", table, "--label", "label", "--smiles", "smiles", "--folds", "4", "--norms", "none"
     )
     assert code == 0
     assert out.startswith("mine (24 graphs)")
@@ -99,9 +99,9 @@ def test_out_stop_and_resume(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path
     ],
 )
 def test_mistakes(
-    run: Run, engine: FakeTraining, molecules: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
+    run: Run, engine: FakeTraining, table: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
 ) -> None:
-    monkeypatch.chdir(molecules.parent)
+    monkeypatch.chdir(table.parent)
     if "mine.csv" in arguments[0]:
         pytest.importorskip("rdkit")
     code, out, err = run("compare", *arguments)
@@ -110,4 +110,4 @@ def test_mistakes(
     assert len(err.splitlines()) == 1
     assert re.search(message, err)
     assert not engine.trained
-    assert sorted(p.name for p in molecules.parent.iterdir()) == ["mine.csv"]
+    assert sorted(p.name for p in table.parent.iterdir()) == ["mine.csv"]
