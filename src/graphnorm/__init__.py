@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphnorm import functional
 from graphnorm._version import __version__
+from graphnorm.adjacency import Adjacency
 from graphnorm.batch_norms import AlphaBatchNorm, BatchNorm, DetachedBatchNorm, RunningBatchNorm
 from graphnorm.conversion import convert_norms
 from graphnorm.norm import Norm
@@ -12,6 +13,7 @@ from graphnorm.segments import Segments
 from graphnorm.switches import backend, debug
 
 __all__ = [
+    "Adjacency",
     "AlphaBatchNorm",
     "BatchNorm",
     "DetachedBatchNorm",
