@@ -57,9 +57,7 @@ def test_options_reach_the_trials(run: Run, engine: FakeTraining) -> None:
 
 def test_own_graphs(run: Run, engine: FakeTraining, table: Path) -> None:
     pytest.importorskip("rdkit")
-    code, out, _ = run(
-        "compare", table, "--label", "label", "--smiles", "smiles", "--folds", "4", "--norms", "none"
-    )
+    code, out, _ = run("compare", table, "--label", "label", "--smiles", "smiles", "--folds", "4", "--norms", "none")
     assert code == 0
     assert out.startswith("mine (24 graphs)")
 

@@ -25,7 +25,7 @@ from graphnorm.models.dropout import DropoutKey
 from graphnorm.training.evaluation import Evaluation
 from graphnorm.training.metrics import accuracy, binary_loss, class_loss, roc_auc
 from graphnorm.training.schedule import Schedule, choose_levels
-from graphnorm.training.setup import Extremes, build_model, model_inputs, num_outputs
+from graphnorm.training.setup import Extremes, build_model, model_inputs, num_outputs, seen_by_model
 from graphnorm.training.stack import Stack
 from graphnorm.training.trial import Outcome, Split, Trial
 
@@ -92,7 +92,7 @@ class Fleet:
             if not len(split.train) or not len(split.valid):
                 raise ValueError(f"a trial needs graphs to train on and to choose by; fold {trial.fold} has none")
         self.device = default_device(device)
-        self.graphs = graphs.to(self.device)
+        self.graphs = seen_by_model(trials[0], graphs).to(self.device)
         self.trials, self.splits = tuple(trials), tuple(splits)
         self.epoch, self.seconds = 0, 0.0
         binary = num_outputs(trials[0], graphs) == 1
