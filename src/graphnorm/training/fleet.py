@@ -144,27 +144,34 @@ class Fleet:
 
     def _advance_block(self, end: int, on_epoch: OnEpoch | None) -> None:
         """Epochs whose batches are planned at once."""
-        start = self.epoch
-        batches, keys = self._schedule.batches(start, end), self._schedule.dropout_keys(start, end)
-        for epoch in range(start, end):
+        first = self.epoch
+        batches, keys = self._schedule.batches(first, end), self._schedule.dropout_keys(first, end)
+        for epoch in range(first, end):
             began = time.perf_counter()
-            self._lr.copy_(self._schedule.learning_rates(epoch))
-            self._losses.zero_()
-            for step in range(self._schedule.steps):
-                self._ids.copy_(batches[epoch - start, step])
-                self._keys.copy_(keys[epoch - start, step])
-                if self._captured is None:
-                    self._step(None)
-                else:
-                    self._captured.step(epoch, step)
-            if self._captured is None:
-                self._evaluate()
-            else:
-                self._captured.evaluate()
+            self._train_epoch(epoch, batches[epoch - first], keys[epoch - first])
+            self._evaluate_all()
             row = self._record(epoch)
             self.epoch, self.seconds = epoch + 1, self.seconds + time.perf_counter() - began
             if on_epoch is not None:
                 on_epoch(Progress(self.trials, self.epoch, dict(zip(self.names, row.T, strict=True)), self.seconds))
+
+    def _train_epoch(self, epoch: int, batches: Tensor, keys: Tensor) -> None:
+        """All steps of an epoch; batches: (steps, M, B) graph ids, keys: (steps, M)."""
+        self._lr.copy_(self._schedule.learning_rates(epoch))
+        self._losses.zero_()
+        for step in range(self._schedule.steps):
+            self._ids.copy_(batches[step])
+            self._keys.copy_(keys[step])
+            if self._captured is None:
+                self._step(None)
+            else:
+                self._captured.step(epoch, step)
+
+    def _evaluate_all(self) -> None:
+        if self._captured is None:
+            self._evaluate()
+        else:
+            self._captured.evaluate()
 
     def _record(self, epoch: int) -> npt.NDArray[np.float32]:
         """(M, curves): the epoch's values, read from the device; NaN for a member from its divergence on."""
@@ -229,9 +236,11 @@ class _Captured:
 
     def __init__(self, fleet: Fleet) -> None:
         before = fleet.stack.state_dict()
-        bounds, self._level = choose_levels(fleet._schedule.needs(fleet.graphs), MOST_LEVELS)
+        self.bounds, self._level = choose_levels(fleet._schedule.needs(fleet.graphs), MOST_LEVELS)
         pool = torch.cuda.graph_pool_handle()
-        self._steps = [self._capture(lambda level=level: fleet._step(level), pool) for level in reversed(bounds)][::-1]  # type: ignore[misc]
+        self._steps = [self._capture(lambda level=level: fleet._step(level), pool) for level in reversed(self.bounds)][
+            ::-1
+        ]  # type: ignore[misc]
         self._evaluation = self._capture(fleet._evaluate, pool)
         fleet.stack.load_state_dict(before)  # the warm-up trained
 
