@@ -1,4 +1,4 @@
-/* graphnorm._kernels: the fused CPU path, as a Python module that knows addresses and sizes, not tensors.
+/* graphnorm._kernels: the fused CPU paths, as a Python module that knows addresses and sizes, not tensors.
  *
  * It uses Python's stable ABI and nothing of torch, so one build serves every Python from 3.11 on and every torch.
  */
@@ -14,6 +14,7 @@
 #include "pool.h"
 #include "job.h"
 #include "edges.h"
+#include "assemble.h"
 
 typedef void (*kernel)(job *);
 typedef void (*edge_kernel)(edge_job *);
@@ -143,7 +144,7 @@ static indices indices_of(const int64_t *a) {
 
 /* aggregate(constant, type, ...): see ops/aggregate/cpu.py for the order */
 static PyObject *py_aggregate(PyObject *self, PyObject *const *args, Py_ssize_t count) {
-  int64_t a[MAX_ARGUMENTS];
+  int64_t a[29];
   if (count < 1 || !read_integers(args + 1, count - 1, 29, a)) return NULL;
   edge_job w = {0};
   w.constant = PyFloat_AsDouble(args[0]);
@@ -186,6 +187,47 @@ static PyObject *py_boundaries(PyObject *self, PyObject *const *args, Py_ssize_t
   return PyLong_FromLongLong(bad);
 }
 
+/* measure(ids, members, slots, counts, graphs): (low, high, nodes, edges, full) */
+static PyObject *py_measure(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+  int64_t a[5];
+  if (!read_integers(args, count, 5, a)) return NULL;
+  extent e = measure(address(a[0]), a[1], a[2], address(a[3]), a[4]);
+  return Py_BuildValue("(LLLLi)", (long long)e.low, (long long)e.high, (long long)e.nodes, (long long)e.edges, e.full);
+}
+
+/* assemble(threads, members, slots, rows, edges, ids, <7 packed arrays>, <5 arrays of the batch>,
+ *          <(packed, out, bytes) of 2 features of nodes and of 2 of edges>) */
+static PyObject *py_assemble(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+  int64_t a[30];
+  if (!read_integers(args, count, 30, a)) return NULL;
+  assembly w = {0};
+  w.members = a[1], w.slots = a[2], w.rows = a[3], w.edges = a[4], w.ids = address(a[5]);
+  w.node_start = address(a[6]), w.node_count = address(a[7]);
+  w.edge_start = address(a[8]), w.edge_count = address(a[9]);
+  w.packed_labels = address(a[10]), w.packed_rowptr = address(a[11]), w.packed_col = address(a[12]);
+  w.labels = (int64_t *)address(a[13]), w.ptr = (int64_t *)address(a[14]), w.batch = (int64_t *)address(a[15]);
+  w.rowptr = (int64_t *)address(a[16]), w.col = (int64_t *)address(a[17]);
+  for (int f = 0; f < 4; f++) {
+    feature *to = f < 2 ? &w.of_nodes[f] : &w.of_edges[f - 2];
+    to->packed = address(a[18 + 3 * f]), to->out = (char *)address(a[19 + 3 * f]), to->bytes = a[20 + 3 * f];
+  }
+  Py_BEGIN_ALLOW_THREADS
+  assemble(&w, a[0]);
+  Py_END_ALLOW_THREADS
+  Py_RETURN_NONE;
+}
+
+/* one_hot(threads, tags, tag_bytes, rows, columns, real, cardinalities, width, out): -1, or a row whose tag is wrong */
+static PyObject *py_one_hot(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+  int64_t a[9];
+  if (!read_integers(args, count, 9, a)) return NULL;
+  hot w = {address(a[1]), a[2], a[3], a[4], address(a[5]), address(a[6]), a[7], (float *)address(a[8]), -1};
+  Py_BEGIN_ALLOW_THREADS
+  one_hot(&w, a[0]);
+  Py_END_ALLOW_THREADS
+  return PyLong_FromLongLong(w.wrong);
+}
+
 static PyObject *py_use_pool(PyObject *self, PyObject *value) {
   gomp_parallel = (gomp_parallel_fn)(intptr_t)PyLong_AsLongLong(value);
   if (PyErr_Occurred()) return NULL;
@@ -198,6 +240,9 @@ static PyMethodDef methods[] = {
     {"backward", (PyCFunction)(void (*)(void))py_backward, METH_FASTCALL, "Its gradients."},
     {"aggregate", (PyCFunction)(void (*)(void))py_aggregate, METH_FASTCALL, "See ops/aggregate/cpu.py."},
     {"boundaries", (PyCFunction)(void (*)(void))py_boundaries, METH_FASTCALL, "Pointers of a sorted batch vector."},
+    {"measure", (PyCFunction)(void (*)(void))py_measure, METH_FASTCALL, "What graph ids ask for; see data/compiled.py."},
+    {"assemble", (PyCFunction)(void (*)(void))py_assemble, METH_FASTCALL, "The batch of graph ids."},
+    {"one_hot", (PyCFunction)(void (*)(void))py_one_hot, METH_FASTCALL, "Categorical features one-hot."},
     {"use_pool", py_use_pool, METH_O, "Run on the pool behind this GOMP_parallel; 0: in the calling thread."},
     {NULL, NULL, 0, NULL},
 };

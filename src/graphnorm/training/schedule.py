@@ -47,8 +47,8 @@ class Schedule:
         self._training = training.to(device)
         self._counts = torch.tensor(counts, device=device)
         seeds = torch.tensor([trial.seed for trial in trials], device=device)
-        self._order_keys = bits(seeds, torch.tensor(_ORDER, device=device))
-        self._dropout_keys = bits(seeds, torch.tensor(_DROPOUT, device=device))
+        self._order_keys = bits(seeds, _ORDER)
+        self._dropout_keys = bits(seeds, _DROPOUT)
         self._lr = torch.tensor([trial.lr for trial in trials], device=device)
 
     def batches(self, first: int, last: int) -> Tensor:
