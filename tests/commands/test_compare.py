@@ -11,6 +11,9 @@ import pytest
 
 from fake_training import FakeTraining
 
+from graphnorm import cli
+from graphnorm.comparison.settings import DEFAULT_NORMS, FIGURE_2
+
 Run = Callable[..., tuple[int, str, str]]
 
 
@@ -53,6 +56,16 @@ def test_options_reach_the_trials(run: Run, engine: FakeTraining) -> None:
         "readout": "sum",
     }  # fmt: skip
     assert engine.keywords == {"device": "cpu", "workers": 1}
+
+
+def test_the_help_tells_the_default(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["compare", "--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    assert f"(default: {FIGURE_2['epochs']};" in text
+    for name, option in (("batch_size", "graphs of one step"), ("hidden", "WIDTH"), ("layers", "the linear head")):
+        assert re.search(rf"{option}[^)]*default: {FIGURE_2[name]}\b", text), name
+    assert ",".join(DEFAULT_NORMS) in text
 
 
 def test_own_graphs(run: Run, engine: FakeTraining, table: Path) -> None:
