@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from fake_training import FakeTraining
-
 from graphnorm import cli
 from graphnorm.comparison.settings import DEFAULT_NORMS, FIGURE_2
 
