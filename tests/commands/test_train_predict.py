@@ -116,6 +116,8 @@ def test_training_that_diverges_saves_nothing(run: Run, table: Path, tmp_path: P
         (["train", "mine.csv", "--out", "m.safetensors", "--fold", "10"], "no fold 10 of 10"),
         (["train", "mine.csv", "--out", "m.safetensors", "--folds", "13"], "too few for 13 folds"),
         (["train", "mine.csv", "--out", "mine.csv/m.safetensors"], "mine.csv"),
+        (["train", "mine.csv", "--out", "m.safetensors", "--device", "gpu"], "no device 'gpu'"),
+        (["predict", "model.safetensors", "mine.csv", "--device", "gpu"], "no device 'gpu'"),
         (["predict", "absent.safetensors", "mine.csv"], "absent.safetensors: there is no such file"),
         (["predict", "mine.csv", "mine.csv"], "mine.csv: the file cannot be read"),
         (["predict", "packed.safetensors", "mine.csv"], "a file that `graphnorm train` wrote"),

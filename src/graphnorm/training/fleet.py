@@ -21,6 +21,7 @@ from torch import Tensor
 
 from graphnorm.data.batching import Bounds, GraphBatch
 from graphnorm.data.packed import PackedGraphs
+from graphnorm.errors import GraphnormError
 from graphnorm.models.dropout import DropoutKey
 from graphnorm.training.evaluation import Evaluation
 from graphnorm.training.metrics import accuracy, binary_loss, class_loss, roc_auc
@@ -54,7 +55,15 @@ def default_device(device: torch.device | str | None = None) -> torch.device:
     """The device asked for, or the GPU where there is one."""
     if device is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    return torch.device(device)
+    try:
+        chosen = torch.device(device)
+    except RuntimeError:
+        raise GraphnormError(f"there is no device {device!r}", remedy="name cpu, cuda or cuda:N") from None
+    if chosen.type not in ("cpu", "cuda"):
+        raise GraphnormError(f"models are trained on cpu or cuda, not {chosen.type}", remedy="name one of these")
+    if chosen.type == "cuda" and (chosen.index or 0) >= torch.cuda.device_count():
+        raise GraphnormError(f"this machine has no device {chosen}", remedy="leave the device out, or name cpu")
+    return chosen
 
 
 class Fleet:
