@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,11 +21,12 @@ from torch import Tensor
 
 from graphnorm.data.batching import Bounds, GraphBatch
 from graphnorm.data.packed import PackedGraphs
+from graphnorm.errors import GraphnormError
 from graphnorm.models.dropout import DropoutKey
 from graphnorm.training.evaluation import Evaluation
 from graphnorm.training.metrics import accuracy, binary_loss, class_loss, roc_auc
 from graphnorm.training.schedule import Schedule, choose_levels
-from graphnorm.training.setup import Extremes, build_model, model_inputs, num_outputs
+from graphnorm.training.setup import Extremes, build_model, model_inputs, num_outputs, seen_by_model
 from graphnorm.training.stack import Stack
 from graphnorm.training.trial import Outcome, Split, Trial
 
@@ -53,7 +55,15 @@ def default_device(device: torch.device | str | None = None) -> torch.device:
     """The device asked for, or the GPU where there is one."""
     if device is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    return torch.device(device)
+    try:
+        chosen = torch.device(device)
+    except RuntimeError:
+        raise GraphnormError(f"there is no device {device!r}", remedy="name cpu, cuda or cuda:N") from None
+    if chosen.type not in ("cpu", "cuda"):
+        raise GraphnormError(f"models are trained on cpu or cuda, not {chosen.type}", remedy="name one of these")
+    if chosen.type == "cuda" and (chosen.index or 0) >= torch.cuda.device_count():
+        raise GraphnormError(f"this machine has no device {chosen}", remedy="leave the device out, or name cpu")
+    return chosen
 
 
 class Fleet:
@@ -91,7 +101,7 @@ class Fleet:
             if not len(split.train) or not len(split.valid):
                 raise ValueError(f"a trial needs graphs to train on and to choose by; fold {trial.fold} has none")
         self.device = default_device(device)
-        self.graphs = graphs.to(self.device)
+        self.graphs = seen_by_model(trials[0], graphs).to(self.device)
         self.trials, self.splits = tuple(trials), tuple(splits)
         self.epoch, self.seconds = 0, 0.0
         binary = num_outputs(trials[0], graphs) == 1
@@ -236,16 +246,15 @@ class _Captured:
         before = fleet.stack.state_dict()
         self.bounds, self._level = choose_levels(fleet._schedule.needs(fleet.graphs), MOST_LEVELS)
         pool = torch.cuda.graph_pool_handle()
-        self._steps = [self._capture(lambda level=level: fleet._step(level), pool) for level in reversed(self.bounds)][
-            ::-1
-        ]  # type: ignore[misc]
+        largest_first = [self._capture(partial(fleet._step, level), pool) for level in reversed(self.bounds)]
+        self._steps = largest_first[::-1]
         self._evaluation = self._capture(fleet._evaluate, pool)
         fleet.stack.load_state_dict(before)  # the warm-up trained
 
     @staticmethod
     def _capture(work: Callable[[], None], pool: Any) -> torch.cuda.CUDAGraph:
         """Run once aside, as libraries initialise themselves at their first use, and then record."""
-        aside = torch.cuda.Stream()
+        aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         aside.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(aside):
             work()

@@ -12,7 +12,7 @@ from __future__ import annotations
 import importlib
 from functools import cache
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -44,8 +44,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """
     if not (x.is_cuda and _are_functorch_transforms_active() and _suits(x, weight)):
         return functional.linear(x, weight, bias)
-    out: Tensor = _Linear.apply(x, weight, bias)
-    return out
+    return cast(Tensor, _Linear.apply(x, weight, bias))  # type: ignore[no-untyped-call]
 
 
 def _suits(x: Tensor, weight: Tensor) -> bool:
@@ -83,7 +82,7 @@ class _Linear(torch.autograd.Function):
         if arrays[0].ndim != 3:  # one vmap inside another: torch's own rules
             out = torch.baddbmm(arrays[2].unsqueeze(-2), arrays[0], arrays[1].mT)
             return out, 0
-        return StackedLinear.apply(*arrays), 0
+        return StackedLinear.apply(*arrays), 0  # type: ignore[no-untyped-call]
 
 
 class StackedLinear(torch.autograd.Function):

@@ -92,3 +92,21 @@ class Launch:
             threads, shared = 32 * self.tile.warps, compiled.metadata.shared
             pointers = sum(tensor is not None for tensor in tensors)
             self.ready[kind] = (_driver(), compiled.function, self.programs, threads, shared, pointers)
+
+
+def launch(
+    kernel: Any, key: tuple[Any, ...], programs: int, tile: Tile, arguments: tuple[Any, ...], *constants: Any
+) -> None:
+    """Run ``programs`` programs of a kernel whose sizes change from call to call.
+
+    As for :class:`Launch`, but ``key`` tells apart how tensors are aligned, too.
+    """
+    constants = (*constants, tile.rows, tile.channels)
+    key = (id(kernel), tile, *key)
+    compiled = _compiled.get(key)
+    if compiled is not None:
+        compiled[(programs, 1, 1)](*arguments, *constants)
+        return
+    compiled = kernel[(programs,)](*arguments, *constants, num_warps=tile.warps)
+    if not _INTERPRETED and all(a <= _LARGEST_INT32 for a in arguments if isinstance(a, int)):
+        _compiled[key] = compiled
