@@ -1,4 +1,4 @@
-"""The stacked linear layer's two launches.
+"""The stacked linear layer's three launches.
 
 Products are taken in three parts of TF32 (x = high + low, and high·high + high·low + low·high), whose error is that of
 float32.
@@ -12,7 +12,7 @@ import torch
 import triton
 from torch import Tensor
 
-from graphnorm.ops.linear.gpu_kernels import linear_backward, linear_forward
+from graphnorm.ops.linear.gpu_kernels import product, weight_gradient
 
 
 class Cut(NamedTuple):
@@ -24,9 +24,8 @@ class Cut(NamedTuple):
     programs: int  # about how many to aim at
 
 
-FORWARD = Cut(rows=128, warps=8, stages=2, programs=4096)
-BACKWARD = Cut(rows=64, warps=4, stages=2, programs=1056)
-WEIGHT_PRECISION = "tf32x3"
+PRODUCT = Cut(rows=64, warps=4, stages=3, programs=1056)
+GRADIENT = Cut(rows=64, warps=4, stages=1, programs=1056)
 
 
 def _power_of_two(width: int) -> int:
@@ -45,20 +44,23 @@ def _rows_in_order(x: Tensor) -> Tensor:
     return x if x.stride(2) == 1 and x.stride(1) == x.shape[2] else x.contiguous()
 
 
-def forward(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """x (M, N, K), with a stride of 0 where all members share it; weight (M, O, K); bias (M, O)."""
-    x, weight, bias = _rows_in_order(x), weight.contiguous(), bias.contiguous()
+def _product(x: Tensor, weight: Tensor, bias: Tensor | None, outer: int) -> Tensor:
+    """x·Wᵀ + b, or x·W where there is no bias: backward's."""
     members, rows, inner = x.shape
-    outer = weight.shape[1]
     out = torch.empty(members, rows, outer, dtype=x.dtype, device=x.device)
     if out.numel():
-        parts, blocks = _shares(rows, members, FORWARD)
-        linear_forward[(parts, members)](
+        parts, blocks = _shares(rows, members, PRODUCT)
+        product[(parts, members)](
             x, weight, bias, out, rows, x.stride(0), blocks,
-            inner, outer, _power_of_two(inner), _power_of_two(outer), FORWARD.rows, FORWARD.stages,
-            num_warps=FORWARD.warps,
+            inner, outer, _power_of_two(inner), _power_of_two(outer), bias is None, PRODUCT.rows, PRODUCT.stages,
+            num_warps=PRODUCT.warps,
         )  # fmt: skip
     return out
+
+
+def forward(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """x (M, N, K), with a stride of 0 where all members share it; weight (M, O, K); bias (M, O)."""
+    return _product(_rows_in_order(x), weight.contiguous(), bias.contiguous(), weight.shape[1])
 
 
 def backward(gradient: Tensor, x: Tensor, weight: Tensor, wants_dx: bool) -> tuple[Tensor | None, Tensor, Tensor]:
@@ -66,13 +68,13 @@ def backward(gradient: Tensor, x: Tensor, weight: Tensor, wants_dx: bool) -> tup
     gradient, x, weight = gradient.contiguous(), _rows_in_order(x), weight.contiguous()
     members, rows, inner = x.shape
     outer = weight.shape[1]
-    parts, blocks = _shares(rows, members, BACKWARD) if rows else (1, 0)
-    dx = torch.empty(members, rows, inner, dtype=x.dtype, device=x.device) if wants_dx else None
+    dx = _product(gradient, weight, None, inner) if wants_dx else None
+    parts, blocks = _shares(rows, members, GRADIENT) if rows else (1, 0)
     dweight = torch.empty(parts, members, outer, inner, dtype=x.dtype, device=x.device)
     dbias = torch.empty(parts, members, outer, dtype=x.dtype, device=x.device)
-    linear_backward[(parts, members)](
-        gradient, x, weight, dx, dweight, dbias, rows, x.stride(0), blocks, members,
-        inner, outer, _power_of_two(inner), _power_of_two(outer), BACKWARD.rows, BACKWARD.stages, WEIGHT_PRECISION,
-        num_warps=BACKWARD.warps,
+    weight_gradient[(parts, members)](
+        gradient, x, dweight, dbias, rows, x.stride(0), blocks, members,
+        inner, outer, _power_of_two(inner), _power_of_two(outer), GRADIENT.rows, GRADIENT.stages,
+        num_warps=GRADIENT.warps,
     )  # fmt: skip
     return dx, (dweight[0] if parts == 1 else dweight.sum(0)), (dbias[0] if parts == 1 else dbias.sum(0))
