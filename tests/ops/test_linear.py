@@ -42,9 +42,9 @@ def test_triton_kernels_are_the_products(shape, shared):
 
 
 def test_alone_it_is_torchs():
-    layer, x = Linear(3, 4), torch.randn(5, 3)
-    assert torch.equal(layer(x), torch.nn.functional.linear(x, layer.weight, layer.bias))
-    assert torch.equal(Linear(3, 4, bias=False)(x).isnan(), torch.zeros(5, 4, dtype=torch.bool))
+    x = torch.randn(5, 3)
+    for layer in (Linear(3, 4), Linear(3, 4, bias=False)):
+        assert torch.equal(layer(x), torch.nn.functional.linear(x, layer.weight, layer.bias))
 
 
 @pytest.mark.gpu
