@@ -48,7 +48,7 @@ class PygGIN(nn.Module):
         self.second = nn.ModuleList(nn.Linear(hidden, hidden) for _ in widths)
         self.first_norm = nn.ModuleList(GraphNorm(hidden) for _ in widths)
         self.second_norm = nn.ModuleList(GraphNorm(hidden) for _ in widths)
-        self.pool = global_add_pool if readout == "sum" else global_mean_pool
+        self.pool: Any = global_add_pool if readout == "sum" else global_mean_pool
         self.head = nn.Linear(hidden, classes)
 
     def forward(self, data: Any) -> Tensor:

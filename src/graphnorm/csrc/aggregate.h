@@ -1,7 +1,7 @@
 /* Sums over neighbours, forward and backward, for one element type.
  *
  * Included once per type with T, A, V, M and NAME as in standardize.h, before it. The mathematics and the symbols are in
- * ops/aggregate/reference.py. A row is worked through in strips of 8, 4, 2 or 1 vectors of channels, whose sums stay in
+ * ops/aggregate/reference.py. A row is worked through in strips of 8, 4 or 1 vectors of channels, whose sums stay in
  * registers over all its edges; the last strip is moved left to be whole.
  */
 
@@ -47,43 +47,61 @@ INLINE A NAME(sent)(const edge_job *w, int64_t member, int64_t row) {
 
 /* ---- sums over the edges of a row -------------------------------------------------------------------- */
 
-/* Channels [at, at + vectors * STEP) of what arrives over a range of edges. `plain`: values alone, as they are. */
-INLINE void NAME(sum_edges)(const edge_job *w, int64_t member, int64_t row, edge_range range, int64_t at,
-                            const int vectors, const int64_t lanes, const int plain, V *total) {
+/* What there is to an edge, decided once per call so that the loop over edges is free of it. */
+enum { NAME(ANY), NAME(ROWS_ALONE), NAME(SCALED_ROWS) };
+
+INLINE int NAME(kind_of_edges)(const edge_job *w) {
+  if (w->relu || (w->values && w->edge_values)) return NAME(ANY);
+  return w->scale || w->degree.at ? NAME(SCALED_ROWS) : NAME(ROWS_ALONE);
+}
+
+/* Adds edges [begin, end) to channels [at, at + vectors * STEP) of a row. */
+INLINE void NAME(add_edges)(const edge_job *w, int64_t member, int64_t row, int64_t begin, int64_t end, int64_t at,
+                            const int vectors, const int64_t lanes, const int kind, V *sum) {
   const int64_t C = w->channels;
-  const T *values = (const T *)w->values + member * w->rows * C + at;
-  const T *features = (const T *)w->edge_values + member * w->edges * C + at;
-  const T *x_row = (const T *)w->x + (member * w->rows + row) * C + at;
-  const int has_values = w->values != 0, has_features = w->edge_values != 0, scaled = w->scale || w->degree.at;
+  const T *values = w->values ? (const T *)w->values + member * w->rows * C + at : 0;
+  const T *features = w->edge_values ? (const T *)w->edge_values + member * w->edges * C + at : 0;
+  if (kind != NAME(ANY)) {
+    for (int64_t e = begin; e < end; e++) {
+      const int64_t c = values ? neighbour(w, member, e) : feature_of(w, member, e);
+      const T *here = (values ? values : features) + c * C;
+      const A factor = kind == NAME(SCALED_ROWS) ? NAME(sent)(w, member, c) : (A)1;
+      EACH_OF(v) {
+        V value = NAME(take)(here + v * NAME(STEP), lanes);
+        sum[v] += kind == NAME(SCALED_ROWS) ? value * factor : value;
+      }
+    }
+    return;
+  }
+  const T *x_row = (const T *)w->x + (w->x ? (member * w->rows + row) * C + at : 0);
   const int relu = w->relu != 0, ahead = w->direction == FORWARD;
+  for (int64_t e = begin; e < end; e++) {
+    const int64_t c = values ? neighbour(w, member, e) : 0;
+    const T *value = values ? values + c * C : 0, *feature = features ? features + feature_of(w, member, e) * C : 0;
+    const A factor = NAME(sent)(w, member, c);
+    EACH_OF(v) {
+      V here = value ? NAME(take)(value + v * NAME(STEP), lanes) : (V){0};
+      V own = feature ? NAME(take)(feature + v * NAME(STEP), lanes) : (V){0};
+      if (ahead) {
+        here += own;
+        if (relu) here = (V)((M)here & ~(M)(here < 0));
+      } else if (relu) {
+        here = (V)((M)here & ~(M)(NAME(take)(x_row + v * NAME(STEP), lanes) + own <= 0));
+      }
+      sum[v] += here * factor;
+    }
+  }
+}
+
+/* What arrives over a range of edges: in blocks, so that no running sum gets long. */
+INLINE void NAME(sum_edges)(const edge_job *w, int64_t member, int64_t row, edge_range range, int64_t at,
+                            const int vectors, const int64_t lanes, const int kind, V *total) {
   EACH_OF(v) total[v] = (V){0};
   for (int64_t begin = range.first; begin < range.last; begin += NAME(BLOCK)) {
     const int64_t end = begin + NAME(BLOCK) < range.last ? begin + NAME(BLOCK) : range.last;
     V sum[8];
     EACH_OF(v) sum[v] = (V){0};
-    for (int64_t e = begin; e < end; e++) {
-      const T *value = values;
-      int64_t c = 0;
-      if (plain || has_values || scaled) c = neighbour(w, member, e);
-      value += c * C;
-      if (plain) {
-        EACH_OF(v) sum[v] += NAME(take)(value + v * NAME(STEP), lanes);
-        continue;
-      }
-      const T *feature = has_features ? features + feature_of(w, member, e) * C : 0;
-      const A factor = scaled ? NAME(sent)(w, member, c) : (A)1;
-      EACH_OF(v) {
-        V here = has_values ? NAME(take)(value + v * NAME(STEP), lanes) : (V){0};
-        V own = has_features ? NAME(take)(feature + v * NAME(STEP), lanes) : (V){0};
-        if (ahead) {
-          here += own;
-          if (relu) here = (V)((M)here & ~(M)(here < 0));
-        } else if (relu) {
-          here = (V)((M)here & ~(M)(NAME(take)(x_row + v * NAME(STEP), lanes) + own <= 0));
-        }
-        sum[v] += here * factor;
-      }
-    }
+    NAME(add_edges)(w, member, row, begin, end, at, vectors, lanes, kind, sum);
     EACH_OF(v) total[v] += sum[v];
   }
 }
@@ -108,11 +126,9 @@ typedef struct {
 } NAME(row_task);
 
 INLINE void NAME(row_strip)(const edge_job *w, int64_t member, int64_t row, const NAME(row_task) *task, int64_t at,
-                            const int vectors, const int64_t lanes) {
+                            const int vectors, const int64_t lanes, const int kind) {
   V total[8];
-  if (w->values && !w->edge_values && !w->relu && !w->scale && !w->degree.at)
-    NAME(sum_edges)(w, member, row, task->range, at, vectors, lanes, 1, total);
-  else NAME(sum_edges)(w, member, row, task->range, at, vectors, lanes, 0, total);
+  NAME(sum_edges)(w, member, row, task->range, at, vectors, lanes, kind, total);
   if (!task->sums) {
     NAME(finish_row)(w, member, row, task->count, at, vectors, lanes, total);
     return;
@@ -121,18 +137,25 @@ INLINE void NAME(row_strip)(const edge_job *w, int64_t member, int64_t row, cons
     for (int64_t l = 0; l < lanes; l++) task->sums[at + v * NAME(STEP) + l] = total[v][l];
 }
 
-static void NAME(whole_row)(const edge_job *w, int64_t member, int64_t row, const NAME(row_task) *task) {
+INLINE void NAME(row_strips)(const edge_job *w, int64_t member, int64_t row, const NAME(row_task) *task,
+                             const int kind) {
   const int64_t C = w->channels, step = NAME(STEP);
   if (C < step) {
-    NAME(row_strip)(w, member, row, task, 0, 1, C);
+    NAME(row_strip)(w, member, row, task, 0, 1, C, kind);
     return;
   }
   int64_t at = 0;
-  for (; at + 8 * step <= C; at += 8 * step) NAME(row_strip)(w, member, row, task, at, 8, step);
-  if (at + 4 * step <= C) NAME(row_strip)(w, member, row, task, at, 4, step), at += 4 * step;
-  if (at + 2 * step <= C) NAME(row_strip)(w, member, row, task, at, 2, step), at += 2 * step;
-  if (at + step <= C) NAME(row_strip)(w, member, row, task, at, 1, step), at += step;
-  if (at < C) NAME(row_strip)(w, member, row, task, C - step, 1, step);
+  for (; at + 8 * step <= C; at += 8 * step) NAME(row_strip)(w, member, row, task, at, 8, step, kind);
+  if (at + 4 * step <= C) NAME(row_strip)(w, member, row, task, at, 4, step, kind), at += 4 * step;
+  for (; at < C; at += step) NAME(row_strip)(w, member, row, task, at + step > C ? C - step : at, 1, step, kind);
+}
+
+static void NAME(whole_row)(const edge_job *w, int64_t member, int64_t row, const NAME(row_task) *task) {
+  switch (NAME(kind_of_edges)(w)) {
+  case NAME(ROWS_ALONE): NAME(row_strips)(w, member, row, task, NAME(ROWS_ALONE)); break;
+  case NAME(SCALED_ROWS): NAME(row_strips)(w, member, row, task, NAME(SCALED_ROWS)); break;
+  default: NAME(row_strips)(w, member, row, task, NAME(ANY));
+  }
 }
 
 /* ---- gradients of self weight and of edges ------------------------------------------------------------- */
@@ -158,8 +181,16 @@ static void NAME(gradients_of_edges)(const edge_job *w, int64_t member, int64_t 
   const T *dy = (const T *)w->values + (member * w->rows + row) * C;
   A own = NAME(scale_of)(w, member, row);
   if (w->mean) own /= (A)(range.last - range.first);
+  T *first = 0; /* where all edges of a row have the same gradient it is computed once */
   for (int64_t e = begin; e < end; e++) {
     const int64_t to = (member * w->edges + feature_of(w, member, e)) * C;
+    if (!w->relu && !w->scale) {
+      if (first) {
+        memcpy((T *)w->out + to, first, (size_t)C * sizeof(T));
+        continue;
+      }
+      first = (T *)w->out + to;
+    }
     const int64_t c = w->col.at ? neighbour(w, member, e) : 0;
     const A factor = w->scale ? own * NAME(scale_of)(w, member, c) : own;
     const T *x = w->x ? (const T *)w->x + (member * w->rows + c) * C : 0;
@@ -179,9 +210,11 @@ static void NAME(gradients_of_edges)(const edge_job *w, int64_t member, int64_t 
 /* Each share has equally many edges, padding included, and goes through their rows; edges of no row get zeros. */
 static void NAME(edges_share)(void *task, int64_t share, int64_t shares) {
   const edge_job *w = (const edge_job *)task;
-  const int64_t total = w->members * w->edges, stop = total * (share + 1) / shares;
-  for (int64_t k = total * share / shares; k < stop;) {
-    const int64_t member = k / w->edges, edge = k % w->edges, row = row_of_edge(w, member, edge);
+  const int64_t total = w->members * w->edges, start = total * share / shares, stop = total * (share + 1) / shares;
+  for (int64_t k = start, row = 0; k < stop;) {
+    const int64_t member = k / w->edges, edge = k % w->edges;
+    if (k == start || edge == 0) row = row_of_edge(w, member, edge);
+    while (row + 1 < w->rows && edges_of(w, member, row).last <= edge) row++;
     const int64_t left = stop - k < w->edges - edge ? stop - k : w->edges - edge;
     const edge_range range = edges_of(w, member, row);
     int64_t end = edge + 1;

@@ -10,8 +10,8 @@ evaluation.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -145,11 +145,10 @@ class Fleet:
     def advance(self, epochs: int | None = None, on_epoch: OnEpoch | None = None) -> None:
         """Go on for so many epochs, or to the end."""
         end = self._schedule.epochs if epochs is None else min(self.epoch + epochs, self._schedule.epochs)
-        with _fast_matrix_products(self.device):
-            if self.device.type == "cuda" and self._captured is None and self.epoch < end:
-                self._captured = _Captured(self)
-            while self.epoch < end:
-                self._advance_block(min(end, self._schedule.block(self.epoch)), on_epoch)
+        if self.device.type == "cuda" and self._captured is None and self.epoch < end:
+            self._captured = _Captured(self)
+        while self.epoch < end:
+            self._advance_block(min(end, self._schedule.block(self.epoch)), on_epoch)
 
     def _advance_block(self, end: int, on_epoch: OnEpoch | None) -> None:
         """Epochs whose batches are planned at once."""
@@ -247,9 +246,8 @@ class _Captured:
         before = fleet.stack.state_dict()
         self.bounds, self._level = choose_levels(fleet._schedule.needs(fleet.graphs), MOST_LEVELS)
         pool = torch.cuda.graph_pool_handle()
-        self._steps = [self._capture(lambda level=level: fleet._step(level), pool) for level in reversed(self.bounds)][
-            ::-1
-        ]  # type: ignore[misc]
+        largest_first = [self._capture(partial(fleet._step, level), pool) for level in reversed(self.bounds)]
+        self._steps = largest_first[::-1]
         self._evaluation = self._capture(fleet._evaluate, pool)
         fleet.stack.load_state_dict(before)  # the warm-up trained
 
@@ -276,15 +274,3 @@ class _Captured:
 def device_name(device: torch.device) -> str:
     """What people call the device."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
-
-
-@contextmanager
-def _fast_matrix_products(device: torch.device) -> Iterator[None]:
-    """Let float32 matrix products use a GPU's tensor cores (TF32: 10 bits of mantissa, float32 sums)."""
-    before = torch.get_float32_matmul_precision()
-    if device.type == "cuda":
-        torch.set_float32_matmul_precision("high")
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)

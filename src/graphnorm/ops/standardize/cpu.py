@@ -72,11 +72,11 @@ class Plan:
             _STATISTICS[problem.statistics],
         )
 
-    def forward(self, x: Tensor, residual: Tensor | None, parameters: Parameters) -> tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor, residual: Tensor | None, parameters: Parameters) -> tuple[Tensor, tuple[Tensor, ...]]:
         """y, and the statistics in one buffer for :meth:`backward`: all means (double), then all variances."""
         kept = torch.empty(self.kept, dtype=torch.float64)
         mean = kept.data_ptr()
-        return self.apply(x, residual, parameters, mean, mean + self.var_at), kept
+        return self.apply(x, residual, parameters, mean, mean + self.var_at), (kept,)
 
     def backward(self, dy: Tensor, x: Tensor, parameters: Parameters, kept: Tensor) -> tuple[Tensor, Parameters]:
         """dx, and the gradients of those parameters that are there."""
@@ -138,6 +138,9 @@ def forward(x: Tensor, residual: Tensor | None, problem: Problem) -> tuple[Tenso
 
 def backward(dy: Tensor, x: Tensor, problem: Problem) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The C twin of :func:`graphnorm.ops.standardize.reference.backward`."""
+    if problem.mean is None or problem.var is None:
+        _, mean, var = forward(x, None, problem)
+        problem = problem._replace(mean=mean, var=var)
     assert problem.mean is not None and problem.var is not None
     plan = Plan(x, problem)
     mean, var = problem.mean.to(torch.float64).contiguous(), problem.var.to(plan.acc).contiguous()

@@ -43,24 +43,24 @@ class _Planned(torch.autograd.Function):
     ) -> Tensor:
         """By the kernels; keeps the input and two numbers per graph and channel at the most."""
         y, kept = plan.forward(x, residual, (weight, bias, mean_scale))
-        ctx.save_for_backward(x, weight, bias, mean_scale, kept)
+        ctx.save_for_backward(x, weight, bias, mean_scale, *kept)
         ctx.plan = plan
         return y  # type: ignore[no-any-return]
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
         """The closed form of the reference, by the kernels."""
-        x, weight, bias, mean_scale, kept = ctx.saved_tensors
+        x, weight, bias, mean_scale, *kept = ctx.saved_tensors
         plan = ctx.plan
         if torch.is_grad_enabled() or torch._C._functorch.is_functorch_wrapped_tensor(dy):
             problem = plan.problem
-            statistics = plan.statistics(kept)
+            statistics = plan.statistics(*kept)
             dx, *gradients = StandardizeBackward.apply(
                 dy, x, weight, bias, mean_scale, problem.ptr, problem.order, *statistics,
                 problem.eps, problem.relu, problem.statistics, problem.max_size,
             )  # fmt: skip
         else:
-            dx, gradients = plan.backward(dy, x, (weight, bias, mean_scale), kept)
+            dx, gradients = plan.backward(dy, x, (weight, bias, mean_scale), *kept)
         dweight, dbias, dmean_scale = gradients
         return (
             dx,
