@@ -1,0 +1,1 @@
+"""Studies: grids of trials that are planned, trained, kept and chosen from."""
