@@ -1,1 +1,0 @@
-"""Studies: grids of trials that are planned, trained, kept and chosen from."""
