@@ -31,11 +31,14 @@ MAY_IMPORT = {
     "models": FOUNDATION | LAYERS | {"functional"},
     "training": FOUNDATION | LAYERS | {"functional", "models", "data"},
     "study": FOUNDATION | LAYERS | {"functional", "models", "data", "training"},
+    "saved": FOUNDATION | LAYERS | {"functional", "models", "data", "training"},
     "analysis": FOUNDATION | LAYERS | {"functional", "models", "data", "training", "study"},
 }
 MAY_IMPORT["paper"] = MAY_IMPORT["analysis"] | {"analysis"}
-MAY_IMPORT["report"] = MAY_IMPORT["paper"] | {"paper"}
-MAY_IMPORT["cli"] = MAY_IMPORT["report"] | {"report", "conversion"}
+MAY_IMPORT["comparison"] = MAY_IMPORT["paper"] | {"paper"}
+MAY_IMPORT["report"] = MAY_IMPORT["comparison"] | {"comparison"}
+MAY_IMPORT["commands"] = MAY_IMPORT["report"] | {"report", "conversion", "saved"}
+MAY_IMPORT["cli"] = MAY_IMPORT["commands"] | {"commands"}
 MAY_IMPORT["__main__"] = {"cli"}
 
 

@@ -1,0 +1,17 @@
+"""Studies: how graphs are split, what is chosen and reported, and which differences are more than chance."""
+
+from graphnorm.study.protocol import PROTOCOLS, Protocol, make_splits
+from graphnorm.study.selection import Choice, Selection, select
+from graphnorm.study.significance import PairedTest, compare_all, paired_test
+
+__all__ = [
+    "PROTOCOLS",
+    "Choice",
+    "PairedTest",
+    "Protocol",
+    "Selection",
+    "compare_all",
+    "make_splits",
+    "paired_test",
+    "select",
+]

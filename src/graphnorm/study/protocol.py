@@ -1,0 +1,206 @@
+"""Protocols: how graphs are split into those that train, those that choose and those that are reported.
+
+==========  ==============================  =====================  =====================  ==============
+protocol    graphs                          the epoch is chosen    on                     reported
+==========  ==============================  =====================  =====================  ==============
+``paper``   k stratified folds              once for all folds     the fold itself        the fold
+``fair``    k stratified folds, and in      for each fold          the held-out tenth     the fold
+            each a tenth of the rest
+``ogb``     the official split              for each seed          its validation part    its test part
+``all``     all of them                     never: the last        –                      nothing
+==========  ==============================  =====================  =====================  ==============
+
+``paper`` is what the paper and its baselines did: the graphs that choose are the graphs that are reported, so its
+numbers are optimistic. Under ``fair`` a reported graph has no part in any choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from graphnorm.data import PackedGraphs
+from graphnorm.errors import GraphnormError, MissingDependencyError
+from graphnorm.training.trial import Split, Trial
+
+__all__ = ["PROTOCOLS", "Protocol", "find_protocol", "make_splits", "overlap"]
+
+FOLD_SEED = 9
+"""The random state of the authors' folds."""
+HELD_OUT = 10
+"""Under ``fair`` one part in so many of the training graphs chooses."""
+
+Ids = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Protocol:
+    """One row of the table above, as far as choosing and reporting go."""
+
+    name: str
+    about: str
+    reported: Literal["valid", "test"]
+    """Which curve of an outcome is reported."""
+    one_epoch: bool
+    """Whether all members share one epoch, or each has its own."""
+    nested: bool
+    """Whether each fold chooses its own configuration."""
+    unit: Literal["fold", "seed"]
+    """What is averaged over, and paired in tests."""
+    metric: Literal["accuracy", "ROC-AUC"] = "accuracy"
+
+
+PROTOCOLS: dict[str, Protocol] = {
+    protocol.name: protocol
+    for protocol in (
+        Protocol(
+            name="paper",
+            about="cross-validation; one epoch for all folds, chosen on the folds that are reported (optimistic)",
+            reported="valid",
+            one_epoch=True,
+            nested=False,
+            unit="fold",
+        ),
+        Protocol(
+            name="fair",
+            about="cross-validation; a held-out tenth of each training part chooses, the fold is only reported",
+            reported="test",
+            one_epoch=False,
+            nested=True,
+            unit="fold",
+        ),
+        Protocol(
+            name="ogb",
+            about="the dataset's official split; the validation part chooses, the test part is reported (ROC-AUC)",
+            reported="test",
+            one_epoch=False,
+            nested=False,
+            unit="seed",
+            metric="ROC-AUC",
+        ),
+    )
+}
+
+
+def find_protocol(name: str) -> Protocol:
+    """Give a protocol by its name.
+
+    >>> find_protocol("fair").reported
+    'test'
+    """
+    if name not in PROTOCOLS:
+        raise GraphnormError(f"there is no protocol {name!r}; known: {', '.join(PROTOCOLS)}", remedy="choose one")
+    return PROTOCOLS[name]
+
+
+def make_splits(graphs: PackedGraphs, trials: Sequence[Trial]) -> list[Split]:
+    """Give the split of every trial, by its ``protocol``, ``folds`` and ``fold``.
+
+    The seed has no part in it: seeds of one fold share its graphs.
+
+    >>> from graphnorm.data import load
+    >>> graphs = load("synthetic:trees")
+    >>> split, = make_splits(graphs, [Trial(dataset="trees", protocol="fair", folds=10, fold=3)])
+    >>> len(split.train), len(split.valid), len(split.test)
+    (324, 36, 40)
+    """
+    made: dict[tuple[str, int], list[Split]] = {}
+    for trial in trials:
+        key = (trial.protocol, trial.folds)
+        if key not in made:
+            made[key] = _splits(graphs, trial.protocol, trial.folds)
+        if not 0 <= trial.fold < len(made[key]):
+            raise GraphnormError(
+                f"there is no fold {trial.fold} of {len(made[key])}",
+                remedy="folds count from 0",
+            )
+    return [made[trial.protocol, trial.folds][trial.fold] for trial in trials]
+
+
+def overlap(protocol: str, splits: Sequence[Split]) -> float:
+    """How many graphs are reported for every graph that has a part in the model, n₂/n₁; 0 where all share one split.
+
+    It is what the correction of the t-test for overlapping training sets needs.
+    """
+    if find_protocol(protocol).unit == "seed":
+        return 0.0
+    sizes = [
+        (len(split.test), len(split.train) + len(split.valid))
+        if find_protocol(protocol).reported == "test"
+        else (len(split.valid), len(split.train))
+        for split in splits
+    ]
+    return float(np.mean([tested / trained for tested, trained in sizes]))
+
+
+def _splits(graphs: PackedGraphs, protocol: str, folds: int) -> list[Split]:
+    labels: Ids = graphs.labels.cpu().numpy()
+    if protocol == "all":
+        everything = np.arange(len(labels), dtype=np.int64)
+        return [Split(everything, everything)]
+    if protocol == "ogb":
+        return [_official(graphs)]
+    find_protocol(protocol)
+    _refuse_small_classes(graphs, labels, folds, protocol)
+    outer = _stratified(labels, folds)
+    if protocol == "paper":
+        return [Split(train, fold) for train, fold in outer]
+    splits = []
+    for rest, fold in outer:
+        inner_train, inner_held_out = _stratified(labels[rest], HELD_OUT)[0]
+        splits.append(Split(rest[inner_train], rest[inner_held_out], fold))
+    return splits
+
+
+def _official(graphs: PackedGraphs) -> Split:
+    missing = [part for part in ("train", "valid", "test") if part not in graphs.splits]
+    if missing:
+        raise GraphnormError(
+            f"{graphs.name} has no official split (no part {', '.join(missing)})",
+            remedy="use the protocol fair, or paper",
+        )
+    if graphs.num_classes != 2:
+        raise GraphnormError(
+            f"the protocol ogb reports ROC-AUC, which needs two classes; {graphs.name} has {graphs.num_classes}",
+            remedy="use the protocol fair, or paper",
+        )
+    return Split(*(graphs.splits[part].cpu().numpy().astype(np.int64) for part in ("train", "valid", "test")))
+
+
+def _refuse_small_classes(graphs: PackedGraphs, labels: Ids, folds: int, protocol: str) -> None:
+    """Every class must be in every part."""
+    if folds < 2:
+        raise GraphnormError(f"{folds} folds leave nothing to train on", remedy="use two folds or more")
+    sizes = np.bincount(labels, minlength=graphs.num_classes)
+    present = np.flatnonzero(sizes)
+    if len(present) < 2:
+        raise GraphnormError(
+            f"all {len(labels)} graphs of {graphs.name} are of one class", remedy="give graphs of two classes or more"
+        )
+    smallest = int(present[sizes[present].argmin()])
+    size, name = int(sizes[smallest]), graphs.classes[smallest]
+    others = "leave that class out, or join it with another"
+    if size < folds:
+        remedy = f"use --folds {size} or fewer, or {others}" if size >= 2 else others
+        raise GraphnormError(f"the class {name!r} has {size} graphs, too few for {folds} folds", remedy=remedy)
+    training = size - -(-size // folds)
+    if protocol == "fair" and training < HELD_OUT:
+        raise GraphnormError(
+            f"the class {name!r} has {size} graphs: with {folds} folds {training} of them train, and no tenth of that "
+            "can be held out to choose by",
+            remedy=f"use the protocol paper, or {others}",
+        )
+
+
+def _stratified(labels: Ids, folds: int) -> list[tuple[Ids, Ids]]:
+    """The rest and the fold, for each of so many stratified folds."""
+    try:
+        from sklearn.model_selection import StratifiedKFold
+    except ImportError as error:
+        raise MissingDependencyError("scikit-learn", "cross-validation", "study") from error
+    maker: Any = StratifiedKFold(folds, shuffle=True, random_state=FOLD_SEED)
+    return [(rest.astype(np.int64), fold.astype(np.int64)) for rest, fold in maker.split(np.zeros(len(labels)), labels)]

@@ -1,0 +1,157 @@
+"""Selection: from the curves of trained members to the epoch, the configuration and the number that are reported.
+
+A protocol's choices read the curve ``valid`` alone. ``test``, where there is one, is read at the chosen place and
+nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from graphnorm.study.protocol import Protocol, find_protocol
+from graphnorm.training.trial import Outcome
+
+__all__ = ["Choice", "Selection", "mean_and_std", "select"]
+
+DIGITS = 7
+"""Averages are rounded to so many digits before they are compared, so that ties are ties."""
+
+Curve = npt.NDArray[np.float64]
+
+
+class Choice(NamedTuple):
+    """What was chosen for one member (a fold and a seed), and what it scored."""
+
+    fold: int
+    seed: int
+    configuration: int
+    """Its place among the candidates."""
+    epoch: int | None
+    """Counted from 1; None for a member that diverged."""
+    score: float
+    """The reported metric at that epoch, between 0 and 1; NaN for a member that diverged."""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What a protocol reports of one normalization."""
+
+    protocol: Protocol
+    choices: tuple[Choice, ...]
+    """In the order of folds and seeds."""
+
+    @property
+    def scores(self) -> dict[int, float]:
+        """The metric of every unit (fold, or seed under ``ogb``); NaN where all its members diverged.
+
+        A fold with several seeds counts once, with their average: they share its graphs.
+        """
+        units: dict[int, list[float]] = {}
+        for choice in self.choices:
+            units.setdefault(getattr(choice, self.protocol.unit), []).append(choice.score)
+        return {unit: _average(values) for unit, values in sorted(units.items())}
+
+    @property
+    def mean(self) -> float:
+        """The average over units; NaN where every member diverged."""
+        return mean_and_std(list(self.scores.values()))[0]
+
+    @property
+    def std(self) -> float:
+        """The sample standard deviation (n − 1) over units; NaN where fewer than two are left."""
+        return mean_and_std(list(self.scores.values()))[1]
+
+    @property
+    def epoch(self) -> int | None:
+        """The epoch that all members share, or None where they do not."""
+        epochs = {choice.epoch for choice in self.choices if choice.epoch is not None}
+        return epochs.pop() if len(epochs) == 1 else None
+
+    @property
+    def diverged(self) -> int:
+        """How many members have no score."""
+        return sum(choice.epoch is None for choice in self.choices)
+
+
+def select(candidates: Sequence[Sequence[Outcome]]) -> Selection:
+    """Choose configuration and epoch as the protocol says.
+
+    candidates: for each configuration its outcomes, one for every fold and seed, the same ones for all.
+
+    Ties go to the first configuration and to the earliest epoch. Members that diverged are left out of averages; a
+    configuration with fewer of them is preferred whatever the rest of it scores.
+    """
+    grids = [{(o.trial.fold, o.trial.seed): o for o in outcomes} for outcomes in candidates]
+    if not grids or not grids[0]:
+        raise ValueError("there is no outcome to choose from")
+    if any(grid.keys() != grids[0].keys() for grid in grids):
+        raise ValueError("the configurations were not trained on the same folds and seeds")
+    names = {outcome.trial.protocol for grid in grids for outcome in grid.values()}
+    if len(names) != 1:
+        raise ValueError(f"outcomes of several protocols cannot be mixed: {', '.join(sorted(names))}")
+    protocol = find_protocol(names.pop())
+    members = sorted(grids[0])
+    groups = [[m for m in members if m[0] == fold] for fold in sorted({fold for fold, _ in members})]
+    choices = []
+    for group in groups if protocol.nested else [members]:
+        options = [_evaluate([grid[m] for m in group], protocol) for grid in grids]
+        best = min(range(len(options)), key=lambda k: (options[k].diverged, -options[k].validation, k))
+        choices += [
+            Choice(fold, seed, best, epoch, _at(grids[best][fold, seed], protocol.reported, epoch))
+            for (fold, seed), epoch in zip(group, options[best].epochs, strict=True)
+        ]
+    return Selection(protocol, tuple(choices))
+
+
+def mean_and_std(values: Sequence[float]) -> tuple[float, float]:
+    """Average and sample standard deviation of the values that are numbers; NaN where too few are.
+
+    >>> mean_and_std([1.0, 3.0, float("nan")])
+    (2.0, 1.4142135623730951)
+    """
+    known = np.array([value for value in values if np.isfinite(value)])
+    return (
+        float(known.mean()) if len(known) else float("nan"),
+        float(known.std(ddof=1)) if len(known) > 1 else float("nan"),
+    )
+
+
+class _Option(NamedTuple):
+    """How a configuration does on a group of members."""
+
+    diverged: int
+    validation: float
+    epochs: list[int | None]
+
+
+def _evaluate(outcomes: Sequence[Outcome], protocol: Protocol) -> _Option:
+    curves = [None if o.status == "diverged" else _validation(o) for o in outcomes]
+    alive = [curve for curve in curves if curve is not None]
+    diverged = len(curves) - len(alive)
+    if not alive:
+        return _Option(diverged, -np.inf, [None] * len(curves))
+    if protocol.one_epoch:
+        average = np.mean(alive, axis=0).round(DIGITS)
+        epoch = int(average.argmax()) + 1
+        return _Option(diverged, float(average.max()), [None if c is None else epoch for c in curves])
+    best = float(np.mean([curve.max() for curve in alive]).round(DIGITS))
+    return _Option(diverged, best, [None if c is None else int(c.argmax()) + 1 for c in curves])
+
+
+def _validation(outcome: Outcome) -> Curve:
+    """The curve that chooses; an epoch without a number is never chosen."""
+    curve = outcome.curves["valid"].astype(np.float64).round(DIGITS)
+    return np.where(np.isfinite(curve), curve, -np.inf)
+
+
+def _at(outcome: Outcome, curve: str, epoch: int | None) -> float:
+    return float("nan") if epoch is None else float(outcome.curves[curve][epoch - 1])
+
+
+def _average(values: Sequence[float]) -> float:
+    return mean_and_std(values)[0]

@@ -1,0 +1,138 @@
+r"""Significance: whether a difference between normalizations is more than the chance of the folds.
+
+The folds of a cross-validation share most of their training graphs, so their scores are not independent, and the usual
+paired t-test calls far too many differences significant. Nadeau and Bengio's correction ("Inference for the
+generalization error", 2003) enlarges the variance by the share of graphs tested to graphs trained on. For paired
+differences :math:`d_1 … d_J` with mean :math:`\bar d` and sample variance :math:`s^2`,
+
+.. math:: t = \frac{\bar d}{\sqrt{(1/J + n_2/n_1)\, s^2}}, \qquad t \sim \mathrm{Student}(J - 1).
+
+Several pairs are several chances to be wrong: the p-values of all pairs are adjusted by Holm's step-down rule, which
+keeps the probability of one false claim or more below the level.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from graphnorm.errors import MissingDependencyError
+
+__all__ = ["ALPHA", "CONFIDENCE", "PairedTest", "compare_all", "holm", "paired_test"]
+
+ALPHA = 0.05
+"""The level: the accepted probability of calling a difference significant where there is none."""
+CONFIDENCE = 0.95
+"""Of the intervals; they are those of each pair by itself."""
+SAME = 1e-6
+"""Differences that spread by less than this share of the scores are equal: scores are float32."""
+
+
+@dataclass(frozen=True)
+class PairedTest:
+    """One pair of normalizations, ``first`` minus ``second``, in the unit of the scores.
+
+    What cannot be computed is None, and ``note`` says why.
+    """
+
+    first: str
+    second: str
+    pairs: int
+    """Folds (or seeds) that both have a score for."""
+    difference: float | None
+    low: float | None
+    high: float | None
+    """The confidence interval of the difference."""
+    effect: float | None
+    """The difference in standard deviations of the paired differences (Cohen's d for pairs)."""
+    t: float | None
+    p: float | None
+    p_adjusted: float | None = None
+    """After Holm's rule over all pairs of one comparison."""
+    note: str = ""
+
+    @property
+    def significant(self) -> bool:
+        """Whether the adjusted p-value is below :data:`ALPHA`."""
+        return self.p_adjusted is not None and self.p_adjusted < ALPHA
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return asdict(self) | {"significant": self.significant}
+
+
+def paired_test(
+    first: Mapping[int, float],
+    second: Mapping[int, float],
+    *,
+    overlap: float,
+    names: tuple[str, str] = ("first", "second"),
+) -> PairedTest:
+    """Compare two sets of scores, paired by their keys (folds); scores that are NaN are left out with their partner.
+
+    overlap: n₂/n₁, 1/9 for ten folds; 0 gives the usual paired t-test.
+
+    * No common fold: nothing is known. One: the difference, without a test.
+    * All differences zero: p is 1. All equal but not zero: there is no variance to measure them by, so there is no
+      test, rather than certainty from a handful of folds.
+
+    >>> test = paired_test({0: 0.9, 1: 0.8, 2: 0.85}, {0: 0.7, 1: 0.75, 2: 0.7}, overlap=1 / 2)
+    >>> round(test.difference, 3), round(test.p, 3)
+    (0.133, 0.196)
+    """
+    try:
+        from scipy import stats
+    except ImportError as error:
+        raise MissingDependencyError("scipy", "a test of significance", "study") from error
+
+    common = [k for k in first if k in second and math.isfinite(first[k]) and math.isfinite(second[k])]
+    a, b = (np.array([scores[k] for k in common], dtype=np.float64) for scores in (first, second))
+    differences = a - b
+    count = len(common)
+
+    def result(note: str = "", **values: float | None) -> PairedTest:
+        keys: dict[str, Any] = dict.fromkeys(("low", "high", "effect", "t", "p"))
+        keys["difference"] = float(differences.mean()) if count else None
+        return PairedTest(*names, pairs=count, note=note, **keys | values)
+
+    if count < 2:
+        return result("no common score" if count == 0 else "one common score: chance cannot be measured")
+    if np.ptp(differences) <= SAME * np.abs([a, b]).max():
+        if abs(differences.mean()) <= SAME * np.abs([a, b]).max():
+            return result("the scores are equal", difference=0.0, low=0.0, high=0.0, effect=0.0, t=0.0, p=1.0)
+        return result("all differences are equal: there is no variance to measure them by")
+    mean, spread = float(differences.mean()), float(differences.std(ddof=1))
+    error_of_mean = spread * math.sqrt(1 / count + overlap)
+    student = stats.t(count - 1)
+    reach = float(student.ppf((1 + CONFIDENCE) / 2)) * error_of_mean
+    t = mean / error_of_mean
+    return result(low=mean - reach, high=mean + reach, effect=mean / spread, t=t, p=float(2 * student.sf(abs(t))))
+
+
+def compare_all(scores: Mapping[str, Mapping[int, float]], *, overlap: float) -> list[PairedTest]:
+    """Test every pair of normalizations, with p-values adjusted for their number."""
+    tests = [
+        paired_test(scores[first], scores[second], overlap=overlap, names=(first, second))
+        for first, second in combinations(scores, 2)
+    ]
+    adjusted = iter(holm([test.p for test in tests if test.p is not None]))
+    return [test if test.p is None else replace(test, p_adjusted=next(adjusted)) for test in tests]
+
+
+def holm(values: Sequence[float]) -> list[float]:
+    """Adjust p-values by Holm's step-down rule: the k-th smallest of m times m − k + 1, never falling, at most 1.
+
+    >>> holm([0.01, 0.04, 0.03])
+    [0.03, 0.06, 0.06]
+    """
+    adjusted = [0.0] * len(values)
+    floor = 0.0
+    for rank, place in enumerate(sorted(range(len(values)), key=values.__getitem__)):
+        floor = max(floor, min(1.0, values[place] * (len(values) - rank)))
+        adjusted[place] = floor
+    return adjusted
