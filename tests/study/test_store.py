@@ -52,7 +52,7 @@ def test_what_goes_in_comes_out(path: Path) -> None:
         assert (study.trials, study.finished, study.missing, study.seconds) == (10, 7, 3, 10.5)
         assert study.spec == {"grid": "quick"}
         assert store.trials(study) == TRIALS
-        assert store.fleets(study) == [TRIALS[:5], TRIALS[5:]]
+        assert store.fleets(study) == {0: TRIALS[:5], 1: TRIALS[5:]}
         records = store.records(study, curves=["valid", "train", "loss", "test"])
     assert [record.trial for record in records] == TRIALS[:7]
     for record in records:
@@ -81,18 +81,39 @@ def test_a_trial_is_shared_between_studies_and_never_replaced(path: Path) -> Non
         assert trials == 2
 
 
-def test_what_failed_or_was_dropped_can_be_done_later(path: Path) -> None:
+def test_what_failed_can_be_done_later(path: Path) -> None:
     with filled(path, []) as store:
         study = store.study("first")
         session = store.begin_session(study, "local")
         store.save_failed(session, TRIALS[:2], "ran out of memory")
-        store.save_dropped(session, [outcome(TRIALS[2])])
-        assert store.study("first").counts == {"failed": 2, "dropped": 1}
-        assert [r.error for r in store.records(study)] == ["ran out of memory"] * 2 + [None]
+        assert [r.error for r in store.records(study)] == ["ran out of memory"] * 2
         store.save(session, [outcome(trial) for trial in TRIALS[:3]])
         assert set(store.statuses(study).values()) == {"done"}
         store.save_failed(session, TRIALS[:1], "too late")
         assert store.study("first").counts == {"done": 3}
+
+
+def test_what_one_study_gives_up_another_does_not(path: Path) -> None:
+    with filled(path, []) as store:
+        first, second = store.study("first"), store.add_study("second", {}, TRIALS[:2], [range(2)])
+        session = store.begin_session(first, "local")
+        part = outcome(TRIALS[0], curves={"valid": np.zeros(4, np.float32)})
+        store.save_dropped(first, session, [part], epoch=4)
+        assert store.statuses(first) == {TRIALS[0].key: "dropped"}
+        assert store.dropped_epochs(first) == {TRIALS[0].key: 4}
+        assert store.study("first").counts == {"dropped": 1}
+        assert (store.statuses(second), store.records(second), store.study("second").missing) == ({}, [], 2)
+        store.save(session, [outcome(TRIALS[0])])
+        assert store.statuses(first) == {TRIALS[0].key: "dropped"}
+        assert store.statuses(second) == {TRIALS[0].key: "done"}
+
+
+def test_a_fleet_can_be_split(path: Path) -> None:
+    with filled(path, []) as store:
+        study = store.study("first")
+        assert store.move_to_fleet(study, TRIALS[:2]) == 2
+        assert store.fleets(study) == {0: TRIALS[2:5], 1: TRIALS[5:], 2: TRIALS[:2]}
+        assert store.trials(study) == TRIALS
 
 
 def test_all_of_a_fleet_or_nothing(path: Path) -> None:

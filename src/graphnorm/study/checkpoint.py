@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from graphnorm._version import __version__
+from graphnorm.errors import StoreError
 
 __all__ = ["Checkpoint", "CheckpointFolder", "pack_checkpoint", "unpack_checkpoint"]
 
@@ -67,17 +68,22 @@ class CheckpointFolder:
 
     def write(self, fleet: int, data: bytes) -> None:
         """Replace a fleet's file at once; on return the disk has it."""
-        self.folder.mkdir(parents=True, exist_ok=True)
         fresh = self.folder / f".{uuid.uuid4().hex}"
         try:
+            self.folder.mkdir(parents=True, exist_ok=True)
             with fresh.open("wb") as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
             fresh.replace(self._path(fleet))
             _sync_folder(self.folder)
-        finally:
+        except OSError as error:
             fresh.unlink(missing_ok=True)
+            raise StoreError(
+                f"a checkpoint cannot be written ({error.strerror})",
+                where=self._path(fleet),
+                remedy="make room and give the same command again; everything finished before is kept",
+            ) from error
 
     def read(self, fleet: int) -> bytes | None:
         """A fleet's file, if there is one."""

@@ -2,7 +2,8 @@
 
 * ``studies``: a name, what was asked for (JSON) and when.
 * ``trials``: what is to be trained, named by its content; several studies may share one.
-* ``members``: which trials a study has, in which order, and with which others each one is trained (``fleet``).
+* ``members``: which trials a study has, in which order, with which others each one is trained (``fleet``), and after
+  which epoch the study gave it up, if it did.
 * ``sessions``: one run of the program over a study: host, process, device, versions, beginning and end.
 * ``outcomes`` and ``curves``: what came of a trial; they are written together or not at all.
 
@@ -44,6 +45,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             place INTEGER NOT NULL,
             trial INTEGER NOT NULL REFERENCES trials,
             fleet INTEGER NOT NULL,
+            dropped INTEGER,
             PRIMARY KEY (study, place)) WITHOUT ROWID""",
         "CREATE UNIQUE INDEX members_once ON members (study, trial)",
         """CREATE TABLE sessions (

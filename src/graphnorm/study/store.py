@@ -31,6 +31,8 @@ __all__ = ["Record", "Session", "Store", "Study"]
 Status = Literal["done", "diverged", "dropped", "failed"]
 FINAL = ("done", "diverged")
 """What is never trained again."""
+STATUS = "CASE WHEN m.dropped IS NOT NULL THEN 'dropped' WHEN o.status = 'dropped' THEN NULL ELSE o.status END"
+"""How a trial ended in one study: what another study gave up is not given up here."""
 SETTINGS = {item.name for item in fields(Trial)}
 
 
@@ -134,7 +136,7 @@ class Store:
                 )
                 ids = [self._trial_id(trial) for trial in trials]
                 rows = [(cursor.lastrowid, place, id_, fleet_of[place]) for place, id_ in enumerate(ids)]
-                self._connection.executemany("INSERT INTO members VALUES (?, ?, ?, ?)", rows)
+                self._connection.executemany("INSERT INTO members VALUES (?, ?, ?, ?, NULL)", rows)
         found = self.study(name)
         if known is not None and [t.key for t in self.trials(found)] != [t.key for t in trials]:
             raise StoreError(
@@ -157,8 +159,8 @@ class Store:
         with store_errors(self.path):
             counts: dict[int, dict[str | None, tuple[int, float]]] = {}
             for study, status, number, seconds in self._connection.execute(
-                "SELECT m.study, o.status, count(*), total(o.seconds) FROM members m "
-                "LEFT JOIN outcomes o ON o.trial = m.trial GROUP BY m.study, o.status"
+                f"SELECT m.study, {STATUS}, count(*), total(o.seconds) FROM members m "
+                "LEFT JOIN outcomes o ON o.trial = m.trial GROUP BY 1, 2"
             ):
                 counts.setdefault(study, {})[status] = (number, seconds)
             rows = self._connection.execute("SELECT id, name, spec, created FROM studies ORDER BY id").fetchall()
@@ -188,12 +190,12 @@ class Store:
         """The trials of a study in their order."""
         return [trial for _, trial in self._members(study)]
 
-    def fleets(self, study: Study) -> list[list[Trial]]:
-        """The trials of a study as they are trained together."""
+    def fleets(self, study: Study) -> dict[int, list[Trial]]:
+        """The trials of a study as they are trained together, by the fleet's number."""
         fleets: dict[int, list[Trial]] = {}
         for fleet, trial in self._members(study):
             fleets.setdefault(fleet, []).append(trial)
-        return [fleets[number] for number in sorted(fleets)]
+        return dict(sorted(fleets.items()))
 
     def _members(self, study: Study) -> Iterator[tuple[int, Trial]]:
         with store_errors(self.path):
@@ -250,11 +252,25 @@ class Store:
             for outcome in outcomes:
                 self._save(session, outcome.trial, outcome.status, outcome.curves, outcome.seconds, outcome.device)
 
-    def save_dropped(self, session: int, outcomes: Sequence[Outcome]) -> None:
-        """Keep what there is of trials that a search gave up before their end."""
+    def save_dropped(self, study: Study, session: int, outcomes: Sequence[Outcome], epoch: int) -> None:
+        """Keep what there is of trials that a study gives up after an epoch."""
         with self._writing():
             for outcome in outcomes:
                 self._save(session, outcome.trial, "dropped", outcome.curves, outcome.seconds, outcome.device)
+                self._connection.execute(
+                    "UPDATE members SET dropped = ? WHERE study = ? AND trial = ?",
+                    (epoch, study.id, self._trial_id(outcome.trial)),
+                )
+
+    def move_to_fleet(self, study: Study, trials: Sequence[Trial]) -> int:
+        """Put some trials of a study into a fleet of their own, and give its number."""
+        with self._writing():
+            execute = self._connection.execute
+            (fleet,) = execute("SELECT max(fleet) + 1 FROM members WHERE study = ?", (study.id,)).fetchone()
+            for trial in trials:
+                row = (fleet, study.id, self._trial_id(trial))
+                execute("UPDATE members SET fleet = ? WHERE study = ? AND trial = ?", row)
+        return int(fleet)
 
     def save_failed(self, session: int, trials: Sequence[Trial], error: str) -> None:
         """Note that some trials could not be trained, and why."""
@@ -289,10 +305,20 @@ class Store:
     def statuses(self, study: Study) -> dict[str, Status]:
         """How each trial of a study ended, by its key; missing ones are not there."""
         with store_errors(self.path):
+            rows = self._connection.execute(
+                f"SELECT t.key, {STATUS} FROM members m JOIN trials t ON t.id = m.trial "
+                "JOIN outcomes o ON o.trial = m.trial WHERE m.study = ?",
+                (study.id,),
+            ).fetchall()
+        return {key: status for key, status in rows if status is not None}
+
+    def dropped_epochs(self, study: Study) -> dict[str, int]:
+        """After which epoch the study gave up a trial, by its key."""
+        with store_errors(self.path):
             return dict(
                 self._connection.execute(
-                    "SELECT t.key, o.status FROM members m JOIN trials t ON t.id = m.trial "
-                    "JOIN outcomes o ON o.trial = m.trial WHERE m.study = ?",
+                    "SELECT t.key, m.dropped FROM members m JOIN trials t ON t.id = m.trial "
+                    "WHERE m.study = ? AND m.dropped IS NOT NULL",
                     (study.id,),
                 ).fetchall()
             )
@@ -302,7 +328,7 @@ class Store:
         loaded = {name: self._curves(study, name) for name in curves}
         with store_errors(self.path):
             rows = self._connection.execute(
-                "SELECT t.id, t.config, o.status, o.epochs, o.seconds, o.device, o.finished, s.code, m.fleet, o.error "
+                f"SELECT t.id, t.config, {STATUS}, o.epochs, o.seconds, o.device, o.finished, s.code, m.fleet, o.error "
                 "FROM members m JOIN outcomes o ON o.trial = m.trial JOIN trials t ON t.id = m.trial "
                 "JOIN sessions s ON s.id = o.session WHERE m.study = ? ORDER BY m.place",
                 (study.id,),
@@ -315,6 +341,7 @@ class Store:
                 **dict(zip(names, rest, strict=True)),
             )
             for id_, config, *rest in rows
+            if rest[0] is not None
         ]
 
     def _curves(self, study: Study, name: str) -> dict[int, Curve]:

@@ -33,9 +33,10 @@ class Begin(NamedTuple):
 
 
 class Advance(NamedTuple):
-    """Go on for about so many seconds, and no further than an epoch."""
+    """Go on for about so many seconds, but no further than ``until``."""
 
     seconds: float
+    """Unless it is 0, at least one epoch is trained."""
     until: int
     checkpoint: bool = False
     """Whether the answer is to hold a checkpoint; at ``until`` it always does, the end of the training excepted."""
@@ -62,6 +63,7 @@ class Failure(NamedTuple):
     error: str
     details: str = ""
     worker_lost: bool = False
+    out_of_memory: bool = False
 
 
 Question = Begin | Advance
@@ -83,7 +85,8 @@ class Worker:
             return self._begin(question) if isinstance(question, Begin) else self._advance(question)
         except Exception as error:
             self._fleet = None
-            return Failure(f"{type(error).__name__}: {error}", traceback.format_exc())
+            too_large = isinstance(error, (torch.OutOfMemoryError, MemoryError))
+            return Failure(f"{type(error).__name__}: {error}", traceback.format_exc(), out_of_memory=too_large)
 
     def _begin(self, task: Begin) -> Step:
         self._fleet = None  # its memory is needed
@@ -108,7 +111,10 @@ class Worker:
             raise RuntimeError("there is no fleet to go on with")
         fleet, trained = self._fleet, list[Progress]()
         stop = time.perf_counter() + question.seconds
-        while fleet.epoch < question.until and (left := stop - time.perf_counter()) > 0:
+        while fleet.epoch < question.until and question.seconds:
+            left = stop - time.perf_counter()
+            if left <= 0 and trained:
+                break
             epochs = max(1, int(left / self._seconds_per_epoch)) if self._seconds_per_epoch else 1
             began, start = time.perf_counter(), fleet.epoch
             fleet.advance(min(epochs, question.until - start), trained.append)

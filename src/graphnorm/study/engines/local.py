@@ -7,10 +7,13 @@ are processes of their own; they end by themselves when the driver is gone, howe
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import multiprocessing
 import os
 import signal
-from collections.abc import Iterable
+import sys
+import threading
+from collections.abc import Iterable, Iterator
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -83,7 +86,8 @@ class WorkerProcesses:
         process = self._context.Process(
             target=_serve, args=(theirs, self._graphs, self._device), name=f"graphnorm worker {slot}", daemon=True
         )
-        process.start()
+        with _ignoring_interrupts():  # from its first moment on
+            process.start()
         theirs.close()  # so that a dead worker is an end of file here
         self._processes[slot] = process
         return ours
@@ -129,10 +133,31 @@ class WorkerProcesses:
 
 def _serve(pipe: Connection[Any, Any], graphs: PackedGraphs, device: str | None) -> None:
     """A worker process: answer questions until the driver is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the driver decides what it means
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    _end_with_the_driver()
     torch.set_num_threads(1)
     worker = Worker(graphs, device)
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
         while True:
             pipe.send(worker.answer(pipe.recv()))
+
+
+@contextlib.contextmanager
+def _ignoring_interrupts() -> Iterator[None]:
+    """Ctrl-C reaches the whole group of processes; what it means is the driver's decision, so workers ignore it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals can only be set there
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _end_with_the_driver() -> None:
+    """Where the system can, end at once when the driver does; elsewhere after the current step."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if sys.platform == "linux":
+        set_parent_death_signal = 1
+        ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
