@@ -13,14 +13,16 @@ import graphnorm
 ROOT = Path(graphnorm.__file__).parent
 
 # What each part may import besides itself. Parts that do not exist yet are not checked.
-FOUNDATION = {"errors", "switches", "kernels", "segments", "_kernels", "_version"}
+FOUNDATION = {"errors", "randomness", "switches", "kernels", "segments", "adjacency", "_kernels", "_version"}
 LAYERS = {"ops", "norm", "batch_norms", "norms"}
 MAY_IMPORT = {
     "_version": set(),
     "errors": set(),
+    "randomness": set(),
     "switches": set(),
     "kernels": {"_kernels"},
     "segments": {"kernels", "switches"},
+    "adjacency": {"segments", "switches"},
     "ops": FOUNDATION,
     "norm": FOUNDATION | {"ops"},
     "batch_norms": FOUNDATION | {"ops", "norm"},

@@ -2,6 +2,7 @@
 
 from graphnorm import functional
 from graphnorm._version import __version__
+from graphnorm.adjacency import Adjacency
 from graphnorm.batch_norms import AlphaBatchNorm, BatchNorm, DetachedBatchNorm, RunningBatchNorm
 from graphnorm.conversion import convert_norms
 from graphnorm.norm import Norm
@@ -10,6 +11,7 @@ from graphnorm.segments import Segments
 from graphnorm.switches import backend, debug
 
 __all__ = [
+    "Adjacency",
     "AlphaBatchNorm",
     "BatchNorm",
     "DetachedBatchNorm",

@@ -1,0 +1,64 @@
+"""Dropout whose masks are a function of a key, so that a model in a fleet drops what it would drop alone."""
+
+from __future__ import annotations
+
+import itertools
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from graphnorm.randomness import bits, uniform
+
+__all__ = ["Dropout", "DropoutKey"]
+
+
+class DropoutKey(NamedTuple):
+    """What decides every mask of one training step."""
+
+    key: Tensor
+    """() int64: another one for every step of every model."""
+    rate: Tensor
+    """() float: the share that is dropped. A tensor, since the members of a fleet may differ in it."""
+
+
+class Dropout(nn.Module):
+    """Sets a share of the entries to zero and scales the rest, so that the mean stays.
+
+    Without a key it is ``torch.nn.Dropout``. With one, entry i of the site numbered ``site`` is dropped where
+    uniform(key ⊕ site, i) < rate: nothing is drawn from a generator, and the mask does not depend on what else is
+    trained beside it. Padded rows come last, so they do not move the masks of the others.
+
+    >>> key = DropoutKey(torch.tensor(3), torch.tensor(0.5))
+    >>> Dropout(0.5)(torch.ones(6), key)
+    tensor([0., 2., 2., 0., 2., 0.])
+    """
+
+    def __init__(self, rate: float = 0.5, site: int = 0) -> None:
+        super().__init__()
+        if not 0 <= rate < 1:
+            raise ValueError(f"dropout is {rate}; it is the share that is dropped, at least 0 and less than 1")
+        self.rate, self.site = rate, site
+
+    def extra_repr(self) -> str:
+        """The rate, and the site where there are several."""
+        return f"{self.rate}" + (f", site={self.site}" if self.site else "")
+
+    def forward(self, x: Tensor, key: DropoutKey | None = None) -> Tensor:
+        """Drop entries of x while training."""
+        if not self.training:
+            return x
+        if key is None:
+            return nn.functional.dropout(x, self.rate)
+        place = torch.arange(x.numel(), device=x.device).view(x.shape)
+        own = bits(key.key, torch.tensor(self.site, device=x.device))
+        kept = uniform(own, place) >= key.rate
+        return x * (kept / (1 - key.rate)).to(x.dtype)
+
+
+def number_dropouts(model: nn.Module) -> None:
+    """Give every dropout of a model a site of its own, in the order of the modules."""
+    numbers = itertools.count()
+    for module in model.modules():
+        if isinstance(module, Dropout):
+            module.site = next(numbers)

@@ -1,0 +1,272 @@
+"""A fleet: members of one shape, stepped together.
+
+Every member is a model of its own, with its own graphs, order, dropout, learning rate and decay. What they share is
+the shape of the arrays, so one step of all of them is one batched step: assembly of the members' batches, the forward
+pass under ``vmap``, one backward pass of the sum of their losses (whose gradients do not mix), one pass of Adam. On a
+GPU the whole step is captured in a CUDA graph, once for each static size that batches are padded to, and so is the
+evaluation.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from graphnorm.data.batching import Bounds, GraphBatch
+from graphnorm.data.packed import PackedGraphs
+from graphnorm.models.dropout import DropoutKey
+from graphnorm.training.evaluation import Evaluation
+from graphnorm.training.metrics import accuracy, binary_loss, class_loss, roc_auc
+from graphnorm.training.schedule import Schedule, choose_levels
+from graphnorm.training.setup import Extremes, build_model, model_inputs, num_outputs
+from graphnorm.training.stack import Stack
+from graphnorm.training.trial import Outcome, Split, Trial
+
+__all__ = ["Fleet", "OnEpoch", "Progress", "default_device"]
+
+MOST_LEVELS = 4
+
+
+class Progress(NamedTuple):
+    """Where a fleet stands after an epoch."""
+
+    trials: tuple[Trial, ...]
+    """The members."""
+    epoch: int
+    """Epochs finished, from 1."""
+    metrics: dict[str, npt.NDArray[np.float32]]
+    """``loss``, ``train``, ``valid`` and, where there is one, ``test``: (members,), of this epoch."""
+    seconds: float
+    """Since the fleet began."""
+
+
+OnEpoch = Callable[[Progress], None]
+
+
+def default_device(device: torch.device | str | None = None) -> torch.device:
+    """The device asked for, or the GPU where there is one."""
+    if device is None:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return torch.device(device)
+
+
+class Fleet:
+    """Trials of one shape, trained as one.
+
+    Args:
+        graphs: the dataset.
+        trials: the members; their :attr:`Trial.shape` is the same.
+        splits: each member's training, validation and test graphs.
+        device: where to train; a GPU where there is one.
+
+    >>> from graphnorm.data import synthetic
+    >>> graphs = synthetic.regular(num_graphs=20, seed=0)
+    >>> trials = [Trial(dataset="regular", epochs=2, lr=lr) for lr in (1e-2, 1e-3)]
+    >>> split = Split(np.arange(16), np.arange(16, 20))
+    >>> fleet = Fleet(graphs, trials, [split, split], device="cpu")
+    >>> fleet.advance()
+    >>> [sorted(outcome.curves) for outcome in fleet.outcomes()]
+    [['loss', 'train', 'valid'], ['loss', 'train', 'valid']]
+    """
+
+    def __init__(
+        self,
+        graphs: PackedGraphs,
+        trials: Sequence[Trial],
+        splits: Sequence[Split],
+        *,
+        device: torch.device | str | None = None,
+    ) -> None:
+        if len({trial.shape for trial in trials}) != 1:
+            raise ValueError("the members of a fleet have one shape; group trials by Trial.shape")
+        if len(splits) != len(trials):
+            raise ValueError(f"{len(trials)} trials need as many splits, got {len(splits)}")
+        for trial, split in zip(trials, splits, strict=True):
+            if not len(split.train) or not len(split.valid):
+                raise ValueError(f"a trial needs graphs to train on and to choose by; fold {trial.fold} has none")
+        self.device = default_device(device)
+        self.graphs = graphs.to(self.device)
+        self.trials, self.splits = tuple(trials), tuple(splits)
+        self.epoch, self.seconds = 0, 0.0
+        binary = num_outputs(trials[0], graphs) == 1
+        self._loss = binary_loss if binary else class_loss
+        self._extremes = Extremes.of(graphs)
+        self._schedule = Schedule(trials, splits, graphs.num_graphs, self.device)
+        self._evaluation = Evaluation(self.graphs, splits, self._extremes, roc_auc if binary else accuracy, self.device)
+        self.stack = Stack([build_model(trial, graphs) for trial in trials], self.device)
+        self.names = ("loss", *self._evaluation.names)
+        self._history = np.full((trials[0].epochs, len(trials), len(self.names)), np.nan, dtype=np.float32)
+        self._decay = torch.tensor([trial.weight_decay for trial in trials], device=self.device)
+        self._rate = torch.tensor([trial.dropout for trial in trials], device=self.device)
+        members, batch = len(trials), trials[0].batch_size
+        self._ids = torch.full((members, batch), -1, device=self.device)
+        self._keys = torch.zeros(members, dtype=torch.int64, device=self.device)
+        self._lr = torch.zeros(members, device=self.device)
+        self._losses = torch.zeros(2, members, device=self.device)  # summed over the epoch's steps, and their number
+        self._metrics = torch.zeros(members, len(self._evaluation.names), device=self.device)
+        self._captured: _Captured | None = None
+
+    # ---- one step ---------------------------------------------------------------------------------------------
+
+    def _inputs(self, batch: GraphBatch, key: Tensor, rate: Tensor) -> dict[str, Any]:
+        inputs = model_inputs(self.graphs, batch, self._extremes, may_pad=True)
+        return inputs | {"dropout_key": DropoutKey(key, rate)}
+
+    def _step(self, bounds: Bounds | None) -> None:
+        """Train every member on its graphs of ``_ids``."""
+        batch = self.graphs.batch(self._ids, bounds=bounds)
+        scores = self.stack.forward(self._inputs, batch, self._keys, self._rate, training=True, stacked=True)
+        losses = self._loss(scores, batch.labels)
+        active = (batch.labels >= 0).any(1)
+        self.stack.descend(losses, self._lr, self._decay, active)
+        self._losses += torch.stack([torch.where(active, losses.detach(), 0.0), active.to(torch.float32)])
+
+    def _evaluate(self) -> None:
+        self._metrics.copy_(self._evaluation(self.stack))
+
+    # ---- epochs -----------------------------------------------------------------------------------------------
+
+    def advance(self, epochs: int | None = None, on_epoch: OnEpoch | None = None) -> None:
+        """Go on for so many epochs, or to the end."""
+        end = self._schedule.epochs if epochs is None else min(self.epoch + epochs, self._schedule.epochs)
+        with _fast_matrix_products(self.device):
+            if self.device.type == "cuda" and self._captured is None and self.epoch < end:
+                self._captured = _Captured(self)
+            while self.epoch < end:
+                self._advance_block(min(end, self._schedule.block(self.epoch)), on_epoch)
+
+    def _advance_block(self, end: int, on_epoch: OnEpoch | None) -> None:
+        """Epochs whose batches are planned at once."""
+        start = self.epoch
+        batches, keys = self._schedule.batches(start, end), self._schedule.dropout_keys(start, end)
+        for epoch in range(start, end):
+            began = time.perf_counter()
+            self._lr.copy_(self._schedule.learning_rates(epoch))
+            self._losses.zero_()
+            for step in range(self._schedule.steps):
+                self._ids.copy_(batches[epoch - start, step])
+                self._keys.copy_(keys[epoch - start, step])
+                if self._captured is None:
+                    self._step(None)
+                else:
+                    self._captured.step(epoch, step)
+            if self._captured is None:
+                self._evaluate()
+            else:
+                self._captured.evaluate()
+            row = self._record(epoch)
+            self.epoch, self.seconds = epoch + 1, self.seconds + time.perf_counter() - began
+            if on_epoch is not None:
+                on_epoch(Progress(self.trials, self.epoch, dict(zip(self.names, row.T, strict=True)), self.seconds))
+
+    def _record(self, epoch: int) -> npt.NDArray[np.float32]:
+        """(M, curves): the epoch's values, read from the device; NaN for a member from its divergence on."""
+        loss = self._losses[0] / self._losses[1]
+        row: npt.NDArray[np.float32] = torch.cat([loss[:, None], self._metrics], dim=1).cpu().numpy()
+        diverged = ~np.isfinite(row[:, 0]) | np.isnan(self._history[epoch - 1, :, 0] if epoch else 0.0)
+        row[diverged] = np.nan
+        self._history[epoch] = row
+        return row
+
+    # ---- what came of it ----------------------------------------------------------------------------------------
+
+    def outcomes(self, keep_state: bool = False) -> list[Outcome]:
+        """Each member's curves, up to the epoch reached."""
+        return [
+            Outcome(
+                trial=trial,
+                curves=dict(zip(self.names, self._history[: self.epoch, member].T.copy(), strict=True)),
+                status="diverged" if np.isnan(self._history[: self.epoch, member, 0]).any() else "done",
+                seconds=self.seconds / len(self.trials),
+                device=device_name(self.device),
+                state=self.model_state(member) if keep_state else {},
+            )
+            for member, trial in enumerate(self.trials)
+        ]
+
+    def model_state(self, member: int) -> dict[str, Tensor]:
+        """One member's ordinary ``state_dict``: it loads into ``build_model(trial, graphs)``."""
+        return self.stack.member(member)
+
+    def state_dict(self) -> dict[str, Any]:
+        """A checkpoint. Training goes on from it exactly as it would have."""
+        history = torch.from_numpy(self._history[: self.epoch].copy())
+        return {"stack": self.stack.state_dict(), "epoch": self.epoch, "seconds": self.seconds, "history": history}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go back, or on, to a checkpoint of the same members."""
+        self.stack.load_state_dict(state["stack"])
+        self.epoch, self.seconds = int(state["epoch"]), float(state["seconds"])
+        self._history[:] = np.nan
+        self._history[: self.epoch] = np.asarray(state["history"])
+
+    def keep(self, members: Sequence[int]) -> Fleet:
+        """A fleet of some of the members, which goes on where they are."""
+        chosen = list(members)
+        smaller = Fleet(
+            self.graphs, [self.trials[k] for k in chosen], [self.splits[k] for k in chosen], device=self.device
+        )
+        index = torch.tensor(chosen)
+        state = self.state_dict()
+        stack = {
+            group: values[index] if isinstance(values, Tensor) else {name: v[index] for name, v in values.items()}
+            for group, values in state["stack"].items()
+        }
+        share = self.seconds * len(chosen) / len(self.trials)
+        smaller.load_state_dict(state | {"stack": stack, "history": state["history"][:, index], "seconds": share})
+        return smaller
+
+
+class _Captured:
+    """A fleet's step, once for each static size, and its evaluation, as CUDA graphs."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        before = fleet.stack.state_dict()
+        bounds, self._level = choose_levels(fleet._schedule.needs(fleet.graphs), MOST_LEVELS)
+        pool = torch.cuda.graph_pool_handle()
+        self._steps = [self._capture(lambda level=level: fleet._step(level), pool) for level in reversed(bounds)][::-1]  # type: ignore[misc]
+        self._evaluation = self._capture(fleet._evaluate, pool)
+        fleet.stack.load_state_dict(before)  # the warm-up trained
+
+    @staticmethod
+    def _capture(work: Callable[[], None], pool: Any) -> torch.cuda.CUDAGraph:
+        """Run once aside, as libraries initialise themselves at their first use, and then record."""
+        aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        aside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(aside):
+            work()
+        torch.cuda.current_stream().wait_stream(aside)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=pool):
+            work()
+        return graph
+
+    def step(self, epoch: int, step: int) -> None:
+        self._steps[self._level[epoch, step]].replay()
+
+    def evaluate(self) -> None:
+        self._evaluation.replay()
+
+
+def device_name(device: torch.device) -> str:
+    """What people call the device."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+
+
+@contextmanager
+def _fast_matrix_products(device: torch.device) -> Iterator[None]:
+    """Let float32 matrix products use a GPU's tensor cores (TF32: 10 bits of mantissa, float32 sums)."""
+    before = torch.get_float32_matmul_precision()
+    if device.type == "cuda":
+        torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)

@@ -1,0 +1,121 @@
+"""Which graphs each member sees at each step, in what order, under which keys and learning rate."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from graphnorm.data.batching import Bounds
+from graphnorm.data.packed import PackedGraphs
+from graphnorm.randomness import bits
+from graphnorm.training.trial import Split, Trial
+
+__all__ = ["Schedule", "choose_levels", "padded_ids"]
+
+_ORDER, _DROPOUT = 1, 2  # the purposes that a seed is used for
+_LAST = torch.iinfo(torch.int64).max
+
+
+def padded_ids(sets: Sequence[npt.NDArray[np.int64]]) -> Tensor:
+    """(M, longest): one set of graph ids a row, -1 behind them."""
+    ids = torch.full((len(sets), max(map(len, sets), default=0)), -1)
+    for row, members in zip(ids, sets, strict=True):
+        row[: len(members)] = torch.as_tensor(members)
+    return ids
+
+
+class Schedule:
+    """The plan of a fleet: a function of the members' seeds, training sets and rates, on the fleet's device.
+
+    An epoch's order of member m is that of the hashes of (seed, epoch, graph), so it is the same on every device and
+    beside any other members. Members with fewer graphs have a shorter last step, or none: empty places are -1.
+    """
+
+    def __init__(self, trials: Sequence[Trial], splits: Sequence[Split], num_graphs: int, device: torch.device) -> None:
+        first = trials[0]
+        self.epochs, self.batch_size, self.members = first.epochs, first.batch_size, len(trials)
+        counts = [len(split.train) for split in splits]
+        self.steps = -(-max(counts) // self.batch_size)
+        self._num_graphs, self._device = num_graphs, device
+        training = torch.zeros(self.members, num_graphs, dtype=torch.bool)
+        for row, split in zip(training, splits, strict=True):
+            row[torch.as_tensor(split.train)] = True
+        self._training = training.to(device)
+        self._counts = torch.tensor(counts, device=device)
+        seeds = torch.tensor([trial.seed for trial in trials], device=device)
+        self._order_keys = bits(seeds, torch.tensor(_ORDER, device=device))
+        self._dropout_keys = bits(seeds, torch.tensor(_DROPOUT, device=device))
+        self._lr = torch.tensor([trial.lr for trial in trials], device=device)
+
+    def batches(self, first: int, last: int) -> Tensor:
+        """(last - first, steps, M, B): the graph ids of every step of these epochs."""
+        epochs = torch.arange(first, last, device=self._device)
+        keys = bits(self._order_keys, epochs[:, None])
+        order = bits(keys[..., None], torch.arange(self._num_graphs, device=self._device))
+        order = torch.where(self._training, order, _LAST).argsort(dim=-1, stable=True)
+        room = self.steps * self.batch_size
+        order = order[..., :room]
+        order = torch.where(torch.arange(order.shape[-1], device=self._device) < self._counts[:, None], order, -1)
+        order = torch.nn.functional.pad(order, (0, room - order.shape[-1]), value=-1)
+        stacked = order.view(len(epochs), self.members, self.steps, self.batch_size)
+        return stacked.transpose(1, 2).contiguous()
+
+    def dropout_keys(self, first: int, last: int) -> Tensor:
+        """(last - first, steps, M): the key of every step of these epochs."""
+        epochs = torch.arange(first, last, device=self._device)
+        keys = bits(self._dropout_keys, epochs[:, None])
+        return bits(keys[:, None], torch.arange(self.steps, device=self._device)[:, None])
+
+    def learning_rates(self, epoch: int) -> Tensor:
+        """(M,): falling linearly, by epochs, to 0 after the last one."""
+        return self._lr * (1 - epoch / self.epochs)
+
+    def block(self, first: int) -> int:
+        """The end of the run of epochs from ``first`` that is worth planning at once."""
+        room = 1 << 24 if self._device.type == "cuda" else 1 << 20
+        return min(self.epochs, first + max(1, room // (self.members * self._num_graphs)))
+
+    def needs(self, graphs: PackedGraphs) -> npt.NDArray[np.int64]:
+        """(epochs, steps, 2): nodes and edges of the largest member's batch at every step of the training."""
+        zero = torch.zeros(1, dtype=torch.int64, device=self._device)
+        counts = torch.stack([torch.cat([ptr.diff(), zero]) for ptr in (graphs.node_ptr, graphs.edge_ptr)])
+        needs, epoch = [], 0
+        while epoch < self.epochs:
+            end = self.block(epoch)
+            totals = counts[:, self.batches(epoch, end)].sum(-1)  # the id -1 finds the zero at the end
+            needs.append(totals.amax(-1).movedim(0, -1))
+            epoch = end
+        array: npt.NDArray[np.int64] = torch.cat(needs).cpu().numpy()
+        return array
+
+
+def choose_levels(needs: npt.NDArray[np.int64], most: int) -> tuple[list[Bounds], npt.NDArray[np.int64]]:
+    """At most ``most`` static sizes that waste the fewest rows over all steps, and the level of each step.
+
+    Steps differ in size: the last one of an epoch is short, and heavy-tailed sizes make some batches far larger than
+    most. Sorted by rows, the steps of one level are a run; where the runs end is found by dynamic programming over
+    (at most 256) candidate sizes. A level that would save less than a twentieth of all rows is not made.
+
+    Returns:
+        the bounds of each level, rising, and (...) int64: the level of each step.
+    """
+    rows, edges = needs[..., 0].ravel(), needs[..., 1].ravel()
+    sizes = np.unique(np.quantile(rows, np.linspace(0, 1, 256), method="higher"))
+    upto = np.searchsorted(np.sort(rows), sizes, side="right")
+    cost, ends = sizes * upto, [[k] for k in range(len(sizes))]  # of covering all steps up to size k with one level
+    best, best_ends = cost[-1], ends[-1]
+    for _ in range(most - 1):
+        table = cost[:, None] + sizes * np.maximum(upto - upto[:, None], 0)
+        table[np.tril_indices(len(sizes))] = np.iinfo(np.int64).max
+        previous = table.argmin(0)
+        cost, ends = table.min(0), [[*ends[p], k] for k, p in enumerate(previous)]
+        if len(sizes) < 2 or cost[-1] > 0.95 * best:
+            break
+        best, best_ends = cost[-1], ends[-1]
+    level = np.searchsorted(sizes[best_ends], rows)
+    bounds = [Bounds(int(rows[level <= k].max()), int(edges[level <= k].max())) for k in range(len(best_ends))]
+    return bounds, level.reshape(needs.shape[:-1])

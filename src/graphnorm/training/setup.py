@@ -1,0 +1,88 @@
+"""From a trial and its graphs to a model and the model's input."""
+
+from __future__ import annotations
+
+import difflib
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from graphnorm.adjacency import Adjacency
+from graphnorm.data.batching import GraphBatch
+from graphnorm.data.packed import PackedGraphs
+from graphnorm.errors import GraphnormError
+from graphnorm.models import GCN, GIN, MolecularClassifier, MolecularGCN, MolecularGIN
+from graphnorm.segments import Segments
+from graphnorm.training.trial import Trial
+
+__all__ = ["MODELS", "Extremes", "build_model", "model_inputs", "num_outputs"]
+
+MODELS = ("gin", "gcn", "molecular-gin", "molecular-gcn")
+"""The models by name. The molecular ones take several categories of each node, and of each edge."""
+
+_MOLECULAR: dict[str, type[MolecularClassifier]] = {"molecular-gin": MolecularGIN, "molecular-gcn": MolecularGCN}
+
+
+def num_outputs(trial: Trial, graphs: PackedGraphs) -> int:
+    """One score for each class; a single one where the metric is the area under a ROC curve."""
+    return 1 if trial.protocol == "ogb" else graphs.num_classes
+
+
+def build_model(trial: Trial, graphs: PackedGraphs) -> nn.Module:
+    """The trial's model, freshly initialised from the trial's seed and nothing else."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(trial.seed)
+        return _build(trial, graphs)
+
+
+def _build(trial: Trial, graphs: PackedGraphs) -> nn.Module:
+    options: dict[str, Any] = {
+        "hidden": trial.hidden,
+        "layers": trial.layers,
+        "norm": trial.norm,
+        "readout": trial.readout,
+        "dropout": trial.dropout,
+    }
+    outputs = num_outputs(trial, graphs)
+    if trial.model == "gin":
+        return GIN(graphs.num_features, outputs, self_loops=trial.self_loops, **options)
+    if trial.model == "gcn":
+        return GCN(graphs.num_features, outputs, **options)
+    if trial.model in _MOLECULAR:
+        if graphs.tags is None or graphs.x is not None:
+            raise GraphnormError(
+                f"{trial.model} takes categorical node features, and those of {graphs.name} are not all categorical",
+                remedy="use the model gin or gcn",
+            )
+        return _MOLECULAR[trial.model](graphs.cardinalities, graphs.edge_cardinalities, outputs, **options)
+    near = difflib.get_close_matches(trial.model, MODELS, n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    raise GraphnormError(f"unknown model {trial.model!r}{hint} The known ones are {', '.join(MODELS)}")
+
+
+class Extremes(NamedTuple):
+    """Bounds on one node's neighbours and one graph's nodes: what only the host can know without waiting."""
+
+    max_degree: int
+    max_size: int
+
+    @classmethod
+    def of(cls, graphs: PackedGraphs) -> Extremes:
+        """The largest degree and graph of a dataset."""
+        return cls(int(graphs.degree.max()) if graphs.num_nodes else 0, int(graphs.sizes.max()))
+
+
+def model_inputs(graphs: PackedGraphs, batch: GraphBatch, extremes: Extremes, *, may_pad: bool) -> dict[str, Any]:
+    """A batch as keyword arguments of a model's ``forward``; nothing is checked, since assembly made it.
+
+    may_pad: whether there may be rows of no graph.
+    """
+    inputs: dict[str, Any] = {
+        "x": graphs.features(batch),
+        "edges": Adjacency.trusted(batch.rowptr, batch.col, symmetric=True, max_degree=extremes.max_degree),
+        "batch": Segments.trusted(batch.ptr, None, batch.num_rows, extremes.max_size, may_pad),
+    }
+    if batch.edge_tags is not None:
+        inputs["edge_attr"] = batch.edge_tags
+    return inputs

@@ -1,0 +1,88 @@
+"""Many models of one shape as one: parameters stacked, the forward pass under ``torch.func.vmap``."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, stack_module_state, vmap
+
+from graphnorm.training.adam import Moments, adam_step
+
+__all__ = ["Stack"]
+
+
+class Stack:
+    """M models of equal shape.
+
+    All parameters lie in one flat array, parameter by parameter and within each member by member: every stacked
+    parameter, shape (M, *shape), is a contiguous view of it, and the optimizer is one pass over the whole.
+    """
+
+    def __init__(self, models: Sequence[nn.Module], device: torch.device) -> None:
+        stacked, buffers = stack_module_state(list(models))
+        self.members = len(models)
+        self._skeleton = copy.deepcopy(models[0]).to("meta")  # the structure; its own values are never used
+        self.flat = torch.cat([value.detach().reshape(-1) for value in stacked.values()]).to(device)
+        self.parameters = {name: view.requires_grad_() for name, view in self._views(self.flat, stacked).items()}
+        self.buffers = {name: value.to(device) for name, value in buffers.items()}
+        self.moments = Moments.zeros(self.flat.numel(), self.members, device)
+        owners = [torch.arange(self.members).repeat_interleave(p[0].numel()) for p in stacked.values()]
+        self._owner = torch.cat(owners).to(device, torch.int32)
+
+    def _views(self, flat: Tensor, like: dict[str, Any]) -> dict[str, Tensor]:
+        """A flat array as one view for each parameter."""
+        parts = torch.split_with_sizes(flat, [value.numel() for value in like.values()])
+        return {name: part.view(value.shape) for (name, value), part in zip(like.items(), parts, strict=True)}
+
+    def forward(self, inputs: Callable[..., dict[str, Any]], *arguments: Any, training: bool, stacked: bool) -> Tensor:
+        """Every member's scores: ``model(**inputs(*arguments))``, stacked along a new first dimension.
+
+        inputs: makes one model's keyword arguments out of one member's part of ``arguments``.
+        stacked: whether the arguments have a leading M; if not, all members get the same.
+        """
+
+        def one(parameters: dict[str, Tensor], buffers: dict[str, Tensor], *own: Any) -> Any:
+            return functional_call(self._skeleton, (parameters, buffers), (), inputs(*own))
+
+        self._skeleton.train(training)
+        dims = (0, 0, *(0 if stacked else None for _ in arguments))
+        scores: Tensor = vmap(one, in_dims=dims)(self.parameters, self.buffers, *arguments)
+        return scores
+
+    def descend(self, losses: Tensor, lr: Tensor, decay: Tensor, active: Tensor) -> None:
+        """One step of Adam on each member's own loss; losses, lr, decay and active have shape (M,)."""
+        gradients = torch.autograd.grad(losses.sum(), list(self.parameters.values()))
+        gradient = torch.cat([part.reshape(-1) for part in gradients])
+        adam_step(self.flat, gradient, self.moments, self._owner, lr, decay, active)
+
+    def member(self, index: int) -> dict[str, Tensor]:
+        """One member's ``state_dict``, on the CPU, as the model by itself has it."""
+        everything = {**self.parameters, **self.buffers}
+        return {name: value[index].detach().cpu().clone() for name, value in everything.items()}
+
+    def state_dict(self) -> dict[str, dict[str, Tensor] | Tensor]:
+        """All that training changes: parameters, buffers and the optimizer's moments, each stacked."""
+        first, second = (self._views(moment, self.parameters) for moment in self.moments[:2])
+        groups = {"parameters": self.parameters, "buffers": self.buffers, "first": first, "second": second}
+        state: dict[str, Any] = {
+            group: {name: value.detach().cpu().clone() for name, value in values.items()}
+            for group, values in groups.items()
+        }
+        return state | {"steps": self.moments.steps.cpu().clone()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Put back what :meth:`state_dict` gave; in place, so that captured graphs stay valid."""
+        targets: dict[str, dict[str, Tensor]] = {
+            "parameters": self._views(self.flat, self.parameters),
+            "buffers": self.buffers,
+            "first": self._views(self.moments.first, self.parameters),
+            "second": self._views(self.moments.second, self.parameters),
+        }
+        for group, values in targets.items():
+            for name, value in values.items():
+                value.copy_(state[group][name])
+        self.moments.steps.copy_(state["steps"])

@@ -1,0 +1,156 @@
+"""A member of a fleet trains exactly as it would alone."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from tests.training.plain_loop import plain_losses
+
+from graphnorm.data import load, synthetic
+from graphnorm.norms import REGISTRY
+from graphnorm.training import Fleet, Split, Trial
+
+GRAPHS = synthetic.trees(num_graphs=60, seed=1)
+NORMS = [name for name in REGISTRY if name != "size"]
+
+
+def split(fold: int, graphs: int = 60, folds: int = 5) -> Split:
+    ids = np.arange(graphs)
+    return Split(ids[ids % folds != fold], ids[ids % folds == fold])
+
+
+def trials(count: int = 3, **options) -> list[Trial]:
+    """Members that differ in everything that members may differ in."""
+    base = Trial(dataset="trees", **{"batch_size": 16, "epochs": 4, "hidden": 16, "layers": 4} | options)
+    return [
+        dataclasses.replace(base, fold=k, seed=k, lr=2e-3 / (k + 1), weight_decay=1e-3 * k, dropout=0.25 * k)
+        for k in range(count)
+    ]
+
+
+@pytest.mark.parametrize("model", ["gin", "gcn"])
+@pytest.mark.parametrize("norm", NORMS)
+def test_members_train_as_a_plain_loop_would(norm, model):
+    members = trials(model=model, norm=norm)
+    splits = [split(k) for k in range(3)]
+    fleet = Fleet(GRAPHS, members, splits, device="cpu")
+    fleet.advance(3)
+    for outcome, member, part in zip(fleet.outcomes(), members, splits, strict=True):
+        losses, scores = plain_losses(GRAPHS, member, part, 3)
+        np.testing.assert_allclose(outcome.curves["loss"], losses, rtol=2e-3)
+        assert outcome.curves["valid"][0] == pytest.approx(scores[0], abs=0.09)
+
+
+def test_the_paper_setting_with_self_loops_and_mean_readout():
+    member = trials(1, self_loops=True, readout="mean")
+    fleet = Fleet(GRAPHS, member, [split(0)], device="cpu")
+    fleet.advance(2)
+    losses, _ = plain_losses(GRAPHS, member[0], split(0), 2)
+    np.testing.assert_allclose(fleet.outcomes()[0].curves["loss"], losses, rtol=1e-4)
+
+
+def test_members_with_fewer_graphs_skip_the_steps_they_do_not_have():
+    """With 33 and 32 training graphs and batches of 16 there is a third step, for the first member alone."""
+    parts = [Split(np.arange(33), np.arange(40, 50)), Split(np.arange(32), np.arange(40, 50))]
+    members = trials(2, norm="batch")
+    fleet = Fleet(GRAPHS, members, parts, device="cpu")
+    fleet.advance(2)
+    assert fleet.stack.moments.steps.tolist() == [6, 4]
+    for outcome, member, part in zip(fleet.outcomes(), members, parts, strict=True):
+        np.testing.assert_allclose(outcome.curves["loss"], plain_losses(GRAPHS, member, part, 2)[0], rtol=1e-3)
+
+
+def test_a_member_that_diverges_disturbs_no_other():
+    members = trials(3)
+    wild = dataclasses.replace(members[1], lr=float("inf"))
+    parts = [split(k) for k in range(3)]
+    calm, disturbed = Fleet(GRAPHS, members, parts, device="cpu"), Fleet(
+        GRAPHS, [members[0], wild, members[2]], parts, device="cpu"
+    )  # fmt: skip
+    calm.advance()
+    disturbed.advance()
+    expected, got = calm.outcomes(), disturbed.outcomes()
+    assert [outcome.status for outcome in got] == ["done", "diverged", "done"]
+    assert np.isnan(got[1].curves["loss"][-1])
+    assert np.isnan(got[1].curves["valid"][-1])
+    for k in (0, 2):
+        for name, curve in expected[k].curves.items():
+            np.testing.assert_array_equal(got[k].curves[name], curve)
+
+
+def test_same_seeds_same_results():
+    def curves():
+        fleet = Fleet(GRAPHS, trials(2), [split(0), split(1)], device="cpu")
+        fleet.advance()
+        return [outcome.curves for outcome in fleet.outcomes()]
+
+    for first, second in zip(curves(), curves(), strict=True):
+        for name in first:
+            np.testing.assert_array_equal(first[name], second[name])
+
+
+@pytest.mark.parametrize("norm", ["graph", "batch"])
+def test_a_checkpoint_goes_on_exactly(norm, tmp_path):
+    members, parts = trials(2, norm=norm), [split(0), split(1)]
+    whole, begun, resumed = (Fleet(GRAPHS, members, parts, device="cpu") for _ in range(3))
+    whole.advance()
+    begun.advance(2)
+    torch.save(begun.state_dict(), tmp_path / "state.pt")
+    resumed.load_state_dict(torch.load(tmp_path / "state.pt"))
+    resumed.advance()
+    for expected, got in zip(whole.outcomes(), resumed.outcomes(), strict=True):
+        for name, curve in expected.curves.items():
+            np.testing.assert_array_equal(got.curves[name], curve)
+
+
+def test_some_members_go_on_without_the_others():
+    members, parts = trials(3), [split(k) for k in range(3)]
+    whole, begun = Fleet(GRAPHS, members, parts, device="cpu"), Fleet(GRAPHS, members, parts, device="cpu")
+    whole.advance()
+    begun.advance(2)
+    smaller = begun.keep([2, 0])
+    smaller.advance()
+    everyone = whole.outcomes()
+    for got, expected in zip(smaller.outcomes(), (everyone[2], everyone[0]), strict=True):
+        assert got.trial == expected.trial
+        np.testing.assert_allclose(got.curves["loss"], expected.curves["loss"], rtol=1e-3)
+
+
+def test_the_state_of_a_member_loads_into_a_model_of_its_own():
+    from graphnorm.training.setup import build_model
+
+    fleet = Fleet(GRAPHS, trials(2, norm="batch"), [split(0), split(1)], device="cpu")
+    fleet.advance()
+    model = build_model(fleet.trials[1], GRAPHS)
+    model.load_state_dict(fleet.model_state(1))
+    model.eval()
+    batch = GRAPHS.batch(split(1).valid)
+    scores = model(GRAPHS.features(batch), batch.edge_index, batch.batch)
+    share = float((scores.argmax(1) == batch.labels).float().mean())
+    assert share == pytest.approx(float(fleet.outcomes()[1].curves["valid"][-1]))
+
+
+def test_molecular_models_train_by_area_under_the_curve():
+    graphs = load("molecules")
+    ids = np.arange(100)
+    part = Split(ids[:64], ids[64:84], ids[84:])
+    member = Trial(
+        dataset="molecules", model="molecular-gin", protocol="ogb", hidden=16, batch_size=32, epochs=2, readout="mean"
+    )
+    fleet = Fleet(graphs, [member], [part], device="cpu")
+    fleet.advance()
+    outcome = fleet.outcomes()[0]
+    assert set(outcome.curves) == {"loss", "train", "valid", "test"}
+    np.testing.assert_allclose(outcome.curves["loss"], plain_losses(graphs, member, part, 2)[0], rtol=1e-3)
+
+
+def test_mistakes_are_named():
+    with pytest.raises(ValueError, match="one shape"):
+        Fleet(GRAPHS, [trials(1)[0], dataclasses.replace(trials(1)[0], norm="none")], [split(0)] * 2, device="cpu")
+    with pytest.raises(ValueError, match="as many splits"):
+        Fleet(GRAPHS, trials(2), [split(0)], device="cpu")
+    with pytest.raises(ValueError, match="unknown model 'gim'; did you mean 'gin'"):
+        Fleet(GRAPHS, trials(1, model="gim"), [split(0)], device="cpu")
