@@ -1,5 +1,7 @@
 """Normalization for graph neural networks: drop-in layers at memory speed, and a bench to choose between them."""
 
+from typing import TYPE_CHECKING, Any
+
 from graphnorm import functional
 from graphnorm._version import __version__
 from graphnorm.adjacency import Adjacency
@@ -25,8 +27,30 @@ __all__ = [
     "Segments",
     "__version__",
     "backend",
+    "compare",
     "convert_norms",
     "debug",
     "functional",
+    "load_model",
     "make_norm",
+    "save_model",
 ]
+
+_ELSEWHERE = {"compare": "graphnorm.comparison", "load_model": "graphnorm.saved", "save_model": "graphnorm.saved"}
+"""What needs more than torch is imported when it is first asked for."""
+
+if TYPE_CHECKING:
+    from graphnorm.comparison import compare
+    from graphnorm.saved import load_model, save_model
+else:
+
+    def __getattr__(name: str) -> Any:
+        if name not in _ELSEWHERE:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib import import_module
+
+        return getattr(import_module(_ELSEWHERE[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

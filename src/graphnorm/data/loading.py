@@ -36,6 +36,7 @@ def load(
     label: str | None = None,
     threshold: Threshold = None,
     skip_invalid: bool = False,
+    unlabelled: bool = False,
     download: bool = True,
 ) -> PackedGraphs:
     """Load a dataset of the catalogue by its name, or the user's own graphs by their path.
@@ -48,6 +49,7 @@ def load(
         the catalogue has its own rule.
     symmetrise, merge_duplicates: repairs of TU and OGB data, see :class:`~graphnorm.data.build.Repairs`.
     smiles, label, threshold, skip_invalid: for tables, see :func:`~graphnorm.data.smiles.read_smiles`.
+    unlabelled: a table may be without labels; for all other data it changes nothing.
 
     >>> load("synthetic:regular").num_classes
     2
@@ -75,8 +77,16 @@ def load(
     if path.suffix in SUFFIXES and not path.is_dir():
         _refuse(str(path), for_files)
         # What RDKit makes of a molecule changes between its versions.
-        key = ("smiles", _stamp(path), smiles, label, threshold, _version("rdkit"))
-        read = partial(read_smiles, path, smiles=smiles, label=label, threshold=threshold, skip_invalid=skip_invalid)
+        key = ("smiles", _stamp(path), smiles, label, threshold, unlabelled, _version("rdkit"))
+        read = partial(
+            read_smiles,
+            path,
+            smiles=smiles,
+            label=label,
+            threshold=threshold,
+            skip_invalid=skip_invalid,
+            unlabelled=unlabelled,
+        )
         # A table read with molecules left out is not cached: whoever loads it is told each time.
         return read() if skip_invalid else cached(key, read)
     _refuse(str(path), for_tables)

@@ -19,7 +19,10 @@ from graphnorm.data.tables import read_table
 from graphnorm.data.vocabulary import ATOM_FEATURES, BOND_FEATURES, cardinalities
 from graphnorm.errors import DataError, MissingDependencyError
 
-__all__ = ["DataWarning", "from_smiles", "molecules", "read_smiles"]
+__all__ = ["UNKNOWN", "DataWarning", "from_smiles", "molecules", "read_smiles"]
+
+UNKNOWN = "unknown"
+"""The one class of graphs without labels."""
 
 SMILES_COLUMNS = ("smiles", "smi", "canonical_smiles", "molecule", "mol")
 LABEL_COLUMNS = ("label", "labels", "class", "y", "target", "active", "activity")
@@ -43,6 +46,7 @@ def read_smiles(
     label: str | None = None,
     threshold: Threshold = None,
     skip_invalid: bool = False,
+    unlabelled: bool = False,
 ) -> PackedGraphs:
     """Read a CSV, TSV or Parquet table with a column of SMILES and a column of labels.
 
@@ -50,22 +54,33 @@ def read_smiles(
     threshold: labels are measurements, and the classes are "above" it and "not above"; ``"median"`` balances
         them.
     skip_invalid: leave molecules that RDKit cannot read out, with a :class:`DataWarning`, rather than refuse.
+    unlabelled: take a table without a column of labels too; its molecules are of the class ``"unknown"``.
     """
     columns, lines = read_table(path)
     header = list(columns)
     smiles_column = _pick(header, smiles, SMILES_COLUMNS, "SMILES", "smiles", path)
     others = [name for name in header if name != smiles_column]
+    if unlabelled and label is None and not any(name.strip().casefold() in LABEL_COLUMNS for name in others):
+        texts = [text.strip() for text in columns[smiles_column]]
+        return _pack(
+            path.stem,
+            texts,
+            [UNKNOWN] * len(texts),
+            lambda g: {"where": str(path), "line": lines[g]},
+            None,
+            skip_invalid,
+        )
     label_column = _pick(others, label, LABEL_COLUMNS, "labels", "label", path)
     rows = [
         _Row(line, text.strip(), value.strip())
         for line, text, value in zip(lines, columns[smiles_column], columns[label_column], strict=True)
     ]
-    unlabelled = next((row for row in rows if not row.label), None)
-    if unlabelled:
+    lacking = next((row for row in rows if not row.label), None)
+    if lacking:
         raise DataError(
             f"the molecule has no value in the column {label_column!r}",
             where=path,
-            line=unlabelled.line,
+            line=lacking.line,
             remedy="fill it in, or take the line out",
         )
     return _pack(
@@ -201,7 +216,7 @@ def _classes(
             )
         index = {value: k for k, value in enumerate(names)}
         numbers = [index[label] for label in labels]
-    if len(set(numbers)) < 2:
+    if len(set(numbers)) < 2 and names != (UNKNOWN,):
         raise DataError(
             f"all {len(labels)} molecules have the same label, {names[numbers[0]]}",
             **place(0),

@@ -61,6 +61,25 @@ class PairedTest:
         """Whether the adjusted p-value is below :data:`ALPHA`."""
         return self.p_adjusted is not None and self.p_adjusted < ALPHA
 
+    def seen_from(self, name: str) -> PairedTest:
+        """The same test with ``name`` as the first of the two."""
+        if name == self.first:
+            return self
+
+        def turned(value: float | None) -> float | None:
+            return None if value is None else -value
+
+        return replace(
+            self,
+            first=self.second,
+            second=self.first,
+            difference=turned(self.difference),
+            low=turned(self.high),
+            high=turned(self.low),
+            effect=turned(self.effect),
+            t=turned(self.t),
+        )
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
         return asdict(self) | {"significant": self.significant}

@@ -1,0 +1,195 @@
+"""``compare``: from graphs and options to a verdict."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from graphnorm import training
+from graphnorm.comparison.display import choose_display
+from graphnorm.comparison.folder import Folder
+from graphnorm.comparison.result import Comparison, NormResult
+from graphnorm.comparison.settings import Settings, catalogued, settle
+from graphnorm.comparison.tally import Tally
+from graphnorm.data import PackedGraphs, load
+from graphnorm.errors import GraphnormError
+from graphnorm.paper.reported import reported
+from graphnorm.study.protocol import make_splits, overlap
+
+__all__ = ["ComparisonInterrupted", "compare"]
+
+
+class ComparisonInterrupted(KeyboardInterrupt):
+    """A comparison that was stopped by Ctrl-C, with what it had finished."""
+
+    def __init__(self, partial: Comparison | None, folder: Path | None) -> None:
+        self.partial, self.folder = partial, folder
+        kept = "nothing is finished yet" if partial is None else f"finished: {', '.join(partial.norms)}"
+        if folder is None:
+            advice = "nothing is kept; with --out DIR (out=...) a stopped comparison can go on"
+        else:
+            advice = f"kept in {folder}; the same command with --resume (resume=True) goes on"
+        super().__init__(f"stopped; {kept}; {advice}")
+
+
+def compare(
+    data: str | os.PathLike[str] | PackedGraphs = "molecules",
+    *,
+    model: str | None = None,
+    norms: tuple[str, ...] | list[str] | str | None = None,
+    protocol: str | None = None,
+    folds: int | None = None,
+    seeds: int | None = None,
+    epochs: int | None = None,
+    batch_size: int | None = None,
+    lr: float | None = None,
+    weight_decay: float | None = None,
+    dropout: float | None = None,
+    hidden: int | None = None,
+    layers: int | None = None,
+    self_loops: bool = False,
+    readout: Literal["sum", "mean"] | None = None,
+    device: str | torch.device | None = None,
+    workers: int | None = None,
+    out: str | os.PathLike[str] | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: bool = True,
+    data_root: str | os.PathLike[str] | None = None,
+    **loading: Any,
+) -> Comparison:
+    """Train the same model with several normalizations on the same folds, and say which does best.
+
+    Args:
+        data: a dataset's name, the path of your own graphs, or graphs that are loaded already.
+        model: ``"gin"``, ``"gcn"``, ``"molecular-gin"`` or ``"molecular-gcn"``.
+        norms: names of normalizations; by default the five of the paper's Figure 2.
+        protocol: ``"paper"``, ``"fair"`` or ``"ogb"``, see :mod:`graphnorm.study.protocol`.
+        folds: of the cross-validation.
+        seeds: how often each fold is trained.
+        epochs, batch_size, lr, weight_decay, dropout, hidden, layers: left out, those of the paper's training curves,
+            with fewer epochs.
+        self_loops: give every node a self-loop besides its own term, as the authors' data has it.
+        readout: ``"sum"`` or ``"mean"``; left out, the catalogue's for a known dataset, else the sum.
+        device: left out, a GPU where there is one.
+        workers: processes to train in, on the CPU.
+        out: a folder for tables, curves and JSON, and for what is needed to go on after a stop.
+        resume: go on with what the folder holds; what was trained with other settings or data is trained again.
+        overwrite: begin anew whatever the folder holds.
+        progress: show how far it is, on standard error.
+        data_root: a folder of archives, see :func:`graphnorm.data.load`.
+        loading: what else :func:`graphnorm.data.load` takes: ``smiles``, ``label``, ``threshold`` ...
+
+    Raises:
+        ComparisonInterrupted: on Ctrl-C, when what is finished has been written.
+    """
+    if isinstance(data, PackedGraphs):
+        if loading or data_root is not None:
+            raise GraphnormError("graphs that are loaded already take no options of loading", remedy="leave them out")
+        graphs = data
+    else:
+        graphs = load(data, data_root, **loading)
+    if resume and out is None:
+        raise GraphnormError("there is nothing to resume without a folder", remedy="name it with --out")
+    settings = settle(
+        graphs,
+        model=model,
+        norms=norms,
+        protocol=protocol,
+        self_loops=self_loops,
+        readout=readout,
+        folds=folds,
+        seeds=seeds,
+        epochs=epochs,
+        batch_size=batch_size,
+        lr=lr,
+        weight_decay=weight_decay,
+        dropout=dropout,
+        hidden=hidden,
+        layers=layers,
+    )
+    return _run(graphs, settings, device, workers, out, resume, overwrite, progress)
+
+
+def _run(
+    graphs: PackedGraphs,
+    settings: Settings,
+    device: str | torch.device | None,
+    workers: int | None,
+    out: str | os.PathLike[str] | None,
+    resume: bool,
+    overwrite: bool,
+    progress: bool,
+) -> Comparison:
+    trials = {norm: settings.trials(graphs, norm) for norm in settings.norms}
+    splits = make_splits(graphs, next(iter(trials.values())))  # the normalization has no part in them
+    folder = None if out is None else Folder(Path(out), resume=resume, overwrite=overwrite)
+    entry = catalogued(graphs)
+    tally = Tally(trials)
+    results: dict[str, NormResult] = {}
+    found: list[str] = []
+
+    def result(*, partly: bool = False) -> Comparison:
+        comparison = Comparison(
+            dataset=graphs.name,
+            fingerprint=graphs.fingerprint,
+            num_graphs=graphs.num_graphs,
+            classes=graphs.classes,
+            settings=settings,
+            norms={norm: results[norm] for norm in settings.norms if norm in results},
+            overlap=overlap(settings.protocol, splits),
+            resumed=tuple(found),
+        )
+        if folder is not None and (results or not partly):
+            folder.write(comparison)
+        return comparison
+
+    try:
+        with choose_display(tally, progress) as display:
+            for norm in settings.norms:
+                kept = None if folder is None else folder.find(norm, trials[norm])
+                if kept is None:
+                    continue
+                found.append(norm)
+                results[norm] = _report(norm, kept, entry is not None)
+                tally.finish(norm, _summary(results[norm]), found=True)
+                display.refresh(norm)
+            for norm in settings.norms:
+                if norm in results:
+                    continue
+
+                def on_epoch(report: training.Progress, norm: str = norm) -> None:
+                    tally.update(report)
+                    display.refresh(norm)
+
+                outcomes = training.train(
+                    graphs, trials[norm], splits, device=device, on_epoch=on_epoch, workers=workers
+                )
+                if folder is not None:
+                    folder.keep(norm, outcomes)
+                results[norm] = _report(norm, outcomes, entry is not None)
+                tally.finish(norm, _summary(results[norm]))
+                display.refresh(norm)
+    except KeyboardInterrupt as stop:
+        partial = result(partly=True) if results else None
+        raise ComparisonInterrupted(partial, None if folder is None else folder.path) from stop
+    return result()
+
+
+def _report(norm: str, outcomes: list[training.Outcome], known: bool) -> NormResult:
+    """known: whether the graphs are those of the catalogue, which the paper's numbers are about."""
+    trial = outcomes[0].trial
+    number = reported(trial.dataset, trial.model, norm, trial.protocol) if known else None
+    return NormResult(norm, tuple(outcomes), number)
+
+
+def _summary(result: NormResult) -> str:
+    chosen = result.selection
+    if not result.epochs:
+        return "diverged"
+    spread = "" if chosen.std != chosen.std else f" ± {result.std:.1f}"
+    lost = f", {chosen.diverged} diverged" if chosen.diverged else ""
+    return f"{result.mean:.1f}{spread} %{lost}, {result.seconds:.1f} s"

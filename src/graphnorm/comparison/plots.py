@@ -1,0 +1,70 @@
+"""Training and validation curves, as in the paper's Figure 2."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from graphnorm.errors import MissingDependencyError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from graphnorm.comparison.result import Comparison
+
+__all__ = ["COLOURS", "plot_curves"]
+
+COLOURS = {
+    "none": "#7f7f7f",
+    "layer": "#e69f00",
+    "batch": "#0072b2",
+    "instance": "#009e73",
+    "graph": "#d55e00",
+    "batch-alpha": "#56b4e9",
+    "batch-running": "#004c6d",
+    "batch-detached": "#8c6bb1",
+    "size": "#a6761d",
+}
+"""One colour for each normalization in all pictures; told apart by colour-blind eyes too."""
+
+
+def plot_curves(comparison: Comparison) -> Figure:
+    """Draw the mean curves of all normalizations, with a band of one standard deviation over the members.
+
+    A dot marks the chosen epoch, where all members share one.
+    """
+    try:
+        from matplotlib.figure import Figure
+        from matplotlib.ticker import MaxNLocator
+    except ImportError as error:
+        raise MissingDependencyError("matplotlib", "drawing curves", "study") from error
+    figure = Figure(figsize=(10, 4.2), layout="constrained")
+    panels = figure.subplots(1, 2, sharey=True)
+    metric = comparison.protocol.metric
+    for panel, (curve, title) in zip(panels, (("train", "training"), ("valid", "validation")), strict=True):
+        for name, result in comparison.norms.items():
+            if curve not in result.curves:
+                continue
+            mean, spread = result.curves[curve]
+            epochs = np.arange(1, len(mean) + 1)
+            panel.plot(epochs, mean, color=COLOURS[name], label=name, linewidth=1.6)
+            if np.isfinite(spread).all():
+                panel.fill_between(epochs, mean - spread, mean + spread, color=COLOURS[name], alpha=0.12, linewidth=0)
+            chosen = result.selection.epoch
+            if curve == "valid" and chosen is not None:
+                panel.plot(chosen, mean[chosen - 1], "o", color=COLOURS[name], markersize=5)
+        panel.set_title(f"{title} {metric}")
+        panel.set_xlabel("epoch")
+        panel.xaxis.set_major_locator(MaxNLocator(integer=True))
+        panel.grid(alpha=0.25)
+        panel.spines[["top", "right"]].set_visible(False)
+    panels[0].set_ylabel(f"{metric} (%)")
+    if panels[0].lines:
+        figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right center", frameon=False)
+    members = len(next(iter(comparison.norms.values())).outcomes) if comparison.norms else 0
+    figure.suptitle(
+        f"{comparison.dataset}, {comparison.settings.model}: mean ± standard deviation of {members} trainings",
+        fontsize="medium",
+    )
+    return figure

@@ -1,0 +1,143 @@
+"""What a comparison trains: the options, their defaults, and the trials that they make."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from graphnorm.data import CATALOG, Entry, PackedGraphs
+from graphnorm.errors import GraphnormError
+from graphnorm.norms import REGISTRY
+from graphnorm.study.protocol import find_protocol
+from graphnorm.training.setup import MODELS
+from graphnorm.training.trial import Trial
+
+__all__ = ["DEFAULT_NORMS", "FIGURE_2", "MOLHIV", "Settings", "catalogued", "settle"]
+
+DEFAULT_NORMS = ("none", "layer", "batch", "instance", "graph")
+"""The five that the paper's Figure 2 compares."""
+
+FIGURE_2: dict[str, Any] = {
+    "folds": 10,
+    "seeds": 1,
+    "epochs": 30,
+    "batch_size": 128,
+    "lr": 1e-2,
+    "weight_decay": 0.0,
+    "dropout": 0.5,
+    "hidden": 64,
+    "layers": 5,
+}
+"""The setting of the paper's training curves, with fewer epochs than its 400."""
+
+MOLHIV: dict[str, dict[str, Any]] = {
+    model: FIGURE_2 | {"folds": 1, "seeds": 10, "epochs": epochs, "batch_size": batch_size, "lr": 1e-4, "hidden": 300}
+    for model, epochs, batch_size in (("molecular-gin", 25, 128), ("molecular-gcn", 50, 64))
+}
+"""The setting of the paper's Table 2, by model."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Everything that decides a comparison's result, besides the graphs."""
+
+    model: str
+    norms: tuple[str, ...]
+    protocol: str
+    folds: int
+    seeds: int
+    epochs: int
+    batch_size: int
+    lr: float
+    weight_decay: float
+    dropout: float
+    hidden: int
+    layers: int
+    self_loops: bool
+    readout: Literal["sum", "mean"]
+
+    def trials(self, graphs: PackedGraphs, norm: str) -> list[Trial]:
+        """One trial for every fold and seed of a normalization."""
+        shared = {k: v for k, v in asdict(self).items() if k not in ("norms", "seeds")}
+        return [
+            Trial(dataset=graphs.name, fingerprint=graphs.fingerprint, norm=norm, fold=fold, seed=seed, **shared)
+            for fold in range(self.folds)
+            for seed in range(self.seeds)
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return asdict(self) | {"norms": list(self.norms)}
+
+
+def settle(
+    graphs: PackedGraphs,
+    *,
+    model: str | None = None,
+    norms: Sequence[str] | str | None = None,
+    protocol: str | None = None,
+    self_loops: bool = False,
+    readout: Literal["sum", "mean"] | None = None,
+    **numbers: float | None,
+) -> Settings:
+    """Fill in what was not given (None), and refuse what cannot be.
+
+    Data with an official split of two classes is compared by the protocol ``ogb``, with the molecular model and the
+    setting of the paper's Table 2; all other data by ``paper``, with GIN and the setting of its Figure 2. The readout
+    is the catalogue's for a dataset it knows, else the sum.
+    """
+    official = {"train", "valid", "test"} <= graphs.splits.keys() and graphs.num_classes == 2
+    protocol = protocol or ("ogb" if official else "paper")
+    find_protocol(protocol)
+    model = model or ("molecular-gin" if protocol == "ogb" else "gin")
+    _refuse_unknown("model", [model], MODELS)
+    wanted = DEFAULT_NORMS if norms is None else tuple(norms.split(",") if isinstance(norms, str) else norms)
+    wanted = tuple(dict.fromkeys(name.strip() for name in wanted))
+    _refuse_unknown("normalization", wanted, REGISTRY)
+    if not wanted:
+        raise GraphnormError("there is no normalization to train", remedy=f"name one of {', '.join(REGISTRY)}")
+    entry = catalogued(graphs)
+    readout = readout or (entry.readout if entry else "sum")
+    _refuse_unknown("readout", [readout], ("sum", "mean"))
+    defaults = MOLHIV.get(model, FIGURE_2) if protocol == "ogb" else FIGURE_2
+    given = {name: value for name, value in numbers.items() if value is not None}
+    if unknown := given.keys() - defaults.keys():
+        raise TypeError(f"a comparison has no option {', '.join(sorted(unknown))}")
+    if protocol == "ogb" and given.get("folds", 1) != 1:
+        raise GraphnormError("the protocol ogb has one split, not folds", remedy="leave --folds out; use --seeds")
+    if protocol == "ogb":
+        defaults = defaults | {"folds": 1}
+    values: dict[str, Any] = defaults | given
+    _check_numbers(values)
+    return Settings(model=model, norms=wanted, protocol=protocol, self_loops=self_loops, readout=readout, **values)
+
+
+def catalogued(graphs: PackedGraphs) -> Entry | None:
+    """The catalogue's entry for these graphs; None for the user's own, whatever they are called."""
+    entry = CATALOG.get(graphs.name)
+    found = (graphs.num_graphs, graphs.num_nodes, graphs.num_edges)
+    return entry if entry is not None and entry.counts in (None, found) else None
+
+
+def _refuse_unknown(what: str, names: Sequence[str], known: Sequence[str] | dict[str, Any]) -> None:
+    for name in names:
+        if name not in known:
+            near = difflib.get_close_matches(name.lower(), list(known), n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ";"
+            raise GraphnormError(f"unknown {what} {name!r}{hint} The known ones are {', '.join(known)}")
+
+
+def _check_numbers(values: dict[str, Any]) -> None:
+    least = {"folds": 1, "seeds": 1, "epochs": 1, "batch_size": 1, "hidden": 1, "layers": 2}
+    for name, bound in least.items():
+        if values[name] != int(values[name]) or values[name] < bound:
+            raise GraphnormError(f"{name} is {values[name]}", remedy=f"give a whole number of {bound} or more")
+    for name, test, remedy in (
+        ("lr", 0 < values["lr"] < float("inf"), "give a learning rate above 0"),
+        ("weight_decay", 0 <= values["weight_decay"] < float("inf"), "give 0 or more"),
+        ("dropout", 0 <= values["dropout"] < 1, "give a share of 0 or more, below 1"),
+    ):
+        if not test:
+            raise GraphnormError(f"{name} is {values[name]}", remedy=remedy)

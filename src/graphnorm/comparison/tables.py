@@ -1,0 +1,149 @@
+"""A comparison as text, as HTML and as a data frame: one set of columns for all of them."""
+
+from __future__ import annotations
+
+import html
+import math
+import statistics
+from typing import TYPE_CHECKING
+
+from graphnorm.errors import MissingDependencyError
+
+if TYPE_CHECKING:
+    import pandas
+
+    from graphnorm.comparison.result import Comparison, NormResult
+
+__all__ = ["as_frame", "as_html", "as_text"]
+
+NOTHING = "–"
+
+
+def as_text(comparison: Comparison) -> str:
+    """Give a line for each normalization, in columns."""
+    rows = [_columns(comparison), *_rows(comparison)]
+    widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        first, *rest = (
+            f"{cell:<{width}}" if place == 0 else f"{cell:>{width}}"
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        lines.append("  ".join([first, *rest]).rstrip())
+    return "\n".join([_title(comparison), "", *lines])
+
+
+def as_html(comparison: Comparison) -> str:
+    """Give the table, the notes and the verdict, for a notebook."""
+    best = comparison.ranking[0] if comparison.ranking else None
+
+    def line(cells: list[str], tag: str, strong: bool = False) -> str:
+        inner = (f"<b>{html.escape(cell)}</b>" if strong else html.escape(cell) for cell in cells)
+        return "<tr>" + "".join(f"<{tag}>{cell}</{tag}>" for cell in inner) + "</tr>"
+
+    body = "".join(
+        line(row, "td", strong=name == best) for name, row in zip(comparison.norms, _rows(comparison), strict=True)
+    )
+    notes = "".join(f"<li>{html.escape(note)}</li>" for note in comparison.notes)
+    return (
+        f"<p>{html.escape(_title(comparison))}</p>"
+        f"<table><thead>{line(_columns(comparison), 'th')}</thead><tbody>{body}</tbody></table>"
+        f"<p><b>{html.escape(comparison.verdict)}</b></p>" + (f"<ul>{notes}</ul>" if notes else "")
+    )
+
+
+def as_frame(comparison: Comparison) -> pandas.DataFrame:
+    """Give a row for each normalization; what is not known is NaN."""
+    try:
+        import pandas
+    except ImportError as error:
+        raise MissingDependencyError("pandas", "a data frame", "study") from error
+    best = comparison.ranking[0] if comparison.ranking else None
+    rows = []
+    for name, result in comparison.norms.items():
+        test = None if best is None or name == best else comparison.pair(best, name)
+        rows.append(
+            {
+                "norm": name,
+                "mean": result.mean,
+                "std": result.std,
+                "epoch": statistics.median(result.epochs) if result.epochs else None,
+                "epochs_to_target": comparison.convergence.epochs.get(name),
+                "area": comparison.convergence.area.get(name),
+                "seconds": result.seconds,
+                "diverged": result.selection.diverged,
+                "paper_mean": None if result.paper is None else result.paper.mean,
+                "paper_std": None if result.paper is None else result.paper.std,
+                "behind_best": 0.0 if name == best else None if test is None else test.difference,
+                "p_adjusted": None if test is None else test.p_adjusted,
+                "significantly_worse_than_best": test is not None and test.significant,
+            }
+        )
+    frame = pandas.DataFrame(rows).set_index("norm")
+    numbers = [column for column in frame.columns if column not in ("diverged", "significantly_worse_than_best")]
+    return frame.astype(dict.fromkeys(numbers, "float64"))
+
+
+def _title(comparison: Comparison) -> str:
+    settings = comparison.settings
+    parts = f"{settings.folds} folds" if comparison.protocol.unit == "fold" else "official split"
+    seeds = f", {settings.seeds} seeds" if settings.seeds > 1 else ""
+    return (
+        f"{comparison.dataset} ({comparison.num_graphs:,} graphs), {settings.model}, "
+        f"protocol {settings.protocol}, {parts}{seeds}, {settings.epochs} epochs"
+    )
+
+
+def _columns(comparison: Comparison) -> list[str]:
+    target = comparison.convergence.target
+    reach = "epochs to target" if target is None else f"epochs to {target:.1f} %"
+    columns = ["norm", f"{comparison.protocol.metric} %", "epoch", reach, "area %", "seconds", "p vs best"]
+    return columns + (["paper"] if _has_paper(comparison) else [])
+
+
+def _rows(comparison: Comparison) -> list[list[str]]:
+    return [_row(comparison, result) for result in comparison.norms.values()]
+
+
+def _row(comparison: Comparison, result: NormResult) -> list[str]:
+    name, convergence = result.name, comparison.convergence
+    if not math.isfinite(result.mean):
+        score = "diverged"
+    else:
+        score = f"{result.mean:.1f}" + (f" ± {result.std:.1f}" if math.isfinite(result.std) else "")
+        score += f" ({result.selection.diverged} diverged)" if result.selection.diverged else ""
+    epochs = result.epochs
+    if not epochs:
+        epoch = NOTHING
+    elif result.selection.epoch is not None:
+        epoch = str(result.selection.epoch)
+    else:
+        epoch = f"{min(epochs)}–{max(epochs)}"
+    cells = [
+        name,
+        score,
+        epoch,
+        str(convergence.epochs.get(name, NOTHING)),
+        f"{convergence.area[name]:.1f}" if name in convergence.area else NOTHING,
+        f"{result.seconds:.1f}",
+        _against_best(comparison, result),
+    ]
+    return cells + ([NOTHING if result.paper is None else str(result.paper)] if _has_paper(comparison) else [])
+
+
+def _against_best(comparison: Comparison, result: NormResult) -> str:
+    """The adjusted p-value; a star where the best is significantly better."""
+    if not comparison.ranking or not math.isfinite(result.mean):
+        return NOTHING
+    best = comparison.ranking[0]
+    if result.name == best:
+        return "best"
+    test = comparison.pair(best, result.name)
+    if test.p_adjusted is None:
+        return NOTHING
+    number = "<0.001" if test.p_adjusted < 0.001 else f"{test.p_adjusted:.3f}"
+    return number + (" *" if test.significant else "")
+
+
+def _has_paper(comparison: Comparison) -> bool:
+    return any(result.paper is not None for result in comparison.norms.values())

@@ -1,0 +1,1 @@
+"""The paper "GraphNorm: A Principled Approach to Accelerating Graph Neural Network Training" (ICML 2021)."""
