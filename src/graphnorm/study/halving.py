@@ -79,7 +79,7 @@ def make_ladder(configurations: int, epochs: int, budget: float) -> Ladder:
 
 
 def _ladder(configurations: int, epochs: int, rungs: int) -> Ladder:
-    steps = []
+    steps: list[Rung] = []
     for left in range(rungs, 0, -1):
         keep = max(1, math.ceil(configurations / 2 ** (rungs - left + 1)))
         before = steps[-1].keep if steps else configurations

@@ -10,16 +10,18 @@ import contextlib
 import ctypes
 import multiprocessing
 import os
+import pickle
 import signal
+import subprocess
 import sys
-import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
 import torch
 
 from graphnorm.data import PackedGraphs
+from graphnorm.errors import StudyError
 from graphnorm.study.work import Answer, Failure, Question, Worker
 
 __all__ = ["InProcess", "WorkerProcesses", "local_engine"]
@@ -32,7 +34,9 @@ def local_engine(
     on_gpu = device != "cpu" and (device is not None or torch.cuda.is_available())
     if workers is None:
         workers = 1 if on_gpu else available_cores()
-    workers = max(1, min(workers, fleets))
+    if workers < 1:
+        raise StudyError(f"{workers} workers do nothing", remedy="give 1 or more")
+    workers = min(workers, max(fleets, 1))
     return InProcess(graphs, device) if workers == 1 else WorkerProcesses(graphs, device, workers)
 
 
@@ -64,38 +68,47 @@ class InProcess:
 
 
 class WorkerProcesses:
-    """Several workers, each a process with one thread."""
+    """Several workers, each a process with one thread.
+
+    A worker is ``python -m graphnorm.study.engines.local`` with one end of a pipe; nothing of the driver's main module
+    is imported again. It is no member of the driver's group of processes: what Ctrl-C means is the driver's decision.
+    """
 
     name = "local"
 
     def __init__(self, graphs: PackedGraphs, device: str | None, workers: int) -> None:
         self.slots = workers
         self._graphs, self._device = graphs.to("cpu"), device
-        self._context = multiprocessing.get_context("spawn")
-        self._processes: list[Any] = [None] * workers
+        self._processes: list[subprocess.Popen[bytes]] = []
         self._pipes: list[Connection[Any, Any]] = []
         self._lost: dict[int, Failure] = {}
         try:
-            self._pipes = [self._start(slot) for slot in range(workers)]
+            for _ in range(workers):
+                process, pipe = self._start()
+                self._processes.append(process)
+                self._pipes.append(pipe)
         except BaseException:
             self.close()
             raise
 
-    def _start(self, slot: int) -> Connection[Any, Any]:
-        ours, theirs = self._context.Pipe()
-        process = self._context.Process(
-            target=_serve, args=(theirs, self._graphs, self._device), name=f"graphnorm worker {slot}", daemon=True
-        )
-        with _ignoring_interrupts():  # from its first moment on
-            process.start()
-        theirs.close()  # so that a dead worker is an end of file here
-        self._processes[slot] = process
-        return ours
+    def _start(self) -> tuple[subprocess.Popen[bytes], Connection[Any, Any]]:
+        ours, theirs = multiprocessing.Pipe()
+        with theirs:  # so that a dead worker is an end of file here
+            process = subprocess.Popen(
+                [sys.executable, "-m", __name__, str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                env=os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        with contextlib.suppress(OSError):  # a worker found dead is told of later
+            _send(ours, (self._graphs, self._device))
+        return process, ours
 
     def ask(self, slot: int, question: Question) -> None:
         """Send a question; a worker found dead is told of by :meth:`answers`."""
         try:
-            self._pipes[slot].send(question)
+            _send(self._pipes[slot], question)
         except OSError:
             self._lost[slot] = self._replace(slot)
 
@@ -106,7 +119,7 @@ class WorkerProcesses:
         for pipe in wait(self._pipes, 0 if found else timeout):
             slot = self._pipes.index(pipe)  # type: ignore[arg-type]
             try:
-                found.append((slot, self._pipes[slot].recv()))
+                found.append((slot, _receive(self._pipes[slot])))
             except (EOFError, OSError):
                 found.append((slot, self._replace(slot)))
         return found
@@ -115,49 +128,44 @@ class WorkerProcesses:
         """Put a new worker in the place of one that is gone."""
         process = self._processes[slot]
         self._pipes[slot].close()
-        process.join()
-        self._pipes[slot] = self._start(slot)
-        code = process.exitcode
+        try:
+            code = process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            code = process.wait()
+        self._processes[slot], self._pipes[slot] = self._start()
         how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
         return Failure(f"the worker process {process.pid} {how}", worker_lost=True)
 
     def close(self) -> None:
         """End the processes."""
         for process in self._processes:
-            if process is not None:
-                process.kill()
-                process.join()
+            process.kill()
+            process.wait()
         for pipe in self._pipes:
             pipe.close()
 
 
-def _serve(pipe: Connection[Any, Any], graphs: PackedGraphs, device: str | None) -> None:
+def _send(pipe: Connection[Any, Any], message: Any) -> None:
+    """Send by plain pickles; torch's own for pipes hand over shared memory, which dies with its maker."""
+    pipe.send_bytes(pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL))
+
+
+def _receive(pipe: Connection[Any, Any]) -> Any:
+    return pickle.loads(pipe.recv_bytes())
+
+
+def _serve(descriptor: int) -> None:
     """A worker process: answer questions until the driver is gone."""
-    _end_with_the_driver()
-    torch.set_num_threads(1)
-    worker = Worker(graphs, device)
-    with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
-        while True:
-            pipe.send(worker.answer(pipe.recv()))
-
-
-@contextlib.contextmanager
-def _ignoring_interrupts() -> Iterator[None]:
-    """Ctrl-C reaches the whole group of processes; what it means is the driver's decision, so workers ignore it."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # signals can only be set there
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-def _end_with_the_driver() -> None:
-    """Where the system can, end at once when the driver does; elsewhere after the current step."""
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if sys.platform == "linux":
+    if sys.platform == "linux":  # end at once when the driver does; elsewhere after the current step
         set_parent_death_signal = 1
         ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
+    torch.set_num_threads(1)
+    with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError), Connection(descriptor) as pipe:
+        worker = Worker(*_receive(pipe))
+        while True:
+            _send(pipe, worker.answer(_receive(pipe)))
+
+
+if __name__ == "__main__":
+    _serve(int(sys.argv[1]))
