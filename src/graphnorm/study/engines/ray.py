@@ -134,6 +134,9 @@ class _Actor:
     def answer(self, question: Question) -> Answer:
         return self._worker.answer(question)
 
+    def pid(self) -> int:
+        return os.getpid()
+
 
 def _import_ray() -> Any:
     try:
