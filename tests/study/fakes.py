@@ -42,9 +42,14 @@ class FakeFleet:
 
     def outcomes(self) -> list[Outcome]:
         return [
-            Outcome(trial, {"loss": 1 - curve, "train": curve, "valid": curve}, seconds=self.seconds, device="fake")
+            Outcome(trial, self.curves(trial, curve), seconds=self.seconds, device="fake")
             for trial, curve in zip(self.trials, self.history.T.copy(), strict=True)
         ]
+
+    @staticmethod
+    def curves(trial: Trial, curve: Any) -> dict[str, Any]:
+        test = {"test": curve[::-1].copy()} if trial.protocol == "fair" else {}
+        return {"loss": 1 - curve, "train": curve, "valid": curve} | test
 
     def state_dict(self) -> dict[str, Any]:
         return {"epoch": self.epoch, "seconds": self.seconds, "history": torch.from_numpy(self.history.copy())}

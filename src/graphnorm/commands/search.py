@@ -310,7 +310,7 @@ def _share(plan: Plan) -> float:
 
     epochs, number = plan.trials[0].epochs, plan.spec["configurations"]
     ladder = Ladder(number, tuple(Rung(*rung) for rung in plan.spec["rungs"]))
-    return ladder.cost(epochs) / (number * epochs)
+    return float(ladder.cost(epochs) / (number * epochs))
 
 
 def result_rows(result: SearchResult) -> list[list[str]]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from operator import attrgetter
 from typing import Any
 
 from graphnorm.data import PackedGraphs
@@ -14,7 +15,7 @@ from graphnorm.training import Trial
 
 __all__ = ["Plan", "group_candidates", "make_plan"]
 
-Pack = Callable[[Sequence[Trial]], Iterable[Iterable[int]]]
+_chosen_between = attrgetter(*(item.name for item in fields(Trial) if item.name not in ("fold", "seed")))
 
 
 @dataclass(frozen=True)
@@ -90,8 +91,7 @@ def make_plan(
 
 def configuration(trial: Trial) -> tuple[Any, ...]:
     """Everything but fold and seed: what is chosen between."""
-    values = trial.to_dict()
-    return tuple(value for name, value in values.items() if name not in ("fold", "seed"))
+    return _chosen_between(trial)
 
 
 def group_candidates(trials: Sequence[Trial]) -> dict[str, list[list[int]]]:

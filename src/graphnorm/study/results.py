@@ -60,10 +60,10 @@ def study_results(store: Store, study: Study) -> list[NormResult]:
     trials = store.trials(study)
     protocol = find_protocol(trials[0].protocol)
     names = {"valid", protocol.reported}
-    records = {record.trial.key: record for record in store.records(study, curves=sorted(names))}
+    records = {record.place: record for record in store.records(study, curves=sorted(names))}
     results = []
     for norm, places in group_candidates(trials).items():
-        candidates = [[records.get(trials[place].key) for place in group] for group in places]
+        candidates = [[records.get(place) for place in group] for group in places]
         folds = [trials[place].fold for place in places[0]]
         units = [[k for k, f in enumerate(folds) if f == fold] for fold in dict.fromkeys(folds)]
         choices = _choose(candidates, units if protocol.nested else [list(range(len(folds)))])

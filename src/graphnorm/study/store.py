@@ -75,6 +75,8 @@ class Record:
     code: str
     """Versions that it was trained with."""
     fleet: int
+    place: int
+    """Among the trials of the study."""
     error: str | None = None
     curves: Mapping[str, Curve] = field(default_factory=dict, repr=False)
     """Those that were asked for."""
@@ -103,6 +105,7 @@ class Store:
     def __init__(self, path: str | os.PathLike[str], *, writable: bool = True) -> None:
         self.path = Path(path)
         self._connection = connect(self.path, writable=writable)
+        self._parsed: dict[int, tuple[str, Trial]] = {}
 
     def __enter__(self) -> Store:
         return self
@@ -199,12 +202,12 @@ class Store:
 
     def _members(self, study: Study) -> Iterator[tuple[int, Trial]]:
         with store_errors(self.path):
-            for fleet, config in self._connection.execute(
-                "SELECT m.fleet, t.config FROM members m JOIN trials t ON t.id = m.trial "
+            for fleet, id_, config in self._connection.execute(
+                "SELECT m.fleet, t.id, t.config FROM members m JOIN trials t ON t.id = m.trial "
                 "WHERE m.study = ? ORDER BY m.place",
                 (study.id,),
             ):
-                yield fleet, self._trial(config)
+                yield fleet, self._trial(id_, config)
 
     def delete_study(self, study: Study) -> None:
         """Remove a study, and the trials that no other study has."""
@@ -328,15 +331,16 @@ class Store:
         loaded = {name: self._curves(study, name) for name in curves}
         with store_errors(self.path):
             rows = self._connection.execute(
-                f"SELECT t.id, t.config, {STATUS}, o.epochs, o.seconds, o.device, o.finished, s.code, m.fleet, o.error "
+                f"SELECT t.id, t.config, {STATUS}, o.epochs, o.seconds, o.device, o.finished, s.code, "
+                "m.fleet, m.place, o.error "
                 "FROM members m JOIN outcomes o ON o.trial = m.trial JOIN trials t ON t.id = m.trial "
                 "JOIN sessions s ON s.id = o.session WHERE m.study = ? ORDER BY m.place",
                 (study.id,),
             ).fetchall()
-        names = ("status", "epochs", "seconds", "device", "finished", "code", "fleet", "error")
+        names = ("status", "epochs", "seconds", "device", "finished", "code", "fleet", "place", "error")
         return [
             Record(
-                trial=self._trial(config),
+                trial=self._trial(id_, config),
                 curves={name: found[id_] for name, found in loaded.items() if id_ in found},
                 **dict(zip(names, rest, strict=True)),
             )
@@ -372,7 +376,9 @@ class Store:
             remedy = f"save what is readable: graphnorm runs rescue {self.path} NEW.db"
             raise StoreError(f"the store is damaged: {error}", where=self.path, remedy=remedy) from error
 
-    def _trial(self, config: str) -> Trial:
+    def _trial(self, id_: int, config: str) -> Trial:
+        if (known := self._parsed.get(id_)) is not None and known[0] == config:
+            return known[1]
         values = self._json(config)
         if unknown := values.keys() - SETTINGS:
             raise StoreError(
@@ -380,7 +386,9 @@ class Store:
                 where=self.path,
                 remedy="update graphnorm",
             )
-        return Trial(**values)
+        trial = Trial(**values)
+        self._parsed[id_] = (config, trial)
+        return trial
 
 
 def _now() -> str:
