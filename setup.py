@@ -5,10 +5,12 @@ Where it cannot be built the package installs all the same and the layers run on
 
 from setuptools import Extension, setup
 
+HEADERS = ("aggregate", "assemble", "edges", "instructions", "job", "pool", "scalars", "standardize")
+
 kernels = Extension(
     "graphnorm._kernels",
     sources=["src/graphnorm/csrc/kernels.c"],
-    depends=[f"src/graphnorm/csrc/{name}.h" for name in ("job", "pool", "scalars", "standardize")],
+    depends=[f"src/graphnorm/csrc/{name}.h" for name in HEADERS],
     # Contraction to fused multiply-add is fine; reassociation is not: it would undo the shifted sums.
     extra_compile_args=["-O2", "-g0", "-std=gnu11", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast"],
     py_limited_api=True,

@@ -1,6 +1,6 @@
 """The layers at work, in a few seconds: equal to PyTorch Geometric, faster, and what a learned shift keeps.
 
-Run it with ``make demo`` or ``python examples/demo.py``. PyTorch Geometric is used where it is installed.
+Run it with ``python examples/demo.py``. PyTorch Geometric is used where it is installed.
 """
 
 from __future__ import annotations

@@ -64,7 +64,8 @@ def fresh_memory_is_nan(monkeypatch: pytest.MonkeyPatch) -> None:
     def filled(allocate):  # type: ignore[no-untyped-def]
         def allocate_and_fill(*args, **kwargs):  # type: ignore[no-untyped-def]
             tensor = allocate(*args, **kwargs)
-            return tensor.fill_(float("nan") if tensor.is_floating_point() else 2**30)
+            nonsense = float("nan") if tensor.is_floating_point() else 2**30 if tensor.itemsize >= 4 else 77
+            return tensor.fill_(nonsense)
 
         return allocate_and_fill
 

@@ -99,7 +99,7 @@ def test_wrong_input(arguments, error, words):
         ({"rowptr": [0, 2, 1], "col": [0, 1]}, "rowptr must start at 0"),
         ({"rowptr": [0, 1, 3], "col": [0, 1]}, "rowptr must start at 0"),
         ({"rowptr": [0, 1, 2], "col": [0, 2]}, "col holds 2, but there are 2 rows"),
-        ({"rowptr": [0, 2, 2], "col": [0, 1], "max_degree": 1}, "more than max_degree=1"),
+        ({"rowptr": [0, 2, 2], "col": [0, 1], "max_degree": 1}, "a row has 2 edges, more than max_degree=1"),
         ({"rowptr": [0, 1, 1], "col": [1], "symmetric": True}, "not symmetric"),
     ],
 )

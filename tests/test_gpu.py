@@ -6,8 +6,9 @@ import pytest
 import torch
 
 import graphnorm
-from graphnorm import GraphNorm, Segments, make_norm
-from graphnorm.functional import graph_norm, standardize
+from aggregate_oracle import Case as EdgeCase
+from graphnorm import Adjacency, GraphNorm, Segments, make_norm
+from graphnorm.functional import aggregate, graph_norm, pool, standardize
 from oracle import Case, error
 
 pytestmark = pytest.mark.gpu
@@ -244,3 +245,61 @@ def test_more_than_two_to_the_31_elements():
     leaf = x.requires_grad_()
     graph_norm(leaf, Segments(sizes=sizes).to("cuda")).backward(y)
     assert torch.isfinite(leaf.grad[-1000:]).all()
+
+
+# ---- neighbour sums --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("channels", [1, 5, 64, 71, 128, 300])
+@pytest.mark.parametrize("degree", [3, 40])
+@pytest.mark.parametrize("dtype", list(TOLERANCE), ids=str)
+@pytest.mark.usefixtures("fresh_memory_is_nan")
+def test_hubs_among_ordinary_rows(dtype, degree, channels):
+    options = {"dtype": dtype, "device": "cuda", "hub": 3000, "padding": 70}
+    for parts in (("self_weight", "scale"), ("self_weight", "scale", "edge_x")):
+        case = EdgeCase(400, 400 * degree, channels, parts=parts, relu="edge_x" in parts, **options)
+        errors = case.errors()
+        loose = 10 if dtype != torch.float64 else 1  # the self weight's gradient is one number, which may cancel
+        assert all(value <= loose * TOLERANCE[dtype] for value in errors.values()), errors
+
+
+@pytest.mark.parametrize("symmetric", [False, True])
+def test_neighbour_sums_do_not_wait_for_the_device(symmetric, no_synchronisation):
+    case = EdgeCase(60, 200, 16, device="cuda", symmetric=symmetric, hub=700, dtype=torch.float32)
+    x, weight = case.given["x"].requires_grad_(), case.given["self_weight"].requires_grad_()
+    edge_x, arrays = case.given["edge_x"].requires_grad_(), (case.adjacency.rowptr, case.adjacency.col)
+    segments = Segments(sizes=[20, 40]).to("cuda")
+
+    def step():
+        adjacency = Adjacency(rowptr=arrays[0], col=arrays[1], symmetric=symmetric)
+        h = aggregate(x, adjacency, self_weight=weight, edge_x=edge_x, relu=True, reduce="mean")
+        torch.autograd.grad(pool(h, segments, "mean").sum(), (x, weight, edge_x))
+
+    step()  # compiles the kernels
+    with no_synchronisation():
+        step()
+
+
+def test_neighbour_sums_in_a_cuda_graph_replay_with_new_graphs():
+    cases = [EdgeCase(60, 200, 16, device="cuda", hub=700, dtype=torch.float32, seed=seed) for seed in range(2)]
+    static = [t.clone() for t in (cases[0].adjacency.rowptr, cases[0].adjacency.col, cases[0].given["x"])]
+
+    def step(rowptr, col, x):
+        x = x.detach().requires_grad_()
+        y = aggregate(x, Adjacency(rowptr=rowptr, col=col), self_weight=1.5)
+        return y.detach(), *torch.autograd.grad(y.square().sum(), x)
+
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            step(*static)
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found = step(*static)
+    new = (cases[1].adjacency.rowptr, cases[1].adjacency.col, cases[1].given["x"])
+    for old, value in zip(static, new, strict=True):
+        old.copy_(value)
+    graph.replay()
+    assert all(torch.allclose(f, r, atol=1e-4, rtol=1e-4) for f, r in zip(found, step(*new), strict=True))

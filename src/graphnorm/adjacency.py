@@ -40,7 +40,8 @@ class Adjacency:
     Args:
         symmetric: a promise that with every edge its reverse is there as often. Gradients then need no transpose.
             Checked inside ``graphnorm.debug()``.
-        max_degree: an upper bound on the edges of one row, where it is known beforehand. It saves work on a GPU.
+        max_degree: an upper bound on the edges that lead to one row, and on those that leave one, where it is known
+            beforehand. It saves work on a GPU.
 
     Attributes:
         rowptr, col: as above.
@@ -123,8 +124,10 @@ class Adjacency:
         if last:
             low, high = map(int, self.col[:last].aminmax())
             _check_range("col", low, high, self.num_rows)
-        if self.max_degree is not None and self.num_rows and int(self.rowptr.diff().max()) > self.max_degree:
-            raise ValueError(f"a row has more than max_degree={self.max_degree} edges")
+        if self.max_degree is not None and self.num_rows:
+            most = max(int(rowptr.diff().max()) for rowptr in (self.rowptr, self.transpose().rowptr))
+            if most > self.max_degree:
+                raise ValueError(f"a row has {most} edges, more than max_degree={self.max_degree}")
         if self.symmetric:
             row, col = self.rows()[:last].long(), self.col[:last].long()
             there = torch.sort(row * self.num_rows + col).values

@@ -1,4 +1,7 @@
-"""The layers as functions: parameters come in as arguments. Each is the twin of a module in :mod:`graphnorm.norms`."""
+"""The layers as functions: parameters come in as arguments. Each is the twin of a module in :mod:`graphnorm.norms`.
+
+:func:`standardize`, :func:`aggregate` and :func:`pool` are the operations that layers and models are made of.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,20 @@ from torch import Tensor
 
 from graphnorm.norm import as_segments
 from graphnorm.norms import size_norm
+from graphnorm.ops.aggregate import aggregate, pool
 from graphnorm.ops.standardize import standardize
 from graphnorm.segments import Segments
 
-__all__ = ["batch_norm", "graph_norm", "graph_size_norm", "instance_norm", "layer_norm", "standardize"]
+__all__ = [
+    "aggregate",
+    "batch_norm",
+    "graph_norm",
+    "graph_size_norm",
+    "instance_norm",
+    "layer_norm",
+    "pool",
+    "standardize",
+]
 
 
 def graph_norm(

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from graphnorm.ops.standardize import standardize
 from graphnorm.ops.standardize.call import ACTIVATIONS
+from graphnorm.ops.standardize.eager import standardize_graphs
 from graphnorm.segments import Segments
 
 
@@ -91,6 +92,23 @@ class Norm(nn.Module):
             shapes = f"{tuple(residual.shape)}, x has shape {tuple(y.shape)}"
             raise ValueError(f"residual has shape {shapes}; expected the same shape as x")
         return y + residual
+
+    def _parameter(self, name: str) -> Tensor | None:
+        """``getattr(self, name)`` by a shorter way; a parametrization takes a parameter out of that way itself."""
+        parameters = self._parameters
+        return parameters[name] if name in parameters else getattr(self, name, None)
+
+    def _by_graph(
+        self, x: Tensor, batch: Tensor | Segments | None, batch_size: int | None, residual: Tensor | None
+    ) -> Tensor:
+        """y by the live statistics of each graph."""
+        segments = batch if batch_size is None and type(batch) is Segments else as_segments(batch, batch_size)
+        if not torch.compiler.is_compiling():
+            weight, bias, mean_scale = self._parameter("weight"), self._parameter("bias"), self._parameter("mean_scale")
+            y = standardize_graphs(x, segments, weight, bias, mean_scale, self.eps, self.act, residual)
+            if y is not None:
+                return y
+        return self._standardize(x, segments, residual, mean_scale=getattr(self, "mean_scale", None))[0]
 
     def _standardize(
         self, x: Tensor, segments: Segments | None, residual: Tensor | None, **row: Any

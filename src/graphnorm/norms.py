@@ -71,8 +71,7 @@ class GraphNorm(Norm):
         residual: Tensor | None = None,
     ) -> Tensor:
         """Standardize the rows of each graph of ``batch``."""
-        segments = as_segments(batch, batch_size)
-        return self._standardize(x, segments, residual, mean_scale=self.mean_scale)[0]
+        return self._by_graph(x, batch, batch_size, residual)
 
 
 class InstanceNorm(Norm):
@@ -107,7 +106,7 @@ class InstanceNorm(Norm):
         residual: Tensor | None = None,
     ) -> Tensor:
         """Standardize the rows of each graph of ``batch``."""
-        return self._standardize(x, as_segments(batch, batch_size), residual)[0]
+        return self._by_graph(x, batch, batch_size, residual)
 
 
 class LayerNorm(Norm):

@@ -26,7 +26,7 @@ def _signed(value: int) -> int:
 def derive(key: int, *path: int) -> int:
     """A key for a part of a stream: ``derive(seed, EPOCH, 3)``. As :func:`bits`, on the host.
 
-    >>> derive(0, 1) == int(bits(torch.tensor(0), torch.tensor(1)))
+    >>> derive(0, 1) == int(bits(torch.tensor(0), 1))
     True
     """
     for counter in path:
@@ -42,9 +42,12 @@ def _shifted(word: Tensor, places: int) -> Tensor:
     return (word >> places) & ((1 << (64 - places)) - 1)
 
 
-def bits(key: Tensor, counter: Tensor) -> Tensor:
+def bits(key: Tensor, counter: Tensor | int) -> Tensor:
     """64 random bits for each pair of a key and a counter (int64, broadcast against each other), as int64."""
-    word = key + (counter + 1) * _signed(_GOLDEN)
+    if isinstance(counter, int):
+        word = key + _signed((counter + 1) * _GOLDEN)
+    else:
+        word = key + (counter + 1) * _signed(_GOLDEN)
     word = (word ^ _shifted(word, 30)) * _signed(_FIRST)
     word = (word ^ _shifted(word, 27)) * _signed(_SECOND)
     return word ^ _shifted(word, 31)

@@ -19,6 +19,7 @@ from graphnorm.data.cache import replacing
 from graphnorm.data.files import decoding
 from graphnorm.errors import GraphnormError, MissingDependencyError
 from graphnorm.models import MolecularClassifier
+from graphnorm.training.fleet import default_device
 from graphnorm.training.setup import build_model
 from graphnorm.training.trial import Outcome, Trial
 
@@ -121,6 +122,7 @@ def save_model(outcome: Outcome, graphs: PackedGraphs, path: str | os.PathLike[s
 def load_model(path: str | os.PathLike[str], device: str | torch.device = "cpu") -> SavedModel:
     """Read a model that :func:`save_model` wrote, ready to predict."""
     safetensors = _safetensors("loading a model")
+    chosen = default_device(device)
     if not Path(path).is_file():
         raise GraphnormError("there is no such file", where=path, remedy="check the path")
     with decoding(str(path)):
@@ -140,7 +142,7 @@ def load_model(path: str | os.PathLike[str], device: str | torch.device = "cpu")
         trial, num_continuous = Trial(**description["trial"]), int(description["num_continuous"])
         model = build_model(trial, _one_node(trial.dataset, num_continuous, **facts))
         model.load_state_dict(weights)
-    model.to(device).eval()
+    model.to(chosen).eval()
     return SavedModel(model, trial, num_continuous=num_continuous, metrics=description["metrics"], **facts)
 
 

@@ -41,6 +41,7 @@ class Segments:
         num_rows: N, or ``None`` where only the device knows it.
         max_size: an upper bound on the rows of one graph, or ``None`` where only the device knows one.
         may_pad: whether some rows may belong to no graph. False only where that is certain.
+        plans: what operations have worked out for these segments and need not work out again.
 
     >>> Segments(sizes=[3, 2])
     Segments(2 graphs, 5 rows)
@@ -48,13 +49,14 @@ class Segments:
     tensor([1, 0, 2])
     """
 
-    __slots__ = ("_ids", "_merged", "max_size", "may_pad", "num_rows", "order", "ptr")
+    __slots__ = ("_ids", "_merged", "max_size", "may_pad", "num_rows", "order", "plans", "ptr")
 
     ptr: Tensor
     order: Tensor | None
     num_rows: int | None
     max_size: int | None
     may_pad: bool
+    plans: dict[Any, Any]
     _ids: Tensor | None
     _merged: Segments | None
 
@@ -73,7 +75,7 @@ class Segments:
         if len(given) != 1:
             raise ValueError(f"Segments takes exactly one of batch, ptr and sizes; got {' and '.join(given) or 'none'}")
         self.order, self.num_rows, self.max_size, self._ids = None, num_rows, max_size, None
-        self.may_pad, self._merged = True, None
+        self.may_pad, self._merged, self.plans = True, None, {}
         if batch is not None:
             self._read_batch(batch, batch_size, assume_sorted)
         elif ptr is not None:
@@ -95,7 +97,7 @@ class Segments:
         """Segments from arrays that are known to be right: nothing is read, checked or moved."""
         self = object.__new__(cls)
         self.ptr, self.order, self.num_rows, self.max_size = ptr, order, num_rows, max_size
-        self.may_pad, self._ids, self._merged = may_pad, ids, None
+        self.may_pad, self._ids, self._merged, self.plans = may_pad, ids, None, {}
         return self
 
     # ---- the three ways in ------------------------------------------------------------------------------

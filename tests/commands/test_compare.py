@@ -8,8 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
 from fake_training import FakeTraining
+from graphnorm import cli
+from graphnorm.comparison.settings import DEFAULT_NORMS, FIGURE_2
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -52,14 +55,22 @@ def test_options_reach_the_trials(run: Run, engine: FakeTraining) -> None:
         "lr": 0.003, "weight_decay": 0.1, "dropout": 0.2, "hidden": 16, "layers": 3, "self_loops": True,
         "readout": "sum",
     }  # fmt: skip
-    assert engine.keywords == {"device": "cpu", "workers": 1}
+    assert engine.keywords == {"device": torch.device("cpu"), "workers": 1}
+
+
+def test_the_help_tells_the_default(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["compare", "--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    assert f"(default: {FIGURE_2['epochs']};" in text
+    for name, option in (("batch_size", "graphs of one step"), ("hidden", "WIDTH"), ("layers", "the linear head")):
+        assert re.search(rf"{option}[^)]*default: {FIGURE_2[name]}\b", text), name
+    assert ",".join(DEFAULT_NORMS) in text
 
 
 def test_own_graphs(run: Run, engine: FakeTraining, table: Path) -> None:
     pytest.importorskip("rdkit")
-    code, out, _ = run(
-        "compare", table, "--label", "label", "--smiles", "smiles", "--folds", "4", "--norms", "none"
-    )
+    code, out, _ = run("compare", table, "--label", "label", "--smiles", "smiles", "--folds", "4", "--norms", "none")
     assert code == 0
     assert out.startswith("mine (24 graphs)")
 
@@ -89,6 +100,7 @@ def test_out_stop_and_resume(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path
         (["trees", "--protocol", "x"], "known: paper, fair, ogb"),
         (["trees", "--folds", "201"], "use --folds 200 or fewer"),
         (["trees", "--epochs", "0"], "epochs is 0"),
+        (["trees", "--device", "gpu"], "no device 'gpu'"),
         (["trees", "--resume"], "name it with --out"),
         (["trees", "--out", "mine.csv"], "a file, not a folder"),
         (["trees", "--smiles", "s"], "smiles cannot be used with synthetic:trees"),

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import graphnorm
 from fake_training import FakeTraining
@@ -28,7 +29,7 @@ def test_the_result(fake: Fake, trees: PackedGraphs) -> None:
     result = run(trees, device="cpu", workers=2)
     assert list(result.norms) == ["none", "layer", "batch", "instance", "graph"]
     assert engine.trained == [name for name in result.norms for _ in range(10)]
-    assert engine.keywords == {"device": "cpu", "workers": 2}
+    assert engine.keywords == {"device": torch.device("cpu"), "workers": 2}
     assert result.ranking[0] == "graph"
     graph = result.norms["graph"]
     assert graph.mean == pytest.approx(100 * np.mean([o.curves["valid"][-1] for o in graph.outcomes]), abs=1e-4)
@@ -292,6 +293,10 @@ def test_a_failure_while_writing_leaves_the_old_file(
         ({"weight_decay": -1.0}, "give 0 or more"),
         ({"protocol": "ogb"}, "no official split"),
         ({"protocol": "ogb", "folds": 10}, "one split, not folds"),
+        ({"workers": 0}, "workers is 0. Remedy: give 1 or more"),
+        ({"device": "gpu"}, "no device 'gpu'. Remedy: name cpu, cuda"),
+        ({"device": "cuda:99"}, "this machine has no device cuda:99"),
+        ({"device": "meta"}, "trained on cpu or cuda, not meta"),
         ({"resume": True}, "nothing to resume without a folder"),
         ({"data_root": "x"}, "loaded already"),
     ],
@@ -313,8 +318,6 @@ def test_a_file_in_the_folders_place(fake: Fake, trees: PackedGraphs, tmp_path: 
 
 def test_official_splits_have_settings_of_their_own(fake: Fake, trees: PackedGraphs) -> None:
     from dataclasses import replace
-
-    import torch
 
     fake()
     parts = dict(zip(("train", "valid", "test"), torch.arange(400).split([320, 40, 40]), strict=True))

@@ -1,8 +1,10 @@
-"""Batches against a plain loop over graphs, on both array libraries, with and without static shapes."""
+"""Batches against a plain loop over graphs, by the C library, numpy and torch, with and without static shapes."""
 
 from __future__ import annotations
 
 import pickle
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,8 +16,13 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import _pytree as pytree
 
-from graphnorm.data import Bounds, DataError, GraphBatch, PackedGraphs, one_hot
-from graphnorm.data.batching import BatchTables, assemble
+import graphnorm
+from graphnorm import kernels
+from graphnorm.data import Bounds, DataError, GraphBatch, PackedGraphs, compiled, one_hot
+from graphnorm.data.batching import BatchTables, assemble, measure
+
+BACKENDS = ["auto", "reference"] if kernels.library else ["auto"]
+needs_library = pytest.mark.skipif(kernels.library is None, reason="the C library was not built")
 
 NAMES = ("ids", "labels", "ptr", "batch", "rowptr", "col", "tags", "x", "edge_tags", "edge_x")
 
@@ -49,6 +56,13 @@ def make_graphs(num_graphs: int = 7, seed: int = 0) -> PackedGraphs:
 
 
 GRAPHS = make_graphs()
+
+
+@pytest.fixture(params=BACKENDS)
+def implementation(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Runs a test by the C library and by numpy."""
+    with graphnorm.backend(request.param):
+        yield request.param
 
 
 def loop(graphs: PackedGraphs, ids: list[int], rows: int, edges: int) -> dict[str, Any]:
@@ -100,10 +114,13 @@ some_ids = st.lists(st.integers(-1, len(GRAPHS) - 1), min_size=0, max_size=6)
 @settings(max_examples=200, deadline=None)
 def test_equals_the_loop(ids: list[int], spare_rows: int, spare_edges: int) -> None:
     exact = GRAPHS.bounds(ids)
-    assert_same(as_dict(GRAPHS.batch(ids)), loop(GRAPHS, ids, *exact))
     bounds = Bounds(exact.max_nodes + spare_rows, exact.max_edges + spare_edges)
-    expected = loop(GRAPHS, ids, *bounds)
-    assert_same(as_dict(GRAPHS.batch(ids, bounds=bounds)), expected)
+    unpadded, expected = loop(GRAPHS, ids, *exact), loop(GRAPHS, ids, *bounds)
+    for backend in BACKENDS:
+        with graphnorm.backend(backend):
+            assert GRAPHS.bounds(ids) == exact
+            assert_same(as_dict(GRAPHS.batch(ids)), unpadded)
+            assert_same(as_dict(GRAPHS.batch(ids, bounds=bounds)), expected)
     stack = torch.tensor([ids], dtype=torch.int64)
     on_torch = assemble(GRAPHS._tables, stack, bounds, padded=True)
     assert_same({name: array[0] for name, array in on_torch.items()}, expected)
@@ -114,12 +131,40 @@ def test_equals_the_loop(ids: list[int], spare_rows: int, spare_edges: int) -> N
 def test_stack_equals_its_members(ids: list[list[int]]) -> None:
     stack = torch.tensor(ids)
     bounds = GRAPHS.bounds(stack)
-    by_numpy = as_dict(GRAPHS.batch(stack))
-    by_torch = assemble(GRAPHS._tables, stack, bounds, padded=True)
+    stacks: list[dict[str, Any]] = [assemble(GRAPHS._tables, stack, bounds, padded=True)]
+    for backend in BACKENDS:
+        with graphnorm.backend(backend):
+            assert GRAPHS.bounds(stack) == bounds
+            stacks.append(as_dict(GRAPHS.batch(stack)))
     for m, member in enumerate(ids):
         expected = loop(GRAPHS, member, *bounds)
-        assert_same({name: array[m] for name, array in by_numpy.items()}, expected)
-        assert_same({name: array[m] for name, array in by_torch.items()}, expected)
+        for batches in stacks:
+            assert_same({name: array[m] for name, array in batches.items()}, expected)
+
+
+@needs_library
+@given(st.lists(st.lists(st.integers(-3, len(GRAPHS) + 2), min_size=2, max_size=2), min_size=1, max_size=3))
+def test_both_measures_agree_on_right_and_wrong_ids(ids: list[list[int]]) -> None:
+    stack, counts = torch.tensor(ids), GRAPHS._host_counts
+    assert compiled.measure(stack, counts) == measure(stack, counts)
+
+
+@needs_library
+@pytest.mark.parametrize("threads", [1, 3])
+def test_large_stacks_are_shared_out_among_threads(threads: int, fresh_memory_is_nan: None) -> None:
+    stack = torch.randint(-1, len(GRAPHS), (40, 600))
+    with graphnorm.backend("reference"):
+        plain = GRAPHS.batch(stack)
+        plain_features = GRAPHS.features(plain)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        batch = GRAPHS.batch(stack)
+        features = GRAPHS.features(batch)
+    finally:
+        torch.set_num_threads(before)
+    assert_same(as_dict(batch), as_dict(plain))
+    assert features.equal(plain_features)
 
 
 def test_bounds_are_the_largest_planned_batch() -> None:
@@ -155,6 +200,7 @@ def test_conveniences() -> None:
     assert batch.to("cpu").ptr.equal(batch.ptr)
 
 
+@pytest.mark.usefixtures("implementation")
 def test_padded_rows_have_no_features_and_no_edges() -> None:
     exact = GRAPHS.bounds([1, 2])
     batch = GRAPHS.batch([1, 2], bounds=Bounds(exact.max_nodes + 3, exact.max_edges + 2))
@@ -193,14 +239,50 @@ def test_pytree_leaves_out_what_is_absent() -> None:
     assert paths[0] == ".ids"
 
 
-def test_one_hot_joins_columns() -> None:
-    assert one_hot(torch.tensor([[2, 1]], dtype=torch.int16), (3, 2)).tolist() == [[0, 0, 1, 0, 1]]
+@pytest.mark.usefixtures("implementation")
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64])
+def test_one_hot_joins_columns(dtype: torch.dtype) -> None:
+    tags = torch.tensor([[2, 1], [0, 0], [1, 1]], dtype=dtype)
+    expected = [[0, 0, 1, 0, 1], [1, 0, 0, 1, 0], [0, 1, 0, 0, 1]]
+    assert one_hot(tags, (3, 2)).tolist() == expected
+    assert one_hot(tags.T.contiguous().T, (3, 2), torch.float64).tolist() == expected
+    masked = one_hot(tags, (3, 2), torch.bfloat16, real=torch.tensor([True, False, True]))
+    assert masked.dtype == torch.bfloat16
+    assert masked.tolist() == [expected[0], [0] * 5, expected[2]]
 
 
+@needs_library
+@pytest.mark.parametrize("tags", [[[0, 2]], [[3, 0]], [[-1, 0]], [[0, -1]]])
+def test_one_hot_refuses_tags_that_are_no_value(tags: list[list[int]]) -> None:
+    with pytest.raises(IndexError, match=r"row 0 .* below \[3, 2\]"):
+        one_hot(torch.tensor(tags), (3, 2))
+    assert one_hot(torch.tensor(tags), (3, 2), real=torch.tensor([False])).eq(0).all()
+
+
+@pytest.mark.usefixtures("implementation")
+@pytest.mark.parametrize("cardinalities", [(3,), (3, 2, 2), (3, -2)])
+def test_one_hot_refuses_cardinalities_that_do_not_fit(cardinalities: tuple[int, ...]) -> None:
+    with pytest.raises((ValueError, RuntimeError)):
+        one_hot(torch.zeros(4, 2, dtype=torch.uint8), cardinalities)
+
+
+def test_features_are_traced_as_plain_torch() -> None:
+    batch = GRAPHS.batch([1, -1, 2])
+    expected = GRAPHS.features(batch)
+    compiled_features = torch.compile(GRAPHS.features, backend="eager", fullgraph=True)
+    assert compiled_features(batch).equal(expected)
+    with FakeTensorMode() as mode:
+        fake = pytree.tree_map(mode.from_tensor, batch)
+        assert GRAPHS.features(fake).shape == expected.shape
+    assert not compiled.available(fake.tags)  # has no memory outside of its mode either
+
+
+@pytest.mark.usefixtures("implementation")
 @pytest.mark.parametrize(
     ("ids", "message"),
     [
         ([7], "do not fit 7 graphs"),
+        ([0, 2**62], "do not fit 7 graphs"),
         ([-2], "-1 marks an empty place"),
         ([0.5], "graph ids are integers"),
         (torch.ones(7, dtype=torch.bool), "nonzero"),
@@ -214,6 +296,7 @@ def test_wrong_ids(ids: Any, message: str) -> None:
         GRAPHS.batch(ids)
 
 
+@pytest.mark.usefixtures("implementation")
 def test_a_batch_that_exceeds_its_bounds_is_refused() -> None:
     with pytest.raises(DataError, match=r"graphs\.bounds\(plan\)"):
         GRAPHS.batch(list(range(7)), bounds=Bounds(3, 100))
@@ -232,10 +315,48 @@ def test_packed_graphs_are_values() -> None:
 
 
 def test_pickle_leaves_out_what_can_be_worked_out() -> None:
+    fields = set(GRAPHS.__getstate__())
     GRAPHS.batch([0])
-    assert "_numpy_tables" not in pickle.loads(pickle.dumps(GRAPHS)).__dict__
+    assert set(GRAPHS.__dict__) > fields
+    assert set(pickle.loads(pickle.dumps(GRAPHS)).__dict__) == fields
 
 
+@pytest.mark.usefixtures("implementation")
+def test_ids_of_any_layout_and_kind() -> None:
+    ids = torch.tensor([[0, 4], [-1, 2], [3, 3]])
+    expected = as_dict(GRAPHS.batch(ids))
+    strided = torch.zeros(3, 4, dtype=torch.int16)
+    strided[:, ::2] = ids
+    for same in (ids.T.contiguous().T, strided[:, ::2], ids.numpy(), ids.tolist(), ids.int()):
+        assert_same(as_dict(GRAPHS.batch(same)), expected)
+
+
+@needs_library
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"node_ptr": torch.tensor([0, 3, 1, 4]), "labels": GRAPHS.labels[:3]},
+        {"labels": GRAPHS.labels[:3]},
+        {"x": GRAPHS.x[:-1]},
+        {"col": GRAPHS.col[:-1]},
+        {"edge_tags": GRAPHS.edge_tags[:-1]},
+    ],
+    ids=["falling", "labels", "features", "columns", "edge features"],
+)
+def test_arrays_that_do_not_fit_together_are_refused(damage: dict[str, Tensor]) -> None:
+    with pytest.raises(DataError, match="do not fit together"):
+        replace(GRAPHS, **damage).batch([0])
+
+
+@needs_library
+def test_arrays_of_other_types_and_layouts_are_read_rightly() -> None:
+    assert GRAPHS.x is not None
+    narrow = {name: getattr(GRAPHS, name).int() for name in ("node_ptr", "rowptr", "labels")}
+    other = replace(GRAPHS, **narrow, col=GRAPHS.col.long(), x=GRAPHS.x.T.contiguous().T)
+    assert_same(as_dict(other.batch([2, -1, 5])), as_dict(GRAPHS.batch([2, -1, 5])))
+
+
+@pytest.mark.usefixtures("implementation")
 def test_a_batch_keeps_its_own_ids() -> None:
     ids = torch.tensor([1, 2])
     batch = GRAPHS.batch(ids)

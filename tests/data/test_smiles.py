@@ -181,3 +181,17 @@ def test_a_damaged_parquet(tmp_path: Path) -> None:
     path.write_bytes(b"PAR1 nothing PAR1")
     with pytest.raises(DataError, match=r"t\.parquet: the file cannot be read"):
         load(path)
+
+
+def test_a_table_without_labels(tmp_path: Path) -> None:
+    path = tmp_path / "new.csv"
+    path.write_text("name,mass,smiles\na,46,CCO\nb,30,CC\n")
+    with pytest.raises(DataError, match="no one column that must be the labels"):
+        load(path)
+    graphs = load(path, unlabelled=True)
+    assert graphs.classes == ("unknown",)
+    assert graphs.labels.tolist() == [0, 0]
+    path.write_text("name,smiles,label\na,CCO,x\nb,CC,y\n")
+    assert load(path, unlabelled=True).classes == ("x", "y")
+    with pytest.raises(DataError, match="no column 'z'"):
+        load(path, label="z", unlabelled=True)

@@ -20,13 +20,13 @@ def test_scrambling_the_reported_labels_changes_no_choice() -> None:
         for fold in range(2)
     ]
     splits = make_splits(graphs, trials)
-    honest = train(graphs, trials, splits, device="cpu")
+    honest = train(graphs, trials, splits, device="cpu", workers=1)
     reported = torch.from_numpy(splits[0].test)
     labels = graphs.labels.clone()
     labels[reported] = 1 - labels[reported]
     scrambled = replace(graphs, labels=labels)
     first_fold = [k for k, trial in enumerate(trials) if trial.fold == 0]
-    again = train(scrambled, [trials[k] for k in first_fold], [splits[k] for k in first_fold], device="cpu")
+    again = train(scrambled, [trials[k] for k in first_fold], [splits[k] for k in first_fold], device="cpu", workers=1)
     for before, after in zip([honest[k] for k in first_fold], again, strict=True):
         for name in ("loss", "train", "valid"):
             np.testing.assert_array_equal(before.curves[name], after.curves[name])

@@ -40,7 +40,7 @@ def add(subparsers: Subparsers) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         parents=[
             common(data_root=None, json=False),
-            model_options("passes over the training graphs (default: 30; the paper's curves: 400)"),
+            model_options("passes over the training graphs (default: 12; the paper's curves: 400)"),
             own_graphs(),
         ],
     )

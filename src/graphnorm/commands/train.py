@@ -52,9 +52,11 @@ def _run(options: argparse.Namespace) -> None:
     from graphnorm.saved import save_model
     from graphnorm.study.protocol import PROTOCOLS, make_splits
     from graphnorm.training import train
+    from graphnorm.training.fleet import default_device
 
     if options.out.suffix != ".safetensors":
         raise GraphnormError(f"a model is a .safetensors file, not {options.out}", remedy="name it model.safetensors")
+    device = default_device(options.device)
     graphs = load_graphs(options)
     trial = _trial(options, graphs)
     splits = make_splits(graphs, [trial])
@@ -66,7 +68,7 @@ def _run(options: argparse.Namespace) -> None:
             tally.update(progress)
             display.refresh(trial.norm)
 
-        (outcome,) = train(graphs, [trial], splits, device=options.device, on_epoch=on_epoch, keep_state=True)
+        (outcome,) = train(graphs, [trial], splits, device=device, on_epoch=on_epoch, keep_state=True)
     if outcome.status == "diverged":
         raise GraphnormError("the training diverged; nothing is saved", remedy="try a smaller --lr, or another --norm")
     save_model(outcome, graphs, options.out)

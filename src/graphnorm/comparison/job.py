@@ -18,6 +18,7 @@ from graphnorm.data import PackedGraphs, load
 from graphnorm.errors import GraphnormError
 from graphnorm.paper.reported import reported
 from graphnorm.study.protocol import make_splits, overlap
+from graphnorm.training.fleet import default_device
 
 __all__ = ["ComparisonInterrupted", "compare"]
 
@@ -92,6 +93,8 @@ def compare(
         graphs = data
     else:
         graphs = load(data, data_root, **loading)
+    if workers is not None and workers < 1:
+        raise GraphnormError(f"workers is {workers}", remedy="give 1 or more")
     if resume and out is None:
         raise GraphnormError("there is nothing to resume without a folder", remedy="name it with --out")
     settings = settle(
@@ -111,13 +114,13 @@ def compare(
         hidden=hidden,
         layers=layers,
     )
-    return _run(graphs, settings, device, workers, out, resume, overwrite, progress)
+    return _run(graphs, settings, default_device(device), workers, out, resume, overwrite, progress)
 
 
 def _run(
     graphs: PackedGraphs,
     settings: Settings,
-    device: str | torch.device | None,
+    device: torch.device,
     workers: int | None,
     out: str | os.PathLike[str] | None,
     resume: bool,

@@ -22,7 +22,7 @@ DEFAULT_NORMS = ("none", "layer", "batch", "instance", "graph")
 FIGURE_2: dict[str, Any] = {
     "folds": 10,
     "seeds": 1,
-    "epochs": 30,
+    "epochs": 12,
     "batch_size": 128,
     "lr": 1e-2,
     "weight_decay": 0.0,

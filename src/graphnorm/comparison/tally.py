@@ -18,21 +18,23 @@ __all__ = ["NormTally", "Tally", "clock"]
 class NormTally:
     """How far one normalization is."""
 
-    members: int
+    finished_epochs: dict[str, int]
+    """Of every member, by the key of its trial. No key comes later: a display may be reading in its own thread."""
     epochs: int
     state: Literal["waiting", "training", "done", "found"] = "waiting"
     """``found``: trained by an earlier run."""
     summary: str = ""
     """What is reported of it, once it is done."""
-    finished_epochs: dict[str, int] = field(default_factory=dict)
-    """By the key of the trial."""
-    validation: dict[str, float] = field(default_factory=dict)
-    """The latest validation metric, by the key of the trial."""
+    validation: dict[str, float] = field(init=False)
+    """The latest validation metric of every member; NaN at the start."""
+
+    def __post_init__(self) -> None:
+        self.validation = dict.fromkeys(self.finished_epochs, float("nan"))
 
     @property
     def work(self) -> int:
         """Epochs of members, in all."""
-        return self.members * self.epochs
+        return len(self.finished_epochs) * self.epochs
 
     @property
     def finished(self) -> int:
@@ -42,7 +44,7 @@ class NormTally:
     @property
     def epoch(self) -> int:
         """Epochs that every member so far begun has finished."""
-        return min(self.finished_epochs.values(), default=0)
+        return min((epoch for epoch in self.finished_epochs.values() if epoch), default=0)
 
     @property
     def accuracy(self) -> float:
@@ -58,7 +60,9 @@ class Tally:
     """
 
     def __init__(self, trials: Mapping[str, Sequence[Trial]], now: Callable[[], float] = time.monotonic) -> None:
-        self.norms = {name: NormTally(len(some), some[0].epochs) for name, some in trials.items()}
+        self.norms = {
+            name: NormTally({trial.key: 0 for trial in some}, some[0].epochs) for name, some in trials.items()
+        }
         self._now, self._start = now, now()
 
     def update(self, progress: Progress) -> None:

@@ -60,6 +60,7 @@ INLINE double_vector ISA(root_double)(double_vector v) {
 #define NAME(f) ISA(f##_float32)
 #define SPLIT 1
 #define ROOT ISA(root_float)
+#include "aggregate.h"
 #include "standardize.h"
 
 #define T double
@@ -69,6 +70,7 @@ INLINE double_vector ISA(root_double)(double_vector v) {
 #define NAME(f) ISA(f##_float64)
 #define SPLIT 0
 #define ROOT ISA(root_double)
+#include "aggregate.h"
 #include "standardize.h"
 
 #define T bfloat16
@@ -78,6 +80,7 @@ INLINE double_vector ISA(root_double)(double_vector v) {
 #define NAME(f) ISA(f##_bfloat16)
 #define SPLIT 0
 #define ROOT ISA(root_float)
+#include "aggregate.h"
 #include "standardize.h"
 
 #if HAVE_FLOAT16
@@ -96,13 +99,18 @@ INLINE void ISA(store_float16)(float16 *to, float_vector v) {
 #define NAME(f) ISA(f##_float16)
 #define SPLIT 0
 #define ROOT ISA(root_float)
+#include "aggregate.h"
 #include "standardize.h"
 
 static const kernel ISA(forward_kernels)[4] = {ISA(forward_float32), ISA(forward_float64), ISA(forward_bfloat16),
                                                ISA(forward_float16)};
 static const kernel ISA(backward_kernels)[4] = {ISA(backward_float32), ISA(backward_float64), ISA(backward_bfloat16),
                                                 ISA(backward_float16)};
+static const edge_kernel ISA(aggregate_kernels)[4] = {ISA(aggregate_float32), ISA(aggregate_float64),
+                                                      ISA(aggregate_bfloat16), ISA(aggregate_float16)};
 #else
 static const kernel ISA(forward_kernels)[4] = {ISA(forward_float32), ISA(forward_float64), ISA(forward_bfloat16), 0};
 static const kernel ISA(backward_kernels)[4] = {ISA(backward_float32), ISA(backward_float64), ISA(backward_bfloat16), 0};
+static const edge_kernel ISA(aggregate_kernels)[4] = {ISA(aggregate_float32), ISA(aggregate_float64),
+                                                      ISA(aggregate_bfloat16), 0};
 #endif

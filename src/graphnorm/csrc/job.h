@@ -17,7 +17,7 @@ typedef struct {
   const void *weight, *bias, *mean_scale; /* (members, channels) each, or NULL for 1, 0, 1 */
   double *mean;                           /* (members, segments, channels) */
   void *var;                              /* likewise, in the type computed in */
-  void *dparams;                          /* (3, members, channels): of weight, bias, mean_scale */
+  void *dparams[3];                       /* (members, channels) each: of weight, bias, mean_scale; NULL: unwanted */
   double eps;
   int64_t relu, statistics, threads;
   int64_t stream; /* whether the output goes past the caches */

@@ -1,4 +1,4 @@
-/* graphnorm._kernels: the fused CPU path, as a Python module that knows addresses and sizes, not tensors.
+/* graphnorm._kernels: the fused CPU paths, as a Python module that knows addresses and sizes, not tensors.
  *
  * It uses Python's stable ABI and nothing of torch, so one build serves every Python from 3.11 on and every torch.
  */
@@ -13,8 +13,11 @@
 #include "scalars.h"
 #include "pool.h"
 #include "job.h"
+#include "edges.h"
+#include "assemble.h"
 
 typedef void (*kernel)(job *);
+typedef void (*edge_kernel)(edge_job *);
 
 #define ISA(f) f##_baseline
 #include "instructions.h"
@@ -34,15 +37,16 @@ typedef void (*kernel)(job *);
 
 /* Chosen once, when the module is loaded. */
 static const kernel *forward_kernels = forward_kernels_baseline, *backward_kernels = backward_kernels_baseline;
+static const edge_kernel *aggregate_kernels = aggregate_kernels_baseline;
 
 static void choose_instructions(void) {
 #if HAVE_AVX2
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c"))
-    forward_kernels = forward_kernels_avx2, backward_kernels = backward_kernels_avx2;
+    forward_kernels = forward_kernels_avx2, backward_kernels = backward_kernels_avx2,
+    aggregate_kernels = aggregate_kernels_avx2;
 #endif
 }
 
-enum { MAX_ARGUMENTS = 32 };
 enum { STREAMED_ELEMENTS = 3 << 20 }; /* outputs beyond this do not fit the caches beside their inputs */
 
 static int read_integers(PyObject *const *args, Py_ssize_t count, Py_ssize_t expected, int64_t *out) {
@@ -59,51 +63,109 @@ static const void *address(int64_t value) { return (const void *)(intptr_t)value
 /* Bytes of an element; the order of types is that of cpu.py. */
 static int64_t size_of(int64_t type) { return type == 0 ? 4 : type == 1 ? 8 : 2; }
 
-/* The arguments that forward and backward share, in the order of cpu.py. */
-static job job_of(const int64_t *a, double eps, int64_t size) {
-  job w = {0};
-  w.members = a[0], w.rows = a[1], w.channels = a[2], w.segments = a[3];
-  w.ptr = address(a[4]), w.ptr_stride = a[5], w.order = address(a[6]), w.order_stride = a[7];
-  w.weight = address(a[8]), w.bias = address(a[9]), w.mean_scale = address(a[10]);
-  w.mean = (double *)address(a[11]), w.var = (void *)address(a[12]);
-  w.relu = a[13], w.statistics = a[14];
-  /* small work is done before a second thread has woken up */
-  w.threads = w.members * w.rows * w.channels < 16384 ? 1 : a[15];
+/* plan(eps, type, members, rows, channels, segments, ptr, ptr_stride, order, order_stride, relu, statistics): what calls
+ * of one shape over the same segments share, as bytes that begin every call. */
+typedef struct {
+  job shared;
+  int64_t type;
+} plan;
+
+static PyObject *py_plan(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+  int64_t a[11];
+  if (count < 1 || !read_integers(args + 1, count - 1, 11, a)) return NULL;
+  plan p = {{0}, a[0]};
+  job *w = &p.shared;
+  w->eps = PyFloat_AsDouble(args[0]);
+  if (PyErr_Occurred()) return NULL;
+  if (a[0] < 0 || a[0] > 3 || !forward_kernels[a[0]]) {
+    PyErr_SetString(PyExc_TypeError, "no kernel for this element type");
+    return NULL;
+  }
+  w->members = a[1], w->rows = a[2], w->channels = a[3], w->segments = a[4];
+  w->ptr = address(a[5]), w->ptr_stride = a[6], w->order = address(a[7]), w->order_stride = a[8];
+  w->relu = a[9], w->statistics = a[10];
   /* whole cache lines only: what is left of one would be written twice */
-  w.stream = w.members * w.rows * w.channels > STREAMED_ELEMENTS && w.channels * size % 64 == 0;
-  w.x = address(a[16]), w.out = (void *)address(a[17]);
-  w.eps = eps;
-  return w;
+  const int64_t elements = w->members * w->rows * w->channels;
+  w->stream = elements > STREAMED_ELEMENTS && w->channels * size_of(a[0]) % 64 == 0;
+  return PyBytes_FromStringAndSize((const char *)&p, sizeof p);
 }
 
-static PyObject *run(const kernel *table, int64_t type, job *w) {
-  if (type < 0 || type > 3 || !table[type]) {
+/* <plan, threads, weight, bias, mean_scale, mean, var, x, out>, then `extra` more: begins a call. */
+static int begin(PyObject *const *args, Py_ssize_t count, Py_ssize_t extra, plan *p, int64_t *a) {
+  char *bytes;
+  Py_ssize_t size;
+  if (count < 1 || PyBytes_AsStringAndSize(args[0], &bytes, &size) < 0) return 0;
+  if (size != sizeof *p) {
+    PyErr_SetString(PyExc_TypeError, "not a plan");
+    return 0;
+  }
+  if (!read_integers(args + 1, count - 1, 8 + extra, a)) return 0;
+  memcpy(p, bytes, sizeof *p);
+  job *w = &p->shared;
+  /* small work is done before a second thread has woken up */
+  w->threads = w->members * w->rows * w->channels < 16384 ? 1 : a[0];
+  w->weight = address(a[1]), w->bias = address(a[2]), w->mean_scale = address(a[3]);
+  w->mean = (double *)address(a[4]), w->var = (void *)address(a[5]);
+  w->x = address(a[6]), w->out = (void *)address(a[7]);
+  return 1;
+}
+
+static PyObject *run(const kernel *table, plan *p) {
+  Py_BEGIN_ALLOW_THREADS
+  table[p->type](&p->shared);
+  Py_END_ALLOW_THREADS
+  if (p->shared.failed) return PyErr_NoMemory();
+  Py_RETURN_NONE;
+}
+
+/* forward(<shared>, residual) */
+static PyObject *py_forward(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+  plan p;
+  int64_t a[9];
+  if (!begin(args, count, 1, &p, a)) return NULL;
+  p.shared.residual = address(a[8]);
+  return run(forward_kernels, &p);
+}
+
+/* backward(<shared>, dy, dweight, dbias, dmean_scale) */
+static PyObject *py_backward(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+  plan p;
+  int64_t a[12];
+  if (!begin(args, count, 4, &p, a)) return NULL;
+  p.shared.dy = address(a[8]);
+  for (int i = 0; i < 3; i++) p.shared.dparams[i] = (void *)address(a[9 + i]);
+  return run(backward_kernels, &p);
+}
+
+static indices indices_of(const int64_t *a) {
+  indices array = {address(a[0]), a[1], a[2]};
+  return array;
+}
+
+/* aggregate(constant, type, ...): see ops/aggregate/cpu.py for the order */
+static PyObject *py_aggregate(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+  int64_t a[29];
+  if (count < 1 || !read_integers(args + 1, count - 1, 29, a)) return NULL;
+  edge_job w = {0};
+  w.constant = PyFloat_AsDouble(args[0]);
+  w.members = a[1], w.rows = a[2], w.edges = a[3], w.channels = a[4];
+  w.values = address(a[5]), w.edge_values = address(a[6]), w.x = address(a[7]), w.out = (void *)address(a[8]);
+  w.rowptr = indices_of(a + 9), w.col = indices_of(a + 12), w.edge_of = indices_of(a + 15);
+  w.degree = indices_of(a + 18);
+  w.scale = address(a[21]), w.scale_stride = a[22], w.self_weight = address(a[23]);
+  w.relu = a[24], w.mean = a[25], w.direction = a[26];
+  w.threads = w.members * (w.rows + w.edges) * w.channels < 32768 ? 1 : a[27];
+  w.dw = (double *)address(a[28]);
+  if (PyErr_Occurred()) return NULL;
+  if (a[0] < 0 || a[0] > 3 || !aggregate_kernels[a[0]]) {
     PyErr_SetString(PyExc_TypeError, "no kernel for this element type");
     return NULL;
   }
   Py_BEGIN_ALLOW_THREADS
-  table[type](w);
+  aggregate_kernels[a[0]](&w);
   Py_END_ALLOW_THREADS
-  if (w->failed) return PyErr_NoMemory();
+  if (w.failed) return PyErr_NoMemory();
   Py_RETURN_NONE;
-}
-
-/* forward(eps, type, <18 shared>, residual) */
-static PyObject *py_forward(PyObject *self, PyObject *const *args, Py_ssize_t count) {
-  int64_t a[MAX_ARGUMENTS];
-  if (count < 1 || !read_integers(args + 1, count - 1, 20, a)) return NULL;
-  job w = job_of(a + 1, PyFloat_AsDouble(args[0]), size_of(a[0]));
-  w.residual = address(a[19]);
-  return run(forward_kernels, a[0], &w);
-}
-
-/* backward(eps, type, <18 shared>, dy, dparams) */
-static PyObject *py_backward(PyObject *self, PyObject *const *args, Py_ssize_t count) {
-  int64_t a[MAX_ARGUMENTS];
-  if (count < 1 || !read_integers(args + 1, count - 1, 21, a)) return NULL;
-  job w = job_of(a + 1, PyFloat_AsDouble(args[0]), size_of(a[0]));
-  w.dy = address(a[19]), w.dparams = (void *)address(a[20]);
-  return run(backward_kernels, a[0], &w);
 }
 
 /* boundaries(batch, rows, segments, ptr): fill ptr (segments + 1) from a sorted vector of ids.
@@ -125,6 +187,75 @@ static PyObject *py_boundaries(PyObject *self, PyObject *const *args, Py_ssize_t
   return PyLong_FromLongLong(bad);
 }
 
+/* measure(ids, members, slots, counts, graphs): (low, high, nodes, edges, full) */
+static PyObject *py_measure(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+  int64_t a[5];
+  if (!read_integers(args, count, 5, a)) return NULL;
+  extent e = measure(address(a[0]), a[1], a[2], address(a[3]), a[4]);
+  return Py_BuildValue("(LLLLi)", (long long)e.low, (long long)e.high, (long long)e.nodes, (long long)e.edges, e.full);
+}
+
+/* assemble(threads, members, slots, rows, edges, ids, <7 packed arrays>, <5 arrays of the batch>,
+ *          <(packed, out, bytes) of 2 features of nodes and of 2 of edges>) */
+static PyObject *py_assemble(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+  int64_t a[30];
+  if (!read_integers(args, count, 30, a)) return NULL;
+  assembly w = {0};
+  w.members = a[1], w.slots = a[2], w.rows = a[3], w.edges = a[4], w.ids = address(a[5]);
+  w.node_start = address(a[6]), w.node_count = address(a[7]);
+  w.edge_start = address(a[8]), w.edge_count = address(a[9]);
+  w.packed_labels = address(a[10]), w.packed_rowptr = address(a[11]), w.packed_col = address(a[12]);
+  w.labels = (int64_t *)address(a[13]), w.ptr = (int64_t *)address(a[14]), w.batch = (int64_t *)address(a[15]);
+  w.rowptr = (int64_t *)address(a[16]), w.col = (int64_t *)address(a[17]);
+  for (int f = 0; f < 4; f++) {
+    feature *to = f < 2 ? &w.of_nodes[f] : &w.of_edges[f - 2];
+    to->packed = address(a[18 + 3 * f]), to->out = (char *)address(a[19 + 3 * f]), to->bytes = a[20 + 3 * f];
+  }
+  Py_BEGIN_ALLOW_THREADS
+  assemble(&w, a[0]);
+  Py_END_ALLOW_THREADS
+  Py_RETURN_NONE;
+}
+
+/* one_hot(threads, tags, tag_bytes, rows, columns, real, cardinalities, width, out): -1, or a row whose tag is wrong */
+static PyObject *py_one_hot(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+  int64_t a[9];
+  if (!read_integers(args, count, 9, a)) return NULL;
+  hot w = {address(a[1]), a[2], a[3], a[4], address(a[5]), address(a[6]), a[7], (float *)address(a[8]), -1};
+  Py_BEGIN_ALLOW_THREADS
+  one_hot(&w, a[0]);
+  Py_END_ALLOW_THREADS
+  return PyLong_FromLongLong(w.wrong);
+}
+
+/* launch(launcher, function, programs, threads, shared, pointers, stream, <arguments>): a GPU kernel, by the driver's
+ * cuLaunchKernel at `launcher`. Of the arguments the first `pointers` are addresses, the others 32-bit integers; a
+ * little-endian slot of 64 bits holds either. Behind them Triton's kernels expect addresses of scratch memory, and these
+ * use none. Returns 0, or the driver's error, or -1 where an address is not a multiple of 16. */
+#define MOST_ARGUMENTS 40
+typedef int (*launch_fn)(void *function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned shared,
+                         void *stream, void **arguments, void **extra);
+
+static PyObject *py_launch(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+  enum { FIXED = 7, SCRATCH = 4 };
+  int64_t a[FIXED + MOST_ARGUMENTS + SCRATCH] = {0}, *values = a + FIXED, bits = 0;
+  void *arguments[MOST_ARGUMENTS + SCRATCH];
+  if (count < FIXED || count > FIXED + MOST_ARGUMENTS) {
+    PyErr_Format(PyExc_TypeError, "expected %d to %d arguments, got %zd", FIXED, FIXED + MOST_ARGUMENTS, count);
+    return NULL;
+  }
+  if (!read_integers(args, count, count, a)) return NULL;
+  for (int64_t i = 0; i < a[5] && i < MOST_ARGUMENTS; i++) bits |= values[i];
+  if (bits & 15) return PyLong_FromLong(-1);
+  for (int i = 0; i < MOST_ARGUMENTS + SCRATCH; i++) arguments[i] = values + i;
+  int error;
+  Py_BEGIN_ALLOW_THREADS
+  error = ((launch_fn)(intptr_t)a[0])((void *)(intptr_t)a[1], (unsigned)a[2], 1, 1, (unsigned)a[3], 1, 1, (unsigned)a[4],
+                                      (void *)(intptr_t)a[6], arguments, 0);
+  Py_END_ALLOW_THREADS
+  return PyLong_FromLong(error);
+}
+
 static PyObject *py_use_pool(PyObject *self, PyObject *value) {
   gomp_parallel = (gomp_parallel_fn)(intptr_t)PyLong_AsLongLong(value);
   if (PyErr_Occurred()) return NULL;
@@ -132,9 +263,15 @@ static PyObject *py_use_pool(PyObject *self, PyObject *value) {
 }
 
 static PyMethodDef methods[] = {
+    {"plan", (PyCFunction)(void (*)(void))py_plan, METH_FASTCALL, "What calls of one shape share."},
     {"forward", (PyCFunction)(void (*)(void))py_forward, METH_FASTCALL, "Standardize; see ops/standardize/cpu.py."},
     {"backward", (PyCFunction)(void (*)(void))py_backward, METH_FASTCALL, "Its gradients."},
+    {"aggregate", (PyCFunction)(void (*)(void))py_aggregate, METH_FASTCALL, "See ops/aggregate/cpu.py."},
     {"boundaries", (PyCFunction)(void (*)(void))py_boundaries, METH_FASTCALL, "Pointers of a sorted batch vector."},
+    {"measure", (PyCFunction)(void (*)(void))py_measure, METH_FASTCALL, "What graph ids ask for; see data/compiled.py."},
+    {"assemble", (PyCFunction)(void (*)(void))py_assemble, METH_FASTCALL, "The batch of graph ids."},
+    {"one_hot", (PyCFunction)(void (*)(void))py_one_hot, METH_FASTCALL, "Categorical features one-hot."},
+    {"launch", (PyCFunction)(void (*)(void))py_launch, METH_FASTCALL, "A GPU kernel; see ops/standardize/gpu_launch.py."},
     {"use_pool", py_use_pool, METH_O, "Run on the pool behind this GOMP_parallel; 0: in the calling thread."},
     {NULL, NULL, 0, NULL},
 };

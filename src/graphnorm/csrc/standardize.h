@@ -570,7 +570,8 @@ static void NAME(backward)(job *w) {
   w->long_dparams = partial;
   for (int64_t k = 0; k < w->members * w->segments && w->threads > 1 && !w->failed; k++)
     if (is_long(w, span_of(w, k))) NAME(backward_long)(w, k);
-  for (int64_t j = 0; j < size; j++) ((A *)w->dparams)[j] = (A)partial[j];
+  for (int64_t p = 0, plane = w->members * w->channels; p < 3; p++)
+    for (int64_t j = 0; j < plane && w->dparams[p]; j++) ((A *)w->dparams[p])[j] = (A)partial[p * plane + j];
   free(partial);
 }
 

@@ -3,7 +3,8 @@
 A batch of B graphs is B contiguous blocks of rows. Let nₖ be the size of the k-th graph and sₖ the place of
 its first node in the packed arrays. Row r of graph k comes from packed row sₖ + (r − ptrₖ), where ptr is the
 exclusive cumulative sum of n. So one ``repeat`` (which graph owns row r) and one gather per array make the
-batch, and the same holds for edges. There is no loop over graphs.
+batch, and the same holds for edges. There is no loop over graphs. On the CPU :mod:`graphnorm.data.compiled`,
+where the C library was built, does the same in one call.
 
 **Static shapes.** CUDA graphs and ``torch.compile`` want every batch to have the same number of rows. Padding
 is then simply one more graph, number B, that takes up what is left: ``ptr[B]`` is where it starts. Padded
@@ -26,7 +27,9 @@ from torch import Tensor
 from torch.nn.functional import embedding
 from torch.utils import _pytree as pytree
 
-__all__ = ["BatchTables", "Bounds", "GraphBatch", "assemble", "one_hot"]
+from graphnorm.data import compiled
+
+__all__ = ["BatchTables", "Bounds", "GraphBatch", "assemble", "measure", "one_hot"]
 
 
 class Bounds(NamedTuple):
@@ -167,6 +170,8 @@ def one_hot(
     >>> one_hot(torch.tensor([[1, 0]], dtype=torch.uint8), (3, 2))
     tensor([[0., 1., 0., 1., 0.]])
     """
+    if compiled.available(tags):
+        return compiled.one_hot(tags, cardinalities, real).to(dtype)
     columns = []
     for tag, cardinality in zip(tags.unbind(-1), cardinalities, strict=True):
         # One row more than there are values, and that one zero.
@@ -266,6 +271,24 @@ def _lay_out(xp: _Arrays, start: Any, count: Any, bound: int, within: Any | None
         return _Blocks(xp.join(first, end[:, -1:]), first.reshape(-1), shift, spread, source, None)
     real = spread(within)
     return _Blocks(first, first.reshape(-1), shift, spread, source * real, real)
+
+
+def measure(ids: Tensor, counts: Tensor) -> tuple[int, int, int, int, bool]:
+    """What ids ask for: (lowest, highest, nodes, edges, full).
+
+    ids: (..., B) int64 on the host. The lowest and highest are -1 where there are none.
+    counts: (2, G+1) int64 on the host, nodes and edges of each graph; the last place, which is also -1, holds 0.
+
+    Nodes and edges are those of the largest batch, each for itself; 0 where ids leave ``-1 … G-1``. ``full``:
+    every batch has exactly as many, and there is no empty place.
+    """
+    array = ids.numpy()
+    low, high = (int(array.min()), int(array.max())) if array.size else (-1, -1)
+    if low < -1 or high >= counts.shape[1] - 1:
+        return low, high, 0, 0, False
+    totals = counts.numpy().take(array, axis=1).sum(-1).reshape(2, -1)
+    nodes, edges = totals.max(1).tolist()
+    return low, high, nodes, edges, low >= 0 and bool((totals == [[nodes], [edges]]).all())
 
 
 def assemble(tables: BatchTables, ids: Any, bounds: Bounds, padded: bool) -> dict[str, Any]:

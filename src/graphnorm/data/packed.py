@@ -13,8 +13,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
-from graphnorm.data.batching import BatchTables, Bounds, GraphBatch, assemble
+from graphnorm.data import compiled
+from graphnorm.data.batching import BatchTables, Bounds, GraphBatch, assemble, measure
 from graphnorm.errors import DataError
 
 __all__ = ["PackedGraphs", "Statistics"]
@@ -211,10 +213,12 @@ class PackedGraphs:
                     remedy="take the bounds from all planned batches: graphs.bounds(plan)",
                 )
             padded = not (full and exact == bounds)
-        stack = ids[None] if ids.ndim == 1 else ids
-        if stack.ndim != 2:
+        if ids.ndim not in (1, 2):
             raise DataError(f"graph ids have shape (B,) or (M, B), not {tuple(ids.shape)}", remedy="pass a list of ids")
         bounds = bounds or self.bounds(ids)
+        if on_cpu and compiled.available(ids):
+            return GraphBatch(**compiled.assemble(self._compiled_tables, ids, bounds))
+        stack = ids[None] if ids.ndim == 1 else ids
         tables = self._numpy_tables if on_cpu else self._tables
         arrays = assemble(tables, stack.numpy() if on_cpu else stack.to(self.device, non_blocking=True), bounds, padded)
         if ids.ndim == 1:
@@ -232,29 +236,26 @@ class PackedGraphs:
         return self._check(plan)[1]
 
     def _check(self, ids: Any) -> tuple[Tensor, Bounds, bool]:
-        """Ids on the host, checked, with their exact bounds and whether there is no padding within them."""
-        ids = torch.as_tensor(ids).cpu()
+        """A copy of the ids on the host, checked, their exact bounds and whether there is no padding within them."""
+        ids = torch.as_tensor(ids)
         if ids.numel() and (ids.dtype == torch.bool or ids.is_floating_point()):
             raise DataError(f"graph ids are integers, not {ids.dtype}", remedy="use mask.nonzero()[:, 0]")
         if ids.ndim == 0 or ids.shape[:-1].numel() == 0:
             raise DataError(f"graph ids of shape {tuple(ids.shape)} make no batch", remedy="pass a list of ids")
-        ids = ids.long()
-        array = ids.numpy()
-        low, high = (int(array.min()), int(array.max())) if array.size else (-1, -1)
+        ids = ids.to("cpu", torch.int64, copy=True, memory_format=torch.contiguous_format)
+        measured = compiled.measure if compiled.available(ids) else measure
+        low, high, nodes, edges, full = measured(ids, self._host_counts)
         if low < -1 or high >= self.num_graphs:
             raise DataError(
                 f"ids from {low} to {high} do not fit {self.num_graphs} graphs",
                 remedy="ids count from 0, and -1 marks an empty place",
             )
-        totals = self._host_counts.take(array, axis=1).sum(-1).reshape(2, -1)
-        largest = totals.max(1, keepdims=True)
-        full = low >= 0 and bool((totals == largest).all())
-        return ids, Bounds(*largest[:, 0].tolist()), full
+        return ids, Bounds(nodes, edges), full
 
     @cached_property
-    def _host_counts(self) -> npt.NDArray[np.int64]:
+    def _host_counts(self) -> Tensor:
         """(2, G+1): nodes and edges of each graph, on the host; the last place, which is also -1, holds 0."""
-        return np.stack([np.append(p.diff().cpu().numpy(), 0) for p in (self.node_ptr, self.edge_ptr)])
+        return torch.stack([pad(p.diff().cpu().long(), (0, 1)) for p in (self.node_ptr, self.edge_ptr)])
 
     @cached_property
     def _tables(self) -> BatchTables:
@@ -279,6 +280,10 @@ class PackedGraphs:
                 for value in self._tables
             )
         )
+
+    @cached_property
+    def _compiled_tables(self) -> BatchTables:
+        return compiled.prepare(self._tables)
 
     def statistics(self) -> Statistics:
         """Count everything a dataset table shows."""

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from graphnorm.adjacency import Adjacency
 from graphnorm.models.dropout import Dropout, DropoutKey
+from graphnorm.models.linear import Linear
 from graphnorm.norm import as_segments
 from graphnorm.ops.aggregate import pool
 from graphnorm.segments import Segments
@@ -47,7 +48,7 @@ class GraphClassifier(nn.Module):
         if not convolutions:
             raise ValueError("a model needs at least two layers: a convolution and the linear head")
         self.convolutions = nn.ModuleList(convolutions)
-        self.head = nn.Linear(hidden, num_outputs)
+        self.head = Linear(hidden, num_outputs)
         self.readout, self.dropout = readout, Dropout(dropout)
 
     def forward(

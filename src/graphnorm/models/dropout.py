@@ -51,8 +51,7 @@ class Dropout(nn.Module):
         if key is None:
             return nn.functional.dropout(x, self.rate)
         place = torch.arange(x.numel(), device=x.device).view(x.shape)
-        own = bits(key.key, torch.tensor(self.site, device=x.device))
-        kept = uniform(own, place) >= key.rate
+        kept = uniform(bits(key.key, self.site), place) >= key.rate
         return x * (kept / (1 - key.rate)).to(x.dtype)
 
 

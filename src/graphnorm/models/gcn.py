@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from graphnorm.adjacency import Adjacency
 from graphnorm.models.classifier import GraphClassifier
 from graphnorm.models.gin import aggregate_then_project
+from graphnorm.models.linear import Linear
 from graphnorm.norms import make_norm
 from graphnorm.segments import Segments
 
@@ -23,7 +24,7 @@ class GCNConvolution(nn.Module):
 
     def __init__(self, in_features: int, hidden: int, norm: str = "graph") -> None:
         super().__init__()
-        self.linear = nn.Linear(in_features, hidden)
+        self.linear = Linear(in_features, hidden)
         self.norm = make_norm(norm, hidden, act="relu")
 
     def forward(

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from graphnorm.adjacency import Adjacency
 from graphnorm.models.classifier import GraphClassifier
+from graphnorm.models.linear import Linear
 from graphnorm.norms import make_norm
 from graphnorm.ops.aggregate import aggregate
 from graphnorm.segments import Segments
@@ -31,9 +32,9 @@ class GINConvolution(nn.Module):
         super().__init__()
         self.self_loops = self_loops
         self.xi = nn.Parameter(torch.zeros(()))
-        self.first = nn.Linear(in_features, hidden)
+        self.first = Linear(in_features, hidden)
         self.first_norm = make_norm(norm, hidden, act="relu")
-        self.second = nn.Linear(hidden, hidden)
+        self.second = Linear(hidden, hidden)
         self.second_norm = make_norm(norm, hidden, act="relu")
 
     def forward(

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from graphnorm.adjacency import Adjacency
 from graphnorm.models.classifier import READOUTS, graph_structure
 from graphnorm.models.dropout import Dropout, DropoutKey, number_dropouts
+from graphnorm.models.linear import Linear
 from graphnorm.norms import make_norm
 from graphnorm.ops.aggregate import aggregate, pool
 from graphnorm.segments import Segments
@@ -60,7 +61,7 @@ class MolecularConvolution(nn.Module):
         self.xi = nn.Parameter(torch.zeros(()))
         self.bonds = Encoder(bonds, hidden) if bonds else None
         widths = [hidden, *[2 * hidden] * (depth - 1), hidden]
-        self.linears = nn.ModuleList(nn.Linear(a, b) for a, b in itertools.pairwise(widths))
+        self.linears = nn.ModuleList(Linear(a, b) for a, b in itertools.pairwise(widths))
         self.norms = nn.ModuleList(
             make_norm(norm, width, act=None if last and k == depth - 1 else "relu")
             for k, width in enumerate(widths[1:])
@@ -125,7 +126,7 @@ class MolecularClassifier(nn.Module):
             )
             for index in range(layers - 1)
         )
-        self.head = nn.Linear(hidden, num_outputs)
+        self.head = Linear(hidden, num_outputs)
         number_dropouts(self)
 
     def forward(

@@ -10,8 +10,8 @@ evaluation.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,11 +21,12 @@ from torch import Tensor
 
 from graphnorm.data.batching import Bounds, GraphBatch
 from graphnorm.data.packed import PackedGraphs
+from graphnorm.errors import GraphnormError
 from graphnorm.models.dropout import DropoutKey
 from graphnorm.training.evaluation import Evaluation
 from graphnorm.training.metrics import accuracy, binary_loss, class_loss, roc_auc
 from graphnorm.training.schedule import Schedule, choose_levels
-from graphnorm.training.setup import Extremes, build_model, model_inputs, num_outputs
+from graphnorm.training.setup import Extremes, build_model, model_inputs, num_outputs, seen_by_model
 from graphnorm.training.stack import Stack
 from graphnorm.training.trial import Outcome, Split, Trial
 
@@ -54,7 +55,15 @@ def default_device(device: torch.device | str | None = None) -> torch.device:
     """The device asked for, or the GPU where there is one."""
     if device is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    return torch.device(device)
+    try:
+        chosen = torch.device(device)
+    except RuntimeError:
+        raise GraphnormError(f"there is no device {device!r}", remedy="name cpu, cuda or cuda:N") from None
+    if chosen.type not in ("cpu", "cuda"):
+        raise GraphnormError(f"models are trained on cpu or cuda, not {chosen.type}", remedy="name one of these")
+    if chosen.type == "cuda" and (chosen.index or 0) >= torch.cuda.device_count():
+        raise GraphnormError(f"this machine has no device {chosen}", remedy="leave the device out, or name cpu")
+    return chosen
 
 
 class Fleet:
@@ -92,7 +101,7 @@ class Fleet:
             if not len(split.train) or not len(split.valid):
                 raise ValueError(f"a trial needs graphs to train on and to choose by; fold {trial.fold} has none")
         self.device = default_device(device)
-        self.graphs = graphs.to(self.device)
+        self.graphs = seen_by_model(trials[0], graphs).to(self.device)
         self.trials, self.splits = tuple(trials), tuple(splits)
         self.epoch, self.seconds = 0, 0.0
         binary = num_outputs(trials[0], graphs) == 1
@@ -136,35 +145,41 @@ class Fleet:
     def advance(self, epochs: int | None = None, on_epoch: OnEpoch | None = None) -> None:
         """Go on for so many epochs, or to the end."""
         end = self._schedule.epochs if epochs is None else min(self.epoch + epochs, self._schedule.epochs)
-        with _fast_matrix_products(self.device):
-            if self.device.type == "cuda" and self._captured is None and self.epoch < end:
-                self._captured = _Captured(self)
-            while self.epoch < end:
-                self._advance_block(min(end, self._schedule.block(self.epoch)), on_epoch)
+        if self.device.type == "cuda" and self._captured is None and self.epoch < end:
+            self._captured = _Captured(self)
+        while self.epoch < end:
+            self._advance_block(min(end, self._schedule.block(self.epoch)), on_epoch)
 
     def _advance_block(self, end: int, on_epoch: OnEpoch | None) -> None:
         """Epochs whose batches are planned at once."""
-        start = self.epoch
-        batches, keys = self._schedule.batches(start, end), self._schedule.dropout_keys(start, end)
-        for epoch in range(start, end):
+        first = self.epoch
+        batches, keys = self._schedule.batches(first, end), self._schedule.dropout_keys(first, end)
+        for epoch in range(first, end):
             began = time.perf_counter()
-            self._lr.copy_(self._schedule.learning_rates(epoch))
-            self._losses.zero_()
-            for step in range(self._schedule.steps):
-                self._ids.copy_(batches[epoch - start, step])
-                self._keys.copy_(keys[epoch - start, step])
-                if self._captured is None:
-                    self._step(None)
-                else:
-                    self._captured.step(epoch, step)
-            if self._captured is None:
-                self._evaluate()
-            else:
-                self._captured.evaluate()
+            self._train_epoch(epoch, batches[epoch - first], keys[epoch - first])
+            self._evaluate_all()
             row = self._record(epoch)
             self.epoch, self.seconds = epoch + 1, self.seconds + time.perf_counter() - began
             if on_epoch is not None:
                 on_epoch(Progress(self.trials, self.epoch, dict(zip(self.names, row.T, strict=True)), self.seconds))
+
+    def _train_epoch(self, epoch: int, batches: Tensor, keys: Tensor) -> None:
+        """All steps of an epoch; batches: (steps, M, B) graph ids, keys: (steps, M)."""
+        self._lr.copy_(self._schedule.learning_rates(epoch))
+        self._losses.zero_()
+        for step in range(self._schedule.steps):
+            self._ids.copy_(batches[step])
+            self._keys.copy_(keys[step])
+            if self._captured is None:
+                self._step(None)
+            else:
+                self._captured.step(epoch, step)
+
+    def _evaluate_all(self) -> None:
+        if self._captured is None:
+            self._evaluate()
+        else:
+            self._captured.evaluate()
 
     def _record(self, epoch: int) -> npt.NDArray[np.float32]:
         """(M, curves): the epoch's values, read from the device; NaN for a member from its divergence on."""
@@ -229,9 +244,10 @@ class _Captured:
 
     def __init__(self, fleet: Fleet) -> None:
         before = fleet.stack.state_dict()
-        bounds, self._level = choose_levels(fleet._schedule.needs(fleet.graphs), MOST_LEVELS)
+        self.bounds, self._level = choose_levels(fleet._schedule.needs(fleet.graphs), MOST_LEVELS)
         pool = torch.cuda.graph_pool_handle()
-        self._steps = [self._capture(lambda level=level: fleet._step(level), pool) for level in reversed(bounds)][::-1]  # type: ignore[misc]
+        largest_first = [self._capture(partial(fleet._step, level), pool) for level in reversed(self.bounds)]
+        self._steps = largest_first[::-1]
         self._evaluation = self._capture(fleet._evaluate, pool)
         fleet.stack.load_state_dict(before)  # the warm-up trained
 
@@ -258,15 +274,3 @@ class _Captured:
 def device_name(device: torch.device) -> str:
     """What people call the device."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
-
-
-@contextmanager
-def _fast_matrix_products(device: torch.device) -> Iterator[None]:
-    """Let float32 matrix products use a GPU's tensor cores (TF32: 10 bits of mantissa, float32 sums)."""
-    before = torch.get_float32_matmul_precision()
-    if device.type == "cuda":
-        torch.set_float32_matmul_precision("high")
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)

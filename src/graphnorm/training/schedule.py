@@ -47,8 +47,8 @@ class Schedule:
         self._training = training.to(device)
         self._counts = torch.tensor(counts, device=device)
         seeds = torch.tensor([trial.seed for trial in trials], device=device)
-        self._order_keys = bits(seeds, torch.tensor(_ORDER, device=device))
-        self._dropout_keys = bits(seeds, torch.tensor(_DROPOUT, device=device))
+        self._order_keys = bits(seeds, _ORDER)
+        self._dropout_keys = bits(seeds, _DROPOUT)
         self._lr = torch.tensor([trial.lr for trial in trials], device=device)
 
     def batches(self, first: int, last: int) -> Tensor:
@@ -106,11 +106,12 @@ def choose_levels(needs: npt.NDArray[np.int64], most: int) -> tuple[list[Bounds]
     rows, edges = needs[..., 0].ravel(), needs[..., 1].ravel()
     sizes = np.unique(np.quantile(rows, np.linspace(0, 1, 256), method="higher"))
     upto = np.searchsorted(np.sort(rows), sizes, side="right")
-    cost, ends = sizes * upto, [[k] for k in range(len(sizes))]  # of covering all steps up to size k with one level
+    # The cost of covering all steps up to size k with one level, and where its levels end.
+    cost, ends = (sizes * upto).astype(np.float64), [[k] for k in range(len(sizes))]
     best, best_ends = cost[-1], ends[-1]
     for _ in range(most - 1):
         table = cost[:, None] + sizes * np.maximum(upto - upto[:, None], 0)
-        table[np.tril_indices(len(sizes))] = np.iinfo(np.int64).max
+        table[np.tril_indices(len(sizes))] = np.inf
         previous = table.argmin(0)
         cost, ends = table.min(0), [[*ends[p], k] for k, p in enumerate(previous)]
         if len(sizes) < 2 or cost[-1] > 0.95 * best:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -16,7 +17,7 @@ from graphnorm.models import GCN, GIN, MolecularClassifier, MolecularGCN, Molecu
 from graphnorm.segments import Segments
 from graphnorm.training.trial import Trial
 
-__all__ = ["MODELS", "Extremes", "build_model", "model_inputs", "num_outputs"]
+__all__ = ["MODELS", "Extremes", "build_model", "model_inputs", "num_outputs", "seen_by_model"]
 
 MODELS = ("gin", "gcn", "molecular-gin", "molecular-gcn")
 """The models by name. The molecular ones take several categories of each node, and of each edge."""
@@ -59,6 +60,13 @@ def _build(trial: Trial, graphs: PackedGraphs) -> nn.Module:
     near = difflib.get_close_matches(trial.model, MODELS, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     raise GraphnormError(f"unknown model {trial.model!r}{hint} The known ones are {', '.join(MODELS)}")
+
+
+def seen_by_model(trial: Trial, graphs: PackedGraphs) -> PackedGraphs:
+    """The graphs without the features that the trial's model has no use for: those of edges, unless it is molecular."""
+    if trial.model in _MOLECULAR:
+        return graphs
+    return replace(graphs, edge_tags=None, edge_cardinalities=(), edge_x=None)
 
 
 class Extremes(NamedTuple):

@@ -1,6 +1,6 @@
 """Fleets in worker processes, for CPUs: one thread each, no thread of one waiting for another's.
 
-A worker is ``python -m graphnorm.training.workers`` and talks pickles over its standard streams: first it is sent the
+A worker is a fresh Python that runs :func:`main` and talks pickles over its standard streams: first it is sent the
 graphs, then one job after another; it answers each with the progress of every epoch and with the outcomes. Nothing of
 the parent's main module is imported again, so a script needs no ``if __name__ == "__main__"``.
 """
@@ -70,7 +70,10 @@ class _Worker:
     def __init__(self, graphs: PackedGraphs) -> None:
         environment = os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
         self._process = subprocess.Popen(
-            [sys.executable, "-m", __name__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
+            [sys.executable, "-c", f"from {__name__} import main; main()"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=environment,
         )
         self.job = -1
         self._graphs: PackedGraphs | None = graphs
@@ -137,9 +140,10 @@ def _work(incoming: IO[bytes], outgoing: IO[bytes]) -> None:
             say("failed", traceback.format_exc())
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """What a worker process runs."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
     torch.set_num_threads(1)
-    _streams = sys.stdin.buffer, sys.stdout.buffer
+    incoming, outgoing = sys.stdin.buffer, sys.stdout.buffer
     sys.stdout = sys.stderr  # nothing but pickles on the parent's pipe
-    _work(*_streams)
+    _work(incoming, outgoing)

@@ -33,8 +33,8 @@ _TENSORS = sum(dims is not None for dims in ARGUMENTS.values())
 
 def problem_of(self_weight: Tensor | None, scale: Tensor | None, *rest: Any) -> Problem:
     """The arguments behind x and edge_x, in order."""
-    *edges, constant, relu, mean, max_degree = rest
-    return Problem(*edges, scale, self_weight, constant, relu, mean, max_degree)
+    rowptr, col, edge_of, t_rowptr, t_col, t_edge, *options = rest
+    return Problem(rowptr, col, edge_of, t_rowptr, t_col, t_edge, scale, self_weight, *options)
 
 
 def run_forward(x: Tensor | None, edge_x: Tensor | None, *rest: Any) -> Tensor:

@@ -10,8 +10,7 @@ from types import ModuleType
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
-from graphnorm.ops.aggregate import reference
-from graphnorm.ops.aggregate import reference as cpu
+from graphnorm.ops.aggregate import cpu, reference
 from graphnorm.switches import chosen_backend
 
 
@@ -32,9 +31,9 @@ def kernels_for(features: Tensor, rows: int) -> ModuleType:
     if name == "auto":
         if features.is_cuda:
             return _triton() or reference
-        return cpu if True else reference
+        return cpu if cpu.available(features) else reference
     if name == "cpu":
-        if not True:
+        if not cpu.available(features):
             raise RuntimeError(
                 f"backend 'cpu' cannot run a {features.dtype} tensor on {features.device}: it needs a CPU tensor and "
                 "the C library, which is built at installation where a compiler is found "

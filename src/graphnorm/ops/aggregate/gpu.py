@@ -16,6 +16,7 @@ from graphnorm.ops.standardize.gpu_launch import Tile, launch
 from graphnorm.ops.standardize.problem import computed_in
 
 _MANY_PROGRAMS = 4096  # more than the device holds at a time, several times over
+_UNROLL_CHUNK = 8  # edges of a long row on their way at a time
 _DENSE = 12  # edges per row, from which on a row has a warp to itself
 
 
@@ -103,7 +104,7 @@ def _sums(
     tensors = (values, edge_values, x, out, *edges[:3], edges.scale, edges.degree, self_weight, partial)
     sizes = (rows, count, *edges.strides())
     key = (_kind(*tensors), channels, problem.constant, problem.relu, mean, direction, cut.unroll)
-    options = (problem.relu, mean, direction, acc, cut.unroll)
+    options: tuple[Any, ...] = (problem.relu, mean, direction, acc, cut.unroll)
     arguments: tuple[Any, ...] = (*tensors, *sizes, tiles, cut.limit)
     launch(
         kernels.sum_rows, key, members * tiles * blocks, cut.rows, arguments, channels, problem.constant, *options
@@ -114,7 +115,7 @@ def _sums(
         slots = torch.empty((members * chunks * 2, channels), dtype=wide, device=out.device)
         programs = members * chunks * 2 * blocks
         arguments = (values, edge_values, x, *edges, slots, *sizes, chunks, cut.limit)
-        options = (problem.relu, direction, acc, 8)
+        options = (problem.relu, direction, acc, _UNROLL_CHUNK)
         launch(kernels.sum_chunks, key, programs, cut.chunk, arguments, channels, *options)
         arguments = (values, out, edges.rowptr, edges.scale, self_weight, slots, rows, count)
         arguments += (_stride(edges.rowptr), _stride(edges.scale), chunks, cut.limit)

@@ -90,7 +90,8 @@ def _edges(problem: Problem, members: int, edges: int) -> _Edges:
     return _Edges(members, rows, flat(row, rows + 1), inside, col, feature)
 
 
-def _count_edges(problem: Problem, edge_x: Tensor | None) -> int:
+def count_edges(problem: Problem, edge_x: Tensor | None) -> int:
+    """E, the padding included."""
     if problem.col is not None:
         return problem.col.shape[-1]
     assert edge_x is not None
@@ -130,7 +131,7 @@ def forward(x: Tensor | None, edge_x: Tensor | None, problem: Problem) -> Tensor
     assert features is not None
     members = features.shape[0] if features.dim() == 3 else 1
     acc, scale = computed_in(features.dtype), _scale(problem, computed_in(features.dtype))
-    edges = _edges(problem, members, _count_edges(problem, edge_x))
+    edges = _edges(problem, members, count_edges(problem, edge_x))
     message = _before_relu(edges, x, edge_x, acc)
     message = torch.relu(message) if problem.relu else message
     message = message if scale is None else message * edges.of_col(scale)
@@ -155,7 +156,7 @@ def backward(
     out = flat if scale is None else flat * scale
     dx, da, dw = not_wanted(dy)
     if wanted.x or wanted.edges is not None:
-        edges = _edges(problem, members, _count_edges(problem, edge_x) if wanted.edges is None else wanted.edges)
+        edges = _edges(problem, members, count_edges(problem, edge_x) if wanted.edges is None else wanted.edges)
         message = edges.of_row(out * _per_row(problem, acc) if problem.mean else out)
         message = message if scale is None else message * edges.of_col(scale)
         if problem.relu:

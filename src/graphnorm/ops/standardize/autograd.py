@@ -81,10 +81,11 @@ def _needs_autograd(*tensors: Tensor) -> bool:
     return torch.is_grad_enabled() or any(wrapped(tensor) for tensor in tensors)
 
 
-def _in_type_of(parameter: Tensor | None, gradient: Tensor) -> Tensor | None:
-    if parameter is None or gradient.dtype == parameter.dtype:
-        return None if parameter is None else gradient
-    return gradient.to(parameter.dtype)
+def in_type_of(parameter: Tensor | None, gradient: Tensor | None) -> Tensor | None:
+    """A gradient in the type of its parameter; none where there is no parameter."""
+    if parameter is None or gradient is None:
+        return None
+    return gradient if gradient.dtype is parameter.dtype else gradient.to(parameter.dtype)
 
 
 def gradients(ctx: Any, differentiable: Callable[..., Any], dy: Tensor | None) -> tuple[Tensor | None, ...]:
@@ -95,14 +96,10 @@ def gradients(ctx: Any, differentiable: Callable[..., Any], dy: Tensor | None) -
     by_operator = differentiable is standardize_backward_op  # a compiler may be looking: kernels stay behind it
     run = differentiable if by_operator or _needs_autograd(dy, x) else run_backward
     dx, *dparameters = run(dy, x, weight, bias, mean_scale, *rest, *ctx.options)
-    parameters = (weight, bias, mean_scale)
     return (
         dx,
         dy if ctx.has_residual else None,
-        *[
-            None if p is None else d if d.dtype == p.dtype else d.to(p.dtype)
-            for p, d in zip(parameters, dparameters, strict=True)
-        ],
+        *map(in_type_of, (weight, bias, mean_scale), dparameters),
         *[None] * (len(ARGUMENTS) - 5),
     )
 

@@ -88,13 +88,13 @@ def standardize(
     if torch.compiler.is_exporting():
         y, mean, var = _exported(x, segments, scope, residual, (weight, bias, mean_scale, mean, var), options)
     else:
-        ptr, order, max_size = _layout(x, segments, scope)
+        ptr, order, max_size = layout(x, segments, scope)
         apply = standardize_op if torch.compiler.is_compiling() else Standardize.apply
         y, mean, var = apply(x, residual, weight, bias, mean_scale, ptr, order, mean, var, *options, max_size)
     return y if late is None else y + late, mean, var
 
 
-def _layout(x: Tensor, segments: Segments | None, scope: str) -> tuple[Tensor | None, Tensor | None, int | None]:
+def layout(x: Tensor, segments: Segments | None, scope: str) -> tuple[Tensor | None, Tensor | None, int | None]:
     """ptr, order and the largest size of the segments that ``scope`` makes of the graphs."""
     rows = x.shape[-2]
     if segments is None or (not segments.may_pad and segments.num_graphs == 1):

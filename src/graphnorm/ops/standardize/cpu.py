@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+import math
 
 import torch
 from torch import Tensor
 
 from graphnorm.kernels import library
-from graphnorm.ops.standardize.problem import DETACHED, GIVEN, LIVE, Problem, computed_in, statistics_shape
+from graphnorm.ops.standardize.problem import (
+    DETACHED,
+    GIVEN,
+    LIVE,
+    Parameters,
+    Problem,
+    computed_in,
+    statistics_shape,
+)  # fmt: skip
 
 _TYPES = {torch.float32: 0, torch.float64: 1, torch.bfloat16: 2}
 if library is not None and library.HAS_FLOAT16:
@@ -21,70 +29,122 @@ def available(x: Tensor) -> bool:
     return library is not None and x.dtype in _TYPES and x.is_cpu
 
 
-def _address(tensor: Tensor | None) -> int:
-    return 0 if tensor is None else tensor.data_ptr()
-
-
 def _ready(tensor: Tensor | None, dtype: torch.dtype) -> Tensor | None:
     """The tensor as the library wants it: contiguous, of this type."""
-    if tensor is None or (tensor.dtype == dtype and tensor.is_contiguous()):
+    if tensor is None or (tensor.dtype is dtype and tensor.is_contiguous()):
         return tensor
     return tensor.to(dtype).contiguous()
 
 
-def _arguments(x: Tensor, out: Tensor, mean: Tensor, var: Tensor, problem: Problem) -> tuple[tuple[Any, ...], Any]:
-    """What both kernels take, in the order of ``csrc/kernels.c``, and the tensors that must outlive the call."""
-    acc, shape = computed_in(x.dtype), x.shape
-    ptr, order = _ready(problem.ptr, torch.int64), _ready(problem.order, torch.int64)
-    weight, bias, mean_scale = _ready(problem.weight, acc), _ready(problem.bias, acc), _ready(problem.mean_scale, acc)
-    arguments = (
-        float(problem.eps),
-        _TYPES[x.dtype],
-        shape[0] if len(shape) == 3 else 1,
-        shape[-2],
-        shape[-1],
-        problem.graphs,
-        _address(ptr),
-        0 if ptr is None or ptr.dim() == 1 else ptr.shape[1],
-        _address(order),
-        0 if order is None or order.dim() == 1 else shape[-2],
-        _address(weight),
-        _address(bias),
-        _address(mean_scale),
-        mean.data_ptr(),
-        var.data_ptr(),
-        int(problem.relu),
-        _STATISTICS[problem.statistics],
-        torch.get_num_threads(),
-        x.data_ptr(),
-        out.data_ptr(),
-    )
-    return arguments, (ptr, order, weight, bias, mean_scale)
+def _address(tensor: Tensor | None) -> int:
+    return 0 if tensor is None else tensor.data_ptr()
+
+
+class Plan:
+    """What calls of one shape over the same segments share, in the form that the library takes it."""
+
+    __slots__ = ("_alive", "acc", "dparameters", "kept", "problem", "shape", "shared", "var_at")
+
+    def __init__(self, x: Tensor, problem: Problem) -> None:
+        assert library is not None
+        rows, channels = x.shape[-2:]
+        members = x.shape[0] if x.dim() == 3 else 1
+        ptr, order = _ready(problem.ptr, torch.int64), _ready(problem.order, torch.int64)
+        self._alive = ptr, order
+        self.problem, self.acc = problem, computed_in(x.dtype)
+        self.shape = statistics_shape(x, problem.graphs)
+        self.dparameters = (*x.shape[:-2], channels)
+        count = math.prod(self.shape)
+        self.var_at = count * torch.float64.itemsize
+        self.kept = count + -(-count * self.acc.itemsize // torch.float64.itemsize)
+        self.shared = library.plan(
+            float(problem.eps),
+            _TYPES[x.dtype],
+            members,
+            rows,
+            channels,
+            problem.graphs,
+            _address(ptr),
+            0 if ptr is None or ptr.dim() == 1 else ptr.shape[1],
+            _address(order),
+            0 if order is None or order.dim() == 1 else rows,
+            int(problem.relu),
+            _STATISTICS[problem.statistics],
+        )
+
+    def forward(self, x: Tensor, residual: Tensor | None, parameters: Parameters) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """y, and the statistics in one buffer for :meth:`backward`: all means (double), then all variances."""
+        kept = torch.empty(self.kept, dtype=torch.float64)
+        mean = kept.data_ptr()
+        return self.apply(x, residual, parameters, mean, mean + self.var_at), (kept,)
+
+    def backward(self, dy: Tensor, x: Tensor, parameters: Parameters, kept: Tensor) -> tuple[Tensor, Parameters]:
+        """dx, and the gradients of those parameters that are there."""
+        mean = kept.data_ptr()
+        weight, bias, mean_scale = parameters
+        shape, acc = self.dparameters, self.acc
+        dparameters = (
+            None if weight is None else torch.empty(shape, dtype=acc),
+            None if bias is None else torch.empty(shape, dtype=acc),
+            None if mean_scale is None else torch.empty(shape, dtype=acc),
+        )
+        return self.gradient(dy, x, parameters, dparameters, mean, mean + self.var_at), dparameters
+
+    def statistics(self, kept: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and variance, ([M,] G, C), of the buffer that :meth:`forward` gave."""
+        count = math.prod(self.shape)
+        return kept[:count].view(self.shape), kept[count:].view(self.acc)[:count].view(self.shape)
+
+    def apply(self, x: Tensor, residual: Tensor | None, parameters: Parameters, mean: int, var: int) -> Tensor:
+        """y; statistics are read from or written to these addresses."""
+        assert library is not None
+        x = x if x.is_contiguous() else x.contiguous()
+        y, acc = torch.empty_like(x), self.acc
+        weight, bias, mean_scale = parameters
+        weight, bias, mean_scale = _ready(weight, acc), _ready(bias, acc), _ready(mean_scale, acc)
+        residual = None if residual is None else residual.contiguous()
+        library.forward(
+            self.shared, torch.get_num_threads(), _address(weight), _address(bias), _address(mean_scale), mean, var,
+            x.data_ptr(), y.data_ptr(), _address(residual),
+        )  # fmt: skip
+        return y
+
+    def gradient(
+        self, dy: Tensor, x: Tensor, parameters: Parameters, dparameters: Parameters, mean: int, var: int
+    ) -> Tensor:
+        """dx, from statistics at these addresses; the gradients of the parameters are written to ``dparameters``."""
+        assert library is not None
+        dy, x = dy if dy.is_contiguous() else dy.contiguous(), x if x.is_contiguous() else x.contiguous()
+        dx, acc = torch.empty_like(x), self.acc
+        weight, bias, mean_scale = parameters
+        weight, bias, mean_scale = _ready(weight, acc), _ready(bias, acc), _ready(mean_scale, acc)
+        dweight, dbias, dmean_scale = dparameters
+        library.backward(
+            self.shared, torch.get_num_threads(), _address(weight), _address(bias), _address(mean_scale), mean, var,
+            x.data_ptr(), dx.data_ptr(), dy.data_ptr(), _address(dweight), _address(dbias), _address(dmean_scale),
+        )  # fmt: skip
+        return dx
 
 
 def forward(x: Tensor, residual: Tensor | None, problem: Problem) -> tuple[Tensor, Tensor, Tensor]:
     """The C twin of :func:`graphnorm.ops.standardize.reference.forward`."""
-    assert library is not None
-    x, y = x.contiguous(), torch.empty(x.shape, dtype=x.dtype)
-    acc = computed_in(x.dtype)
+    plan = Plan(x, problem)
     if problem.mean is None or problem.var is None:
-        shape = statistics_shape(x, problem.graphs)
-        mean, var = torch.empty(shape, dtype=torch.float64), torch.empty(shape, dtype=acc)
+        mean, var = torch.empty(plan.shape, dtype=torch.float64), torch.empty(plan.shape, dtype=plan.acc)
     else:
-        mean, var = problem.mean.to(torch.float64).contiguous(), problem.var.to(acc).contiguous()
-    residual = None if residual is None else residual.contiguous()
-    arguments, _alive = _arguments(x, y, mean, var, problem)
-    library.forward(*arguments, _address(residual))
-    return y, mean, var
+        mean, var = problem.mean.to(torch.float64).contiguous(), problem.var.to(plan.acc).contiguous()
+    return plan.apply(x, residual, problem.parameters, mean.data_ptr(), var.data_ptr()), mean, var
 
 
 def backward(dy: Tensor, x: Tensor, problem: Problem) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The C twin of :func:`graphnorm.ops.standardize.reference.backward`."""
-    assert library is not None and problem.mean is not None and problem.var is not None
-    dy, x, dx = dy.contiguous(), x.contiguous(), torch.empty(x.shape, dtype=x.dtype)
-    mean, var = problem.mean.to(torch.float64).contiguous(), problem.var.to(computed_in(x.dtype)).contiguous()
-    gradients = torch.empty(3, *x.shape[:-2], x.shape[-1], dtype=computed_in(x.dtype))
-    arguments, _alive = _arguments(x, dx, mean, var, problem)
-    library.backward(*arguments, _address(dy), _address(gradients))
-    dweight, dbias, dmean_scale = gradients.unbind()
+    if problem.mean is None or problem.var is None:
+        _, mean, var = forward(x, None, problem)
+        problem = problem._replace(mean=mean, var=var)
+    assert problem.mean is not None and problem.var is not None
+    plan = Plan(x, problem)
+    mean, var = problem.mean.to(torch.float64).contiguous(), problem.var.to(plan.acc).contiguous()
+    dweight, dbias, dmean_scale = (torch.empty(plan.dparameters, dtype=plan.acc) for _ in range(3))
+    dparameters = dweight, dbias, dmean_scale
+    dx = plan.gradient(dy, x, problem.parameters, dparameters, mean.data_ptr(), var.data_ptr())
     return dx, dweight, dbias, dmean_scale

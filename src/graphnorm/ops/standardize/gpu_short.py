@@ -31,6 +31,7 @@ from graphnorm.ops.standardize.gpu_common import (
     split,
     statistics_of,
     tile_mask,
+    tile_statistics,
 )
 
 
@@ -47,7 +48,10 @@ def backward_tiles(
     CHANNELS: tl.constexpr, EPS: tl.constexpr, RELU: tl.constexpr, LIVE: tl.constexpr, ACC: tl.constexpr,
     BR: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
-    """Backward where no segment has more than BR rows, so that `limit` does not matter."""
+    """Backward where no segment has more than BR rows, so that `limit` does not matter.
+
+    Without `mean` the statistics are taken from x anew, which is in registers anyway.
+    """
     blocks: tl.constexpr = (CHANNELS + BC - 1) // BC
     place = (tl.program_id(0) // blocks).to(tl.int64)
     member = place // runs
@@ -74,7 +78,13 @@ def backward_tiles(
         values = load(x, at, mask, ACC)
         grads = load(dy, at, mask, ACC)
         stored = (member * segments + g) * CHANNELS + channel
-        centre, rest, spread = statistics_of(mean, var, stored, in_channels, ACC)
+        if mean is None:
+            count = tl.maximum(last - first, 1).to(ACC)
+            rough, finer, m2 = tile_statistics(values, mask, count)
+            centre, rest = split(rough.to(tl.float64) + finer.to(tl.float64), ACC)
+            spread = m2 / count
+        else:
+            centre, rest, spread = statistics_of(mean, var, stored, in_channels, ACC)
         following = _boundary(ptr, ptr_stride, member, tl.minimum(g + 2, g1), rows)
         alpha, kept, r, scale, offset = coefficients(
             centre, rest, spread, weight, bias, mean_scale, of_member, in_channels, EPS, ACC, BC
@@ -123,8 +133,9 @@ def forward_loops(
             )
             centre, rest = split(wide, ACC)
             spread = m2 / tl.maximum(last - first, 1).to(ACC)
-            tl.store(mean + stored, wide, mask=in_channels)
-            tl.store(var + stored, spread, mask=in_channels)
+            if mean is not None:
+                tl.store(mean + stored, wide, mask=in_channels)
+                tl.store(var + stored, spread, mask=in_channels)
         else:
             centre, rest, spread = statistics_of(mean, var, stored, in_channels, ACC)
         of_member = member * CHANNELS + channel
@@ -184,3 +195,32 @@ def backward_loops(
             dmean_scale += of_mean_scale
     at = (member * slots + place % runs) * CHANNELS + channel
     add_partial(partial, plane, at, in_channels, dweight, dbias, dmean_scale)
+
+
+@triton.jit(do_not_specialize=SIZES)
+def add_slots(
+    partial, dweight, dbias, dmean_scale, slots, plane, CHANNELS: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
+):  # fmt: skip
+    """The gradients of the parameters from their shares in `partial`, (3, members, slots, channels), in order."""
+    blocks: tl.constexpr = (CHANNELS + BC - 1) // BC
+    place = (tl.program_id(0) // blocks).to(tl.int64)
+    which = place % 3
+    member = place // 3
+    channel = tl.program_id(0) % blocks * BC + tl.arange(0, BC)
+    in_channels = channel < CHANNELS
+    total = tl.zeros((BC,), tl.float64)
+    for start in range(0, slots, BR):
+        slot = start + tl.arange(0, BR)
+        at = which * plane + (member * slots + slot)[:, None] * CHANNELS + channel[None, :]
+        mask = (slot < slots)[:, None] & in_channels[None, :]
+        total += tl.sum(tl.load(partial + at, mask=mask, other=0.0).to(tl.float64), 0)
+    of_member = member * CHANNELS + channel
+    if dweight is not None:
+        if which == 0:
+            tl.store(dweight + of_member, total, mask=in_channels)
+    if dbias is not None:
+        if which == 1:
+            tl.store(dbias + of_member, total, mask=in_channels)
+    if dmean_scale is not None:
+        if which == 2:
+            tl.store(dmean_scale + of_member, total, mask=in_channels)

@@ -11,6 +11,10 @@ LIVE, DETACHED, GIVEN = "live", "detached", "given"
 """Where statistics come from: computed, computed but held fixed in the gradient, or handed in (running averages)."""
 
 
+Parameters = tuple[Tensor | None, Tensor | None, Tensor | None]
+"""weight γ, bias β and mean_scale α, ([M,] C) each; 1, 0 and 1 where they are ``None``."""
+
+
 class Problem(NamedTuple):
     """Segments, parameters and statistics of one call. M members are stacked by ``vmap``; alone there is no M.
 
@@ -30,6 +34,11 @@ class Problem(NamedTuple):
     relu: bool
     statistics: str
     max_size: int | None  # an upper bound on the rows of one segment
+
+    @property
+    def parameters(self) -> Parameters:
+        """γ, β and α."""
+        return self.weight, self.bias, self.mean_scale
 
     @property
     def graphs(self) -> int:

@@ -1,0 +1,274 @@
+"""A training step of GIN + GraphNorm, per model: a fleet against PyTorch Geometric's usual loop, in one run.
+
+``python -m benchmarks.fleet [--device cuda] [--out FILE.json]``. Both sides are given the same weights first and must
+give the same scores. PyTorch Geometric's side is what its examples do: a shuffling ``DataLoader`` over a list of
+graphs, ``GINConv``, ``GraphNorm``, ``global_add_pool``, ``torch.optim.Adam``. On a CPU whole epochs are compared,
+evaluation of all graphs included; on a GPU the training step, loading included.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Callable
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+import graphnorm
+from graphnorm.data import PackedGraphs, load
+from graphnorm.data.catalog import find
+from graphnorm.models import GIN
+from graphnorm.training import Fleet, Split, Trial, build_model, train
+from graphnorm.training.fleet import device_name
+
+GPU_CASES = [(name, 10) for name in ("MUTAG", "PTC", "PROTEINS", "NCI1", "IMDB-BINARY", "COLLAB", "REDDIT-BINARY")]
+GPU_CASES += [("MUTAG", 60), ("NCI1", 60), ("MUTAG", 300), ("NCI1", 300)]
+GPU_BARS = {("COLLAB", 10): 40, ("REDDIT-BINARY", 10): 25, ("MUTAG", 300): 300, ("NCI1", 300): 300}
+CPU_CASES = [("MUTAG", 10), ("NCI1", 10)]
+CPU_BAR = 3.5
+
+
+class PygGIN(nn.Module):
+    """The same model out of PyTorch Geometric's parts."""
+
+    def __init__(self, features: int, classes: int, readout: str, hidden: int = 64, convolutions: int = 4) -> None:
+        from torch_geometric.nn import GINConv, GraphNorm, global_add_pool, global_mean_pool
+
+        super().__init__()
+        self.convolutions = nn.ModuleList(GINConv(nn.Identity(), train_eps=True) for _ in range(convolutions))
+        widths = [features] + [hidden] * (convolutions - 1)
+        self.first = nn.ModuleList(nn.Linear(width, hidden) for width in widths)
+        self.second = nn.ModuleList(nn.Linear(hidden, hidden) for _ in widths)
+        self.first_norm = nn.ModuleList(GraphNorm(hidden) for _ in widths)
+        self.second_norm = nn.ModuleList(GraphNorm(hidden) for _ in widths)
+        self.pool: Any = global_add_pool if readout == "sum" else global_mean_pool
+        self.head = nn.Linear(hidden, classes)
+
+    def forward(self, data: Any) -> Tensor:
+        """Scores of the batch's graphs, dropout of the scores included."""
+        h, graphs = data.x, data.num_graphs
+        for k, convolution in enumerate(self.convolutions):
+            z = self.first[k](convolution(h, data.edge_index))
+            z = self.first_norm[k](z, data.batch, graphs).relu()
+            z = self.second_norm[k](self.second[k](z), data.batch, graphs).relu()
+            h = z if k == 0 else z + h
+        scores = self.head(self.pool(h, data.batch, graphs))
+        return nn.functional.dropout(scores, 0.5, self.training)
+
+    def take(self, model: nn.Module) -> None:
+        """Copy the weights of ours."""
+        assert isinstance(model, GIN)
+        state: dict[str, Tensor] = {"head.weight": model.head.weight, "head.bias": model.head.bias}
+        for k, layer in enumerate(model.convolutions):
+            state[f"convolutions.{k}.eps"] = layer.xi.detach()[None]
+            for name in ("first", "second", "first_norm", "second_norm"):
+                state |= {f"{name}.{k}.{key}": value for key, value in getattr(layer, name).state_dict().items()}
+        self.load_state_dict(state)
+
+
+def as_pyg(graphs: PackedGraphs) -> list[Any]:
+    """The graphs as PyTorch Geometric keeps them: a list, features one-hot."""
+    from torch_geometric.data import Data
+
+    found = []
+    for k in range(graphs.num_graphs):
+        batch = graphs.batch([k])
+        found.append(Data(x=graphs.features(batch), edge_index=batch.edge_index, y=batch.labels))
+    return found
+
+
+def setting(name: str, members: int, epochs: int) -> tuple[PackedGraphs, list[Trial], list[Split]]:
+    """A cross-validation's folds, each as often as it takes."""
+    from sklearn.model_selection import StratifiedKFold
+
+    graphs, readout = load(name), find(name).readout
+    labels = graphs.labels.numpy()
+    parts = list(StratifiedKFold(10, shuffle=True, random_state=9).split(np.zeros(len(labels)), labels))
+    trials = [Trial(dataset=name, fold=k % 10, seed=k // 10, epochs=epochs, readout=readout) for k in range(members)]
+    return graphs, trials, [Split(*parts[k % 10]) for k in range(members)]
+
+
+def check(ours: nn.Module, theirs: PygGIN, graphs: PackedGraphs, data: list[Any], device: torch.device) -> float:
+    """The largest difference of scores, relative to the largest score."""
+    from torch_geometric.data import Batch
+
+    theirs.take(ours)
+    ids = np.random.default_rng(0).permutation(graphs.num_graphs)[:64]
+    batch = graphs.batch(ids)
+    with torch.no_grad():
+        mine = ours.eval()(graphs.features(batch), batch.edge_index, batch.batch, len(ids))
+        other = theirs.eval()(Batch.from_data_list([data[k] for k in ids]).to(device)).cpu()
+    return float((mine - other).abs().max() / other.abs().max())
+
+
+def synchronise(device: torch.device) -> None:
+    """Wait for the device."""
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+
+
+def seconds(work: Callable[[], object], device: torch.device) -> float:
+    """Of one call."""
+    synchronise(device)
+    began = time.perf_counter()
+    work()
+    synchronise(device)
+    return time.perf_counter() - began
+
+
+def pyg_loop(
+    model: PygGIN, data: list[Any], train_ids: Any, device: torch.device, evaluate: bool, most: int
+) -> Callable[[], int]:
+    """An epoch, or its first ``most`` steps; gives the number of steps."""
+    from torch_geometric.loader import DataLoader
+
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    loader = DataLoader([data[k] for k in train_ids], batch_size=128, shuffle=True)
+    everything = DataLoader(data, batch_size=128)
+
+    def epoch() -> int:
+        model.train()
+        steps = 0
+        for batch in loader:
+            batch = batch.to(device)
+            optimizer.zero_grad()
+            loss = nn.functional.cross_entropy(model(batch), batch.y)
+            torch.autograd.backward(loss)
+            optimizer.step()
+            steps += 1
+            if steps == most:
+                break
+        if evaluate:
+            model.eval()
+            with torch.no_grad():
+                for batch in everything:
+                    batch = batch.to(device)
+                    (model(batch).argmax(1) == batch.y).sum()
+        return steps
+
+    return epoch
+
+
+def gpu_case(name: str, members: int, device: torch.device, peers: dict[str, float]) -> dict[str, Any]:
+    """Milliseconds of a training step, per model."""
+    graphs, trials, splits = setting(name, members, epochs=400)
+    torch.cuda.reset_peak_memory_stats()
+    began = time.perf_counter()
+    fleet = Fleet(graphs, trials, splits, device=device)
+    fleet.advance(1)
+    setup = time.perf_counter() - began
+    steps = fleet._schedule.steps
+    epochs = max(2, min(60, 60 // steps))
+    batches, keys = fleet._schedule.batches(1, 1 + epochs), fleet._schedule.dropout_keys(1, 1 + epochs)
+
+    def run() -> None:
+        for k in range(epochs):
+            fleet._train_epoch(1 + k, batches[k], keys[k])
+
+    run()
+    ours = min(seconds(run, device) for _ in range(3)) / (steps * epochs)
+    evaluation = min(seconds(fleet._evaluate_all, device) for _ in range(3))
+    result: dict[str, Any] = {"dataset": name, "members": members, "steps_per_epoch": steps}
+    if name not in peers:
+        data = as_pyg(graphs)
+        theirs = PygGIN(graphs.num_features, graphs.num_classes, trials[0].readout).to(device)
+        result["difference"] = check(build_model(trials[0], graphs), theirs, graphs, data, device)
+        loop = pyg_loop(theirs, data, splits[0].train, device, False, 30)
+        loop()
+        times = []
+        for _ in range(3 if steps > 2 else 12):
+            began = time.perf_counter()
+            count = loop()
+            synchronise(device)
+            times.append((time.perf_counter() - began) / count)
+        peers[name] = float(np.median(times))
+    return result | {
+        "step_ms": 1e3 * ours,
+        "step_ms_per_model": 1e3 * ours / members,
+        "pyg_step_ms": 1e3 * peers[name],
+        "speedup": peers[name] / (ours / members),
+        "bar": GPU_BARS.get((name, members), 80 if members == 10 else None),
+        "evaluation_ms": 1e3 * evaluation,
+        "setup_s": setup,
+        "levels": [tuple(level) for level in fleet._captured.bounds] if fleet._captured else [],
+        "peak_mib_per_member": torch.cuda.max_memory_allocated() / members / 2**20,
+    }
+
+
+def cpu_case(name: str, members: int, epochs: int) -> dict[str, Any]:
+    """Seconds of a whole epoch with loading and evaluation, per model."""
+    graphs, trials, splits = setting(name, members, epochs)
+    device = torch.device("cpu")
+    data = as_pyg(graphs)
+    theirs = PygGIN(graphs.num_features, graphs.num_classes, trials[0].readout)
+    difference = check(build_model(trials[0], graphs), theirs, graphs, data, device)
+    loop = pyg_loop(theirs, data, splits[0].train, device, True, 1 << 30)
+    loop()
+    rounds: list[tuple[float, dict[str, float]]] = []
+    for _ in range(3):
+        mine: dict[str, float] = {}
+        for workers in (1, len(os.sched_getaffinity(0))):
+            marks: list[tuple[float, int]] = []
+            train(graphs, trials, splits, device=device, workers=workers,
+                  on_epoch=lambda p, marks=marks: marks.append((time.perf_counter(), len(p.trials))))  # type: ignore[misc]  # fmt: skip
+            # From the end of everyone's first epoch to the end of the last: processes have started, caches are warm.
+            begin = max(when for when, _ in marks[:workers])
+            done = sum(size for when, size in marks if when > begin)
+            mine[f"{workers}_processes"] = (marks[-1][0] - begin) / done
+        rounds.append((seconds(loop, device), mine))
+    best = {key: min(mine[key] for _, mine in rounds) for key in rounds[0][1]}
+    chosen = f"{len(os.sched_getaffinity(0))}_processes"
+    ratios = sorted(peer / mine[chosen] for peer, mine in rounds)
+    return {
+        "dataset": name,
+        "members": members,
+        "difference": difference,
+        "epoch_s_per_model": best,
+        "pyg_epoch_s": min(peer for peer, _ in rounds),
+        "speedup": ratios[len(ratios) // 2],
+        "speedups": ratios,
+        "bar": CPU_BAR,
+    }
+
+
+def main() -> None:
+    """Run the cases and write what came of them."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--only", nargs="*", help="names of datasets")
+    parser.add_argument("--members", type=int, nargs="*")
+    parser.add_argument("--epochs", type=int, default=4, help="of ours, on a CPU (default: 4)")
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    device = torch.device(options.device)
+    cases = GPU_CASES if device.type == "cuda" else CPU_CASES
+    cases = [(n, m) for n, m in cases if not options.only or n in options.only]
+    cases = [(n, m) for n, m in cases if not options.members or m in options.members]
+    rows: list[dict[str, Any]] = []
+    peers: dict[str, float] = {}
+    for name, members in cases:
+        if device.type == "cuda":
+            rows.append(gpu_case(name, members, device, peers))
+        else:
+            rows.append(cpu_case(name, members, options.epochs))
+        print(json.dumps(rows[-1]), flush=True)
+        if options.out:
+            facts = {
+                "device": device_name(device),
+                "date": str(date.today()),
+                "graphnorm": graphnorm.__version__,
+                "torch": torch.__version__,
+                "threads": torch.get_num_threads(),
+            }
+            options.out.write_text(json.dumps({**facts, "rows": rows}, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+"""A linear layer that knows what to do when a fleet stacks it.
+
+For one model it is ``torch.nn.functional.linear``. Under ``torch.func.vmap`` over models on a GPU, torch makes of it a
+batched product, a pass that adds the bias, and in backward two batched products and a sum over the rows; and the
+product for the weight's gradient, whose inner dimension is the rows of the batch, keeps only as many of the GPU's
+multiprocessors busy as there are models. Here the forward is one kernel and the backward another, which reads the
+incoming gradient once, shares the rows out, and adds up partial sums in a fixed order.
+"""
+
+from __future__ import annotations
+
+import importlib
+from functools import cache
+from types import ModuleType
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+from torch._C import _are_functorch_transforms_active
+from torch.nn import functional
+
+from graphnorm.switches import chosen_backend
+
+__all__ = ["linear"]
+
+WIDEST = 128
+"""A weight with more rows or columns does not fit beside its tile of rows; torch's products suit it better."""
+
+
+@cache
+def _triton() -> ModuleType | None:
+    try:
+        return importlib.import_module("graphnorm.ops.linear.gpu")
+    except ImportError:
+        return None
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """x·Wᵀ + b: x (N, K), weight (O, K), bias (O,) to (N, O).
+
+    >>> linear(torch.ones(2, 3), torch.ones(1, 3), torch.zeros(1))
+    tensor([[3.],
+            [3.]])
+    """
+    if not (x.is_cuda and _are_functorch_transforms_active() and _suits(x, weight)):
+        return functional.linear(x, weight, bias)
+    return cast(Tensor, _Linear.apply(x, weight, bias))  # type: ignore[no-untyped-call]
+
+
+def _suits(x: Tensor, weight: Tensor) -> bool:
+    same = x.dtype == weight.dtype == torch.float32
+    return same and max(weight.shape) <= WIDEST and chosen_backend() != "reference" and _triton() is not None
+
+
+class _Linear(torch.autograd.Function):
+    """What vmap meets: the rule that hands all members to one launch."""
+
+    @staticmethod
+    def forward(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        """Of one model: torch's own."""
+        return functional.linear(x, weight, bias)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        """Keep what the products of backward are made of."""
+        ctx.save_for_backward(*inputs[:2])
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The textbook's."""
+        x, weight = ctx.saved_tensors
+        return gradient @ weight, gradient.mT @ x, gradient.sum(0)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, int]:
+        """All members in one launch; what they share is not copied."""
+        members = info.batch_size
+        arrays = [
+            tensor.expand(members, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
+            for tensor, dim in zip((x, weight, bias), in_dims, strict=True)
+        ]
+        if arrays[0].ndim != 3:  # one vmap inside another: torch's own rules
+            out = torch.baddbmm(arrays[2].unsqueeze(-2), arrays[0], arrays[1].mT)
+            return out, 0
+        return StackedLinear.apply(*arrays), 0  # type: ignore[no-untyped-call]
+
+
+class StackedLinear(torch.autograd.Function):
+    """M linear layers: x (M, N, K), weight (M, O, K), bias (M, O) to (M, N, O), by the GPU's kernels."""
+
+    @staticmethod
+    def forward(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        """One kernel."""
+        kernels = _triton()
+        assert kernels is not None
+        out: Tensor = kernels.forward(x, weight, bias)
+        return out
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        """Keep what the products of backward are made of."""
+        ctx.save_for_backward(*inputs[:2])
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor, Tensor]:
+        """One kernel and the sum of its partial results; torch's products where the gradient itself is wanted of."""
+        x, weight = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            return gradient @ weight, gradient.mT @ x, gradient.sum(-2)
+        kernels = _triton()
+        assert kernels is not None
+        found: tuple[Tensor | None, Tensor, Tensor] = kernels.backward(gradient, x, weight, ctx.needs_input_grad[0])
+        return found

@@ -1,0 +1,79 @@
+"""The fleet on a GPU: whole steps as CUDA graphs, with the CPU's results."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.training.test_fleet import GRAPHS, NORMS, split, trials
+
+from graphnorm.data import load
+from graphnorm.training import Fleet, Split, Trial, train
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.mark.parametrize("model", ["gin", "gcn"])
+@pytest.mark.parametrize("norm", NORMS)
+def test_the_gpu_trains_as_the_cpu_does(norm, model):
+    members, parts = trials(model=model, norm=norm), [split(k) for k in range(3)]
+    here, there = (Fleet(GRAPHS, members, parts, device=device) for device in ("cpu", "cuda"))
+    here.advance(3)
+    there.advance(3)
+    for mine, theirs in zip(here.outcomes(), there.outcomes(), strict=True):
+        np.testing.assert_allclose(theirs.curves["loss"][0], mine.curves["loss"][0], rtol=1e-2)  # TF32
+        np.testing.assert_allclose(theirs.curves["loss"], mine.curves["loss"], rtol=5e-2)
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_a_member_alone_and_in_a_fleet(norm):
+    members, parts = trials(norm=norm), [split(k) for k in range(3)]
+    together = Fleet(GRAPHS, members, parts, device="cuda")
+    together.advance()
+    for k in range(3):
+        alone = Fleet(GRAPHS, [members[k]], [parts[k]], device="cuda")
+        alone.advance()
+        np.testing.assert_allclose(alone.outcomes()[0].curves["loss"], together.outcomes()[k].curves["loss"], rtol=2e-2)
+
+
+def test_same_seeds_same_results_on_the_gpu():
+    def curves():
+        fleet = Fleet(GRAPHS, trials(3), [split(k) for k in range(3)], device="cuda")
+        fleet.advance()
+        return np.stack([outcome.curves["loss"] for outcome in fleet.outcomes()])
+
+    np.testing.assert_array_equal(curves(), curves())
+
+
+def test_a_checkpoint_goes_on_exactly_on_the_gpu():
+    members, parts = trials(2, norm="batch"), [split(0), split(1)]
+    whole, begun, resumed = (Fleet(GRAPHS, members, parts, device="cuda") for _ in range(3))
+    whole.advance()
+    begun.advance(2)
+    resumed.load_state_dict(begun.state_dict())
+    resumed.advance()
+    for expected, got in zip(whole.outcomes(), resumed.outcomes(), strict=True):
+        for name, curve in expected.curves.items():
+            np.testing.assert_array_equal(got.curves[name], curve)
+
+
+def test_a_diverging_member_on_the_gpu():
+    import dataclasses
+
+    members, parts = trials(3), [split(k) for k in range(3)]
+    wild = [members[0], dataclasses.replace(members[1], lr=float("inf")), members[2]]
+    calm, disturbed = (Fleet(GRAPHS, them, parts, device="cuda") for them in (members, wild))
+    calm.advance()
+    disturbed.advance()
+    assert [outcome.status for outcome in disturbed.outcomes()] == ["done", "diverged", "done"]
+    for k in (0, 2):
+        np.testing.assert_array_equal(disturbed.outcomes()[k].curves["loss"], calm.outcomes()[k].curves["loss"])
+
+
+def test_molecular_models_on_the_gpu():
+    pytest.importorskip("rdkit")
+    graphs, ids = load("molecules"), np.arange(100)
+    part = Split(ids[:64], ids[64:84], ids[84:])
+    for model in ("molecular-gin", "molecular-gcn"):
+        member = Trial(dataset="molecules", model=model, protocol="ogb", hidden=16, batch_size=32, epochs=2)
+        here, there = (train(graphs, [member], [part], device=device, workers=1)[0] for device in ("cpu", "cuda"))
+        np.testing.assert_allclose(there.curves["loss"], here.curves["loss"], rtol=2e-2)
