@@ -77,7 +77,7 @@ def measure(engine_name: str, workers: int, seconds: float, dataset: str) -> flo
     else:
         from graphnorm.study.engines.local import WorkerProcesses
 
-        engine = WorkerProcesses(graphs, "cpu", workers)
+        engine = WorkerProcesses(graphs, ["cpu"] * workers)
     try:
         with tempfile.TemporaryDirectory() as folder, Store(Path(folder) / "graphnorm.db") as store:
             study = store.add_study("workers", plan.spec, plan.trials, fleets)

@@ -16,7 +16,14 @@ from graphnorm.errors import GraphnormError
 
 __all__ = ["COMMANDS", "main"]
 
-COMMANDS: tuple[Callable[[Subparsers], None], ...] = (compare.add, search.add, runs.add, train.add, predict.add, datasets.add)
+COMMANDS: tuple[Callable[[Subparsers], None], ...] = (
+    compare.add,
+    search.add,
+    runs.add,
+    train.add,
+    predict.add,
+    datasets.add,
+)
 """Every command of the command line, in the order of the help text."""
 
 

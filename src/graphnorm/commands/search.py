@@ -73,7 +73,7 @@ def add(subparsers: Subparsers) -> None:
     where.add_argument("--name", help="of the study (default: made of what it trains)")
     where.add_argument("--engine", choices=("local", "ray"), default="local", help="default: local")
     where.add_argument("--device", help="cpu, cuda ... (default: a GPU where there is one)")
-    where.add_argument("--workers", type=_positive, metavar="N", help="fleets at a time (default: one a core, or GPU)")
+    where.add_argument("--workers", type=_positive, metavar="N", help="fleets at a time (default: one a GPU, or core)")
     where.add_argument("--address", help="of a Ray cluster (default: a local one, started and stopped)")
     where.add_argument("--cpus-per-worker", type=float, metavar="X", help="Ray's share of cores (default: 1)")
     where.add_argument("--gpus-per-worker", type=float, metavar="X", help="Ray's share of GPUs (default: 0)")
@@ -81,7 +81,7 @@ def add(subparsers: Subparsers) -> None:
     how.add_argument("--dry-run", action="store_true", help="show the plan and how long it takes; train nothing")
     how.add_argument("--wait", action="store_true", help="wait for another process that writes to this study")
     how.add_argument("--retry-failed", action="store_true", help="try again what failed before")
-    how.add_argument("--checkpoint", type=_duration, default=30.0, metavar="TIME", help="between checkpoints (30s)")
+    how.add_argument("--checkpoint", type=_duration, default=50.0, metavar="TIME", help="between checkpoints (50s)")
     how.add_argument("--tensorboard", metavar="DIR", help="write every trial's curves there")
     how.add_argument("--quiet", action="store_true", help="no progress")
     parser.set_defaults(run=_run)
@@ -207,14 +207,12 @@ def _estimate(options: argparse.Namespace, graphs: PackedGraphs, plan: Plan) -> 
 
 
 def _slots(options: argparse.Namespace) -> int:
-    import torch
+    """How many fleets are trained at a time, as far as that is known before the engine is there."""
+    from graphnorm.study.engines.local import choose_devices
 
-    from graphnorm.study.engines.local import available_cores
-
-    if options.workers:
-        return int(options.workers)
-    on_gpu = options.device != "cpu" and torch.cuda.is_available()
-    return 1 if on_gpu else available_cores()
+    if options.engine == "ray":
+        return int(options.workers or 1)
+    return len(choose_devices(options.device, options.workers))
 
 
 def _packing_device(options: argparse.Namespace) -> str | None:

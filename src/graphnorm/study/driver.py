@@ -27,7 +27,8 @@ __all__ = ["Driver"]
 
 ATTEMPTS = 3
 STEP_SECONDS = 1.0
-CHECKPOINT_SECONDS = 30.0
+CHECKPOINT_SECONDS = 50.0
+"""A kill costs at most a minute of work, or an epoch where that takes longer."""
 
 
 @dataclass

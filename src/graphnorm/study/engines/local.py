@@ -1,7 +1,7 @@
 """The engine ``local``: this process, or worker processes of this machine.
 
-One worker runs in the driver's own process. Several, which on a CPU train several fleets at a time with a thread each,
-are processes of their own; they end by themselves when the driver is gone, however it went.
+One worker runs in the driver's own process. Several, one for each GPU or, on a CPU, for each core with a thread each, are
+processes of their own; they end by themselves when the driver is gone, however it went.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pickle
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -30,14 +30,21 @@ __all__ = ["InProcess", "WorkerProcesses", "local_engine"]
 def local_engine(
     graphs: PackedGraphs, *, device: str | None = None, workers: int | None = None, fleets: int
 ) -> InProcess | WorkerProcesses:
-    """Give the engine for so many fleets: on a CPU one worker for each core, on a GPU this process."""
-    on_gpu = device != "cpu" and (device is not None or torch.cuda.is_available())
-    if workers is None:
-        workers = 1 if on_gpu else available_cores()
-    if workers < 1:
+    """Give the engine for so many fleets: this process for one worker, processes for several."""
+    devices = choose_devices(device, workers)[: max(fleets, 1)]
+    return InProcess(graphs, devices[0]) if len(devices) == 1 else WorkerProcesses(graphs, devices)
+
+
+def choose_devices(device: str | None = None, workers: int | None = None) -> list[str]:
+    """Where each worker trains: one on every GPU; without any, one on every core."""
+    if workers is not None and workers < 1:
         raise StudyError(f"{workers} workers do nothing", remedy="give 1 or more")
-    workers = min(workers, max(fleets, 1))
-    return InProcess(graphs, device) if workers == 1 else WorkerProcesses(graphs, device, workers)
+    if device is None:
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device == "cpu":
+        return ["cpu"] * (workers or available_cores())
+    gpus = [device] if device != "cuda" else [f"cuda:{k}" for k in range(torch.cuda.device_count())]
+    return (gpus * (workers or len(gpus)))[: workers or len(gpus)] or [device]
 
 
 def available_cores() -> int:
@@ -76,22 +83,22 @@ class WorkerProcesses:
 
     name = "local"
 
-    def __init__(self, graphs: PackedGraphs, device: str | None, workers: int) -> None:
-        self.slots = workers
-        self._graphs, self._device = graphs.to("cpu"), device
+    def __init__(self, graphs: PackedGraphs, devices: Sequence[str]) -> None:
+        self.slots = len(devices)
+        self._graphs, self._devices = graphs.to("cpu"), devices
         self._processes: list[subprocess.Popen[bytes]] = []
         self._pipes: list[Connection[Any, Any]] = []
         self._lost: dict[int, Failure] = {}
         try:
-            for _ in range(workers):
-                process, pipe = self._start()
+            for device in devices:
+                process, pipe = self._start(device)
                 self._processes.append(process)
                 self._pipes.append(pipe)
         except BaseException:
             self.close()
             raise
 
-    def _start(self) -> tuple[subprocess.Popen[bytes], Connection[Any, Any]]:
+    def _start(self, device: str) -> tuple[subprocess.Popen[bytes], Connection[Any, Any]]:
         ours, theirs = multiprocessing.Pipe()
         with theirs:  # so that a dead worker is an end of file here
             process = subprocess.Popen(
@@ -102,7 +109,7 @@ class WorkerProcesses:
                 start_new_session=True,
             )
         with contextlib.suppress(OSError):  # a worker found dead is told of later
-            _send(ours, (self._graphs, self._device))
+            _send(ours, (self._graphs, device))
         return process, ours
 
     def ask(self, slot: int, question: Question) -> None:
@@ -133,7 +140,7 @@ class WorkerProcesses:
         except subprocess.TimeoutExpired:
             process.kill()
             code = process.wait()
-        self._processes[slot], self._pipes[slot] = self._start()
+        self._processes[slot], self._pipes[slot] = self._start(self._devices[slot])
         how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
         return Failure(f"the worker process {process.pid} {how}", worker_lost=True)
 
