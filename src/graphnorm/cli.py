@@ -10,13 +10,20 @@ import sys
 from collections.abc import Callable, Sequence
 
 from graphnorm._version import __version__
-from graphnorm.commands import compare, datasets, predict, train
+from graphnorm.commands import compare, datasets, predict, runs, search, train
 from graphnorm.commands.options import Subparsers
 from graphnorm.errors import GraphnormError
 
 __all__ = ["COMMANDS", "main"]
 
-COMMANDS: tuple[Callable[[Subparsers], None], ...] = (compare.add, train.add, predict.add, datasets.add)
+COMMANDS: tuple[Callable[[Subparsers], None], ...] = (
+    compare.add,
+    search.add,
+    runs.add,
+    train.add,
+    predict.add,
+    datasets.add,
+)
 """Every command of the command line, in the order of the help text."""
 
 

@@ -44,6 +44,14 @@ class DownloadError(GraphnormError):
     """A file that could not be fetched, or that is not the one expected."""
 
 
+class StoreError(GraphnormError):
+    """A store of results that cannot be opened, read or written."""
+
+
+class StudyError(GraphnormError):
+    """A study that cannot be planned or run as asked."""
+
+
 class MissingDependencyError(GraphnormError, ImportError):
     """An optional package that this task needs is not installed."""
 

@@ -1,0 +1,136 @@
+"""Kill a study a hundred times and compare what it came to with an undisturbed run: ``python -m benchmarks.kills``.
+
+Two studies of the same trials run as real processes, on the CPU. One is left alone. Of the other, at random times, the
+driver or one of its workers is ended by SIGKILL; a killed driver is started again with the same command. In the end
+both stores must hold the same trials with the same status and the same curves to the bit: nothing twice, nothing
+missing. Writes ``benchmarks/results/kills-ENGINE.json``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from graphnorm.data import save_packed, synthetic
+
+RESULTS = Path(__file__).parent / "results"
+Table = dict[tuple[str, str], tuple[Any, ...]]
+
+
+def command(folder: Path, store: str, engine: str, epochs: int) -> list[str]:
+    study = f"search {folder}/graphs.safetensors --grid {folder}/grid.toml --norms graph,batch --folds 3 --hidden 8"
+    where = f"--layers 3 --epochs {epochs} --store {folder}/{store} --engine {engine} --workers 2 --checkpoint 1s"
+    how = "--retry-failed --quiet"
+    device = "" if engine == "ray" else "--device cpu"
+    return [sys.executable, "-m", "graphnorm.cli", *f"{study} {where} {device} {how}".split()]
+
+
+def read_table(path: Path) -> Table:
+    """Every curve of every trial, as it lies in the store."""
+    with closing(sqlite3.connect(path)) as connection:
+        rows = connection.execute(
+            "SELECT t.key, c.name, o.status, o.epochs, c.data FROM outcomes o "
+            "JOIN trials t ON t.id = o.trial JOIN curves c ON c.trial = o.trial"
+        ).fetchall()
+        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    table = {row[:2]: row[2:] for row in rows}
+    assert len(table) == len(rows), "a curve is there twice"
+    return table
+
+
+def workers_of(driver: int, engine: str) -> list[psutil.Process]:
+    """The processes that train for a driver."""
+    mark = "ray::_Actor" if engine == "ray" else "graphnorm.study.engines.local"
+    found = []
+    try:
+        for process in psutil.Process(driver).children(recursive=True):
+            try:
+                if mark in " ".join(process.cmdline()):
+                    found.append(process)
+            except psutil.Error:
+                continue
+    except psutil.Error:
+        pass
+    return found
+
+
+def disturb(arguments: list[str], kills: int, engine: str, seed: int, log: Path) -> Counter[str]:
+    """Run a command to its end, killing it so many times on the way; say what was killed."""
+    chance, killed = random.Random(seed), Counter[str]()
+    while True:
+        with log.open("ab") as errors:
+            driver = subprocess.Popen(arguments, stdout=errors, stderr=errors)
+        while driver.poll() is None and killed.total() < kills:
+            time.sleep(chance.uniform(0.5, 4))
+            workers = workers_of(driver.pid, engine)
+            if workers and chance.random() < 0.7:
+                chance.choice(workers).send_signal(signal.SIGKILL)
+                killed["worker"] += 1
+            elif chance.random() < 0.4:
+                driver.send_signal(signal.SIGKILL)
+                driver.wait()
+                killed["driver"] += 1
+        if driver.wait() == 0:
+            return killed
+        assert driver.returncode == -signal.SIGKILL, f"the driver ended with code {driver.returncode}; see {log}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=100)
+    parser.add_argument("--engine", choices=("local", "ray"), default="local")
+    parser.add_argument("--epochs", type=int, default=800)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    options = parser.parse_args()
+    os.environ |= {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        save_packed(synthetic.regular(num_graphs=24, seed=0), folder / "graphs.safetensors")
+        (folder / "grid.toml").write_text("lr = [1e-3, 1e-2]\ndropout = [0.0, 0.5]\nbatch_size = [8, 16]\n")
+        began = time.monotonic()
+        subprocess.run(
+            command(folder, "calm.db", options.engine, options.epochs), check=True, stdout=subprocess.DEVNULL
+        )
+        calm = time.monotonic() - began
+        print(f"undisturbed: {calm:.0f} s", flush=True)
+        began = time.monotonic()
+        arguments = command(folder, "killed.db", options.engine, options.epochs)
+        killed = disturb(arguments, options.kills, options.engine, options.seed, folder / "log")
+        disturbed = time.monotonic() - began
+        expected, found = read_table(folder / "calm.db"), read_table(folder / "killed.db")
+        left = [path.name for path in (folder / "killed.db-work").rglob("*.checkpoint")]
+    result = {
+        "engine": options.engine,
+        "kills": dict(killed),
+        "trials": len({key for key, _ in expected}),
+        "curves": len(expected),
+        "equal_to_the_bit": expected == found,
+        "missing": len(expected.keys() - found.keys()),
+        "checkpoints_left": left,
+        "seconds_undisturbed": round(calm, 1),
+        "seconds_disturbed": round(disturbed, 1),
+    }
+    print(json.dumps(result, indent=1))
+    options.out.mkdir(parents=True, exist_ok=True)
+    (options.out / f"kills-{options.engine}.json").write_text(json.dumps(result, indent=1) + "\n")
+    assert expected == found, "the tables differ"
+    assert killed.total() >= options.kills, "the study was over before all kills were made; give more --epochs"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,100 @@
+"""A store with 50,000 trials: how large, how quick to list, to select from, to write: ``python -m benchmarks.store``.
+
+The trials are those of the paper's grid (60 configurations, 10 folds, 5 normalizations, 2 models) on several datasets,
+a study for each dataset and model, and one study that has them all. Curves have 400 epochs and look like those of NCI1.
+Writes ``benchmarks/results/store.json``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import sqlite3
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from graphnorm.data import load
+from graphnorm.study.grid import GRIDS
+from graphnorm.study.plan import make_plan
+from graphnorm.study.results import study_results
+from graphnorm.study.store import Store
+from graphnorm.training import Outcome, Trial
+
+RESULTS = Path(__file__).parent / "results"
+NORMS = ("none", "layer", "batch", "instance", "graph")
+FLEET = 300
+
+
+def outcome(trial: Trial, random: np.random.Generator) -> Outcome:
+    """Curves that rise and jitter as real ones do."""
+    time_ = np.arange(trial.epochs) / random.uniform(20, 80)
+    best, noise = random.uniform(0.7, 0.83), random.uniform(0.004, 0.02)
+
+    def accuracy(total: int, gain: float) -> np.ndarray[Any, np.dtype[np.float32]]:
+        curve = 0.5 + (best + gain - 0.5) * (1 - np.exp(-time_)) + random.normal(0, noise, trial.epochs)
+        return (np.rint(np.clip(curve, 0, 1) * total) / total).astype(np.float32)
+
+    loss = 0.7 * np.exp(-time_) + 0.1 + random.normal(0, 0.01, trial.epochs)
+    curves = {"loss": loss.astype(np.float32), "train": accuracy(3699, 0.1), "valid": accuracy(411, 0.0)}
+    return Outcome(trial, curves, seconds=1.0, device="NVIDIA H200")
+
+
+def timed(work: Callable[[], Any], repeat: int = 3) -> float:
+    """The shortest of a few times."""
+    times = []
+    for _ in range(repeat):
+        began = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - began)
+    return min(times)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--trials", type=int, default=50_000)
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    options = parser.parse_args()
+    graphs, random = load("synthetic:trees"), np.random.default_rng(0)
+    trials: list[Trial] = []
+    number = 0
+    with tempfile.TemporaryDirectory() as folder, Store(Path(folder) / "graphnorm.db") as store:
+        writing = []
+        while len(trials) < options.trials:
+            plan = make_plan(
+                graphs, GRIDS["paper"], norms=NORMS, model=("gin", "gcn")[number % 2], hidden=64 + number // 2
+            )
+            chosen = plan.trials[: options.trials - len(trials)]
+            study = store.add_study(f"study-{number}", plan.spec, chosen, [range(len(chosen))])
+            session = store.begin_session(study, "local")
+            for start in range(0, len(chosen), FLEET):
+                outcomes = [outcome(trial, random) for trial in chosen[start : start + FLEET]]
+                writing.append(timed(lambda made=outcomes, of=session: store.save(of, made), 1) / len(outcomes))  # type: ignore[misc]
+            trials += chosen
+            number += 1
+        one = store.add_study("all", {}, trials, [range(len(trials))])
+        first = store.study("study-0")
+        size = store._connection.execute("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size")
+        (bytes_,) = size.fetchone()
+        result = {
+            "trials": len(trials),
+            "studies": number + 1,
+            "bytes_per_trial": round(bytes_ / len(trials)),
+            "seconds_to_list_studies": round(timed(store.studies), 3),
+            f"seconds_for_the_table_of_a_study_of_{first.trials}": round(timed(lambda: study_results(store, first)), 3),
+            f"seconds_for_the_table_of_a_study_of_{one.trials}": round(timed(lambda: study_results(store, one), 1), 3),
+            "milliseconds_to_save_a_trial_in_a_fleet_of_300": round(1e3 * float(np.median(writing)), 3),
+            "sqlite": sqlite3.sqlite_version,
+            "machine": platform.machine(),
+        }
+    print(json.dumps(result, indent=1))
+    (options.out / "store.json").write_text(json.dumps(result, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,171 @@
+"""``graphnorm runs``: what a store of studies holds."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from graphnorm.commands.options import Subparsers
+from graphnorm.commands.printing import print_facts, print_table
+from graphnorm.commands.search import COLUMNS, result_rows
+from graphnorm.errors import StudyError
+
+if TYPE_CHECKING:
+    from graphnorm.study.store import Store, Study
+
+__all__ = ["add"]
+
+DESCRIPTION = """\
+List the studies of a store, with how far each one is. A store can be read while a study writes to it.
+"""
+EXAMPLES = """\
+examples:
+  graphnorm runs --dataset NCI1                          the studies of one dataset
+  graphnorm runs show NAME                               what a study chose, what it scores, what failed
+  graphnorm runs export trials.parquet NAME --curves     every epoch of every trial
+  graphnorm runs rescue graphnorm.db new.db              what is readable of a damaged store
+"""
+
+
+def add(subparsers: Subparsers) -> None:
+    """Add the command and its actions."""
+    shared = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
+    shared.add_argument("--store", metavar="FILE", help="default: graphnorm.db in this folder")
+    shared.add_argument("--json", action="store_const", const=True, help="print JSON")
+    runs = subparsers.add_parser(
+        "runs",
+        help="list, show and export studies",
+        description=DESCRIPTION,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        parents=[shared],
+    )
+    for name in ("dataset", "model", "norm", "protocol"):
+        runs.add_argument(f"--{name}", metavar="NAME", help=f"only studies of this {name}")
+    runs.add_argument("--unfinished", action="store_true", help="only studies with trials still missing")
+    runs.set_defaults(run=_list, store="graphnorm.db", json=False)
+    actions = runs.add_subparsers(metavar="ACTION")
+    show = actions.add_parser("show", help="what a study chose and scores", parents=[shared])
+    show.add_argument("study", metavar="NAME", help="as the list has it, or how it begins")
+    show.set_defaults(run=_show)
+    export = actions.add_parser("export", help="write trials to a CSV or Parquet file", parents=[shared])
+    export.add_argument("file", type=Path, metavar="FILE", help="a .csv or .parquet file")
+    export.add_argument("study", nargs="*", metavar="NAME", help="default: all studies")
+    export.add_argument("--curves", action="store_true", help="a row for every epoch of every trial")
+    export.set_defaults(run=_export)
+    delete = actions.add_parser("delete", help="remove a study, and the trials only it has", parents=[shared])
+    delete.add_argument("study", metavar="NAME")
+    delete.set_defaults(run=_delete)
+    rescue = actions.add_parser("rescue", help="save what is readable of a damaged store", parents=[shared])
+    rescue.add_argument("damaged", type=Path, metavar="FILE")
+    rescue.add_argument("target", type=Path, metavar="NEW", help="a file that is not there yet")
+    rescue.set_defaults(run=_rescue)
+
+
+def _open(options: argparse.Namespace, *, writable: bool = False) -> Store:
+    from graphnorm.study.store import Store
+
+    return Store(options.store, writable=writable)
+
+
+def _list(options: argparse.Namespace) -> None:
+    with _open(options) as store:
+        studies = [study for study in store.studies() if _fits(study, options)]
+    if options.json:
+        print(json.dumps([_describe(study) for study in studies], indent=1))
+        return
+    rows = [
+        [
+            study.name,
+            f"{study.trials:,}",
+            f"{study.finished:,}",
+            *(f"{study.counts.get(status, 0):,}" for status in ("dropped", "failed")),
+            f"{study.missing:,}",
+            f"{study.seconds / 3600:,.2f}",
+            study.created[:16].replace("T", " "),
+        ]
+        for study in studies
+    ]
+    print_table(("study", "trials", "done", "dropped", "failed", "missing", "hours", "begun"), rows, left=("study",))
+
+
+def _fits(study: Study, options: argparse.Namespace) -> bool:
+    spec = study.spec
+    wanted = {name: getattr(options, name) for name in ("dataset", "model", "protocol")}
+    equal = all(value is None or str(spec.get(name, "")).lower() == value.lower() for name, value in wanted.items())
+    norm = options.norm is None or options.norm in spec.get("norms", ())
+    return equal and norm and (not options.unfinished or study.missing > 0)
+
+
+def _describe(study: Study) -> dict[str, Any]:
+    return {
+        "name": study.name,
+        "created": study.created,
+        "trials": study.trials,
+        "missing": study.missing,
+        "counts": dict(study.counts),
+        "seconds": study.seconds,
+        "spec": dict(study.spec),
+    }
+
+
+def _find(store: Store, name: str) -> Study:
+    """A study by its name, or by a beginning that only it has."""
+    studies = store.studies()
+    matches = [s for s in studies if s.name == name] or [s for s in studies if s.name.startswith(name)]
+    if len(matches) > 1:
+        names = ", ".join(study.name for study in matches)
+        raise StudyError(f"{len(matches)} studies begin with {name!r}: {names}", remedy="write more of the name")
+    return matches[0] if matches else store.study(name)
+
+
+def _show(options: argparse.Namespace) -> None:
+    from graphnorm.study.results import study_results
+    from graphnorm.study.search import SearchResult
+
+    with _open(options) as store:
+        study = _find(store, options.study)
+        result = SearchResult(study, tuple(study_results(store, study)))
+        records = store.records(study)
+    errors = sorted({record.error.splitlines()[0] for record in records if record.error})
+    codes = sorted({record.code for record in records})
+    devices = sorted({record.device for record in records if record.device})
+    if options.json:
+        print(json.dumps(result.to_dict() | {"errors": errors, "code": codes, "devices": devices}, indent=1))
+        return
+    print_table(COLUMNS, result_rows(result), left=("norm", "configuration"))
+    facts = {"study": study.name, "protocol": study.spec.get("protocol", "?"), "begun": study.created}
+    facts |= {"missing": study.missing, "failed": study.counts.get("failed", 0), "code": codes, "devices": devices}
+    print_facts(facts, as_json=False)
+    for error in errors:
+        print(f"failed: {error}")
+
+
+def _export(options: argparse.Namespace) -> None:
+    from graphnorm.study.export import export_trials
+
+    with _open(options) as store:
+        studies = [_find(store, name) for name in options.study] or store.studies()
+        rows = export_trials(store, studies, options.file, curves=options.curves)
+    print_facts({"written": str(options.file), "rows": rows}, options.json)
+
+
+def _delete(options: argparse.Namespace) -> None:
+    from graphnorm.study.lock import study_lock
+
+    with _open(options) as reading:
+        name = _find(reading, options.study).name
+    with _open(options, writable=True) as store:
+        study = store.study(name)
+        with study_lock(store, study):
+            store.delete_study(study)
+    print_facts({"deleted": name}, options.json)
+
+
+def _rescue(options: argparse.Namespace) -> None:
+    from graphnorm.study.rescue import rescue
+
+    found = rescue(options.damaged, options.target)
+    print_facts({"written": str(options.target), **found._asdict()}, options.json)

@@ -1,0 +1,178 @@
+"""The engine ``local``: this process, or worker processes of this machine.
+
+One worker runs in the driver's own process. Several, one for each GPU or, on a CPU, for each core with a thread each, are
+processes of their own; they end by themselves when the driver is gone, however it went.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import multiprocessing
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+import torch
+
+from graphnorm.data import PackedGraphs
+from graphnorm.errors import StudyError
+from graphnorm.study.work import Answer, Failure, Question, Worker
+
+__all__ = ["InProcess", "WorkerProcesses", "local_engine"]
+
+
+def local_engine(
+    graphs: PackedGraphs, *, device: str | None = None, workers: int | None = None, fleets: int
+) -> InProcess | WorkerProcesses:
+    """Give the engine for so many fleets: this process for one worker, processes for several."""
+    devices = choose_devices(device, workers)[: max(fleets, 1)]
+    return InProcess(graphs, devices[0]) if len(devices) == 1 else WorkerProcesses(graphs, devices)
+
+
+def choose_devices(device: str | None = None, workers: int | None = None) -> list[str]:
+    """Where each worker trains: one on every GPU; without any, one on every core."""
+    if workers is not None and workers < 1:
+        raise StudyError(f"{workers} workers do nothing", remedy="give 1 or more")
+    if device is None:
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device == "cpu":
+        return ["cpu"] * (workers or available_cores())
+    gpus = [device] if device != "cuda" else [f"cuda:{k}" for k in range(torch.cuda.device_count())]
+    return (gpus * (workers or len(gpus)))[: workers or len(gpus)] or [device]
+
+
+def available_cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class InProcess:
+    """One worker, in this process; it answers when it is listened to."""
+
+    name, slots = "local", 1
+
+    def __init__(self, graphs: PackedGraphs, device: str | None = None) -> None:
+        self._worker = Worker(graphs, device)
+        self._question: Question | None = None
+
+    def ask(self, slot: int, question: Question) -> None:
+        """Keep the question until :meth:`answers`."""
+        self._question = question
+
+    def answers(self, timeout: float) -> Iterable[tuple[int, Answer]]:
+        """Do what was asked, now."""
+        question, self._question = self._question, None
+        return [] if question is None else [(0, self._worker.answer(question))]
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+
+class WorkerProcesses:
+    """Several workers, each a process with one thread.
+
+    A worker is ``python -m graphnorm.study.engines.local`` with one end of a pipe; nothing of the driver's main module
+    is imported again. It is no member of the driver's group of processes: what Ctrl-C means is the driver's decision.
+    """
+
+    name = "local"
+
+    def __init__(self, graphs: PackedGraphs, devices: Sequence[str]) -> None:
+        self.slots = len(devices)
+        self._graphs, self._devices = graphs.to("cpu"), devices
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._pipes: list[Connection[Any, Any]] = []
+        self._lost: dict[int, Failure] = {}
+        try:
+            for device in devices:
+                process, pipe = self._start(device)
+                self._processes.append(process)
+                self._pipes.append(pipe)
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(self, device: str) -> tuple[subprocess.Popen[bytes], Connection[Any, Any]]:
+        ours, theirs = multiprocessing.Pipe()
+        with theirs:  # so that a dead worker is an end of file here
+            process = subprocess.Popen(
+                [sys.executable, "-m", __name__, str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                env=os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        with contextlib.suppress(OSError):  # a worker found dead is told of later
+            _send(ours, (self._graphs, device))
+        return process, ours
+
+    def ask(self, slot: int, question: Question) -> None:
+        """Send a question; a worker found dead is told of by :meth:`answers`."""
+        try:
+            _send(self._pipes[slot], question)
+        except OSError:
+            self._lost[slot] = self._replace(slot)
+
+    def answers(self, timeout: float) -> Iterable[tuple[int, Answer]]:
+        """Give the answers that have come."""
+        found: list[tuple[int, Answer]] = list(self._lost.items())
+        self._lost.clear()
+        for pipe in wait(self._pipes, 0 if found else timeout):
+            slot = self._pipes.index(pipe)  # type: ignore[arg-type]
+            try:
+                found.append((slot, _receive(self._pipes[slot])))
+            except (EOFError, OSError):
+                found.append((slot, self._replace(slot)))
+        return found
+
+    def _replace(self, slot: int) -> Failure:
+        """Put a new worker in the place of one that is gone."""
+        process = self._processes[slot]
+        self._pipes[slot].close()
+        try:
+            code = process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            code = process.wait()
+        self._processes[slot], self._pipes[slot] = self._start(self._devices[slot])
+        how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
+        return Failure(f"the worker process {process.pid} {how}", worker_lost=True)
+
+    def close(self) -> None:
+        """End the processes."""
+        for process in self._processes:
+            process.kill()
+            process.wait()
+        for pipe in self._pipes:
+            pipe.close()
+
+
+def _send(pipe: Connection[Any, Any], message: Any) -> None:
+    """Send by plain pickles; torch's own for pipes hand over shared memory, which dies with its maker."""
+    pipe.send_bytes(pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL))
+
+
+def _receive(pipe: Connection[Any, Any]) -> Any:
+    return pickle.loads(pipe.recv_bytes())
+
+
+def _serve(descriptor: int) -> None:
+    """A worker process: answer questions until the driver is gone."""
+    if sys.platform == "linux":  # end at once when the driver does; elsewhere after the current step
+        set_parent_death_signal = 1
+        ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
+    torch.set_num_threads(1)
+    with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError), Connection(descriptor) as pipe:
+        worker = Worker(*_receive(pipe))
+        while True:
+            _send(pipe, worker.answer(_receive(pipe)))
+
+
+if __name__ == "__main__":
+    _serve(int(sys.argv[1]))

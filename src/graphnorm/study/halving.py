@@ -1,0 +1,116 @@
+"""Successive halving: a search that gives up the weaker half of its configurations again and again.
+
+All configurations of a normalization train up to a first rung; the better half goes on for twice as long, and so on to
+the end. The learning rate falls as if every trial were trained to its end, so what is trained to the end is exactly the
+trial of the full grid. Configurations are compared by the graphs that choose, never by those that are reported: under a
+nested protocol each fold decides for itself, since a fold's validation graphs are other folds' test graphs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from graphnorm.errors import StudyError
+from graphnorm.study.plan import configuration
+from graphnorm.study.protocol import find_protocol
+from graphnorm.training import Trial
+
+__all__ = ["Ladder", "Rung", "losers", "make_ladder"]
+
+FIRST_RUNG = 4
+"""No decision before so many epochs."""
+
+
+class Rung(NamedTuple):
+    """After ``epoch`` epochs ``keep`` configurations go on."""
+
+    epoch: int
+    keep: int
+
+
+class Ladder(NamedTuple):
+    """How many configurations begin, and where it is decided which go on."""
+
+    configurations: int
+    rungs: tuple[Rung, ...]
+
+    def cost(self, epochs: int) -> int:
+        """Epochs of training for one fold and seed, over all configurations.
+
+        >>> Ladder(4, (Rung(25, 2), Rung(50, 1))).cost(100)
+        200
+        """
+        total, alive, before = 0, self.configurations, 0
+        for epoch, keep in self.rungs:
+            total += alive * (epoch - before)
+            alive, before = keep, epoch
+        return total + alive * (epochs - before)
+
+
+def make_ladder(configurations: int, epochs: int, budget: float) -> Ladder:
+    """The ladder with the fewest rungs whose cost is at most ``budget`` (epochs, for one fold and seed).
+
+    Where no ladder over all configurations is cheap enough, fewer begin.
+
+    >>> make_ladder(60, 400, 60 * 400).rungs
+    ()
+    >>> make_ladder(60, 400, 5000)
+    Ladder(configurations=60, rungs=(Rung(epoch=50, keep=30), Rung(epoch=100, keep=15), Rung(epoch=200, keep=8)))
+    """
+    if budget < epochs:
+        raise StudyError(
+            f"the budget is {budget / epochs:.2f} full trainings for every normalization, fold and seed; it takes one",
+            remedy="give more time or trials, fewer folds or normalizations, or fewer epochs",
+        )
+    ladder = Ladder(configurations, ())
+    for rungs in range(max(1, int(math.log2(epochs / FIRST_RUNG)) + 1)):
+        ladder = _ladder(configurations, epochs, rungs)
+        if ladder.cost(epochs) <= budget:
+            return ladder
+    while ladder.cost(epochs) > budget:
+        configurations -= 1
+        ladder = _ladder(configurations, epochs, len(ladder.rungs))
+    return ladder
+
+
+def _ladder(configurations: int, epochs: int, rungs: int) -> Ladder:
+    steps: list[Rung] = []
+    for left in range(rungs, 0, -1):
+        keep = max(1, math.ceil(configurations / 2 ** (rungs - left + 1)))
+        before = steps[-1].keep if steps else configurations
+        if keep < before:
+            steps.append(Rung(epochs // 2**left, keep))
+    return Ladder(configurations, tuple(steps))
+
+
+def losers(trials: Sequence[Trial], valid: Mapping[str, npt.NDArray[np.float32]], keep: int) -> list[Trial]:
+    """Which trials of one normalization do not go on.
+
+    valid: each trial's validation curve so far, by its key.
+    """
+    protocol = find_protocol(trials[0].protocol)
+    units: dict[int, dict[tuple[object, ...], list[Trial]]] = {}
+    for trial in trials:
+        unit = trial.fold if protocol.nested else 0
+        units.setdefault(unit, {}).setdefault(configuration(trial), []).append(trial)
+    lost: list[Trial] = []
+    for candidates in units.values():
+        groups = list(candidates.values())
+        scores = [_score([valid[t.key] for t in group], one_epoch=protocol.one_epoch) for group in groups]
+        order = sorted(range(len(groups)), key=lambda k: (-scores[k], k))
+        lost += [trial for place in order[keep:] for trial in groups[place]]
+    return lost
+
+
+def _score(curves: Sequence[npt.NDArray[np.float32]], *, one_epoch: bool) -> float:
+    """How well a configuration does so far; one with a member that diverged comes last."""
+    stacked = np.stack(curves).astype(np.float64)
+    if np.isnan(stacked).any():
+        return -math.inf
+    value = stacked.mean(0).max() if one_epoch else stacked.max(1).mean()
+    return float(np.round(value, 7))

@@ -1,0 +1,395 @@
+"""The store: studies and what came of their trials, in one SQLite file.
+
+A trial is in it wholly or not at all: configuration, outcome and curves come in one transaction, and the call returns
+when the disk has it (write-ahead log, ``synchronous=FULL``). Killing the process at any moment leaves a whole file.
+After a power cut every trial that was reported as saved is there, if the disk does what fsync asks of it. Readers see
+the last whole state, and neither wait for the writer nor hold it up. Keep the file on a disk of this machine: the
+write-ahead log needs shared memory, which network file systems do not have.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import platform
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, NamedTuple
+
+from graphnorm._version import __version__
+from graphnorm.errors import StoreError
+from graphnorm.study.curves import Curve, CurveError, pack_curve, unpack_curves
+from graphnorm.study.schema import connect, store_errors, transaction
+from graphnorm.training import Outcome, Trial
+
+__all__ = ["Record", "Session", "Store", "Study"]
+
+Status = Literal["done", "diverged", "dropped", "failed"]
+FINAL = ("done", "diverged")
+"""What is never trained again."""
+STATUS = "CASE WHEN m.dropped IS NOT NULL THEN 'dropped' WHEN o.status = 'dropped' THEN NULL ELSE o.status END"
+"""How a trial ended in one study: what another study gave up is not given up here."""
+SETTINGS = {item.name for item in fields(Trial)}
+
+
+@dataclass(frozen=True)
+class Study:
+    """One line of the list of studies."""
+
+    id: int
+    name: str
+    spec: Mapping[str, Any]
+    """What was asked for, as plain values."""
+    created: str
+    trials: int
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """How many trials ended how; those in none of them are missing."""
+    seconds: float = 0.0
+    """Of training, over all its trials."""
+
+    @property
+    def finished(self) -> int:
+        """Trials that are trained to the end, diverged ones included."""
+        return sum(self.counts.get(status, 0) for status in FINAL)
+
+    @property
+    def missing(self) -> int:
+        """Trials that are not trained yet."""
+        return self.trials - sum(self.counts.values())
+
+
+@dataclass(frozen=True, eq=False)
+class Record:
+    """What the store holds of one trial of a study."""
+
+    trial: Trial
+    status: Status
+    epochs: int
+    seconds: float
+    device: str
+    finished: str
+    code: str
+    """Versions that it was trained with."""
+    fleet: int
+    place: int
+    """Among the trials of the study."""
+    error: str | None = None
+    curves: Mapping[str, Curve] = field(default_factory=dict, repr=False)
+    """Those that were asked for."""
+
+
+class Session(NamedTuple):
+    """Who writes, or wrote last, to a study."""
+
+    id: int
+    host: str
+    pid: int
+    started: str
+
+
+class Store:
+    """A file of studies; a context manager.
+
+    >>> import tempfile
+    >>> trials = [Trial(dataset="MUTAG", fold=fold) for fold in range(10)]
+    >>> with tempfile.TemporaryDirectory() as folder, Store(Path(folder) / "graphnorm.db") as store:
+    ...     study = store.add_study("first", {"dataset": "MUTAG"}, trials, fleets=[range(10)])
+    ...     study.trials, study.missing
+    (10, 10)
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, writable: bool = True) -> None:
+        self.path = Path(path)
+        self._connection = connect(self.path, writable=writable)
+        self._parsed: dict[int, tuple[str, Trial]] = {}
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file; what was saved is saved already."""
+        self._connection.close()
+
+    # Studies
+
+    def add_study(
+        self, name: str, spec: Mapping[str, Any], trials: Sequence[Trial], fleets: Iterable[Iterable[int]]
+    ) -> Study:
+        """Enter a study, or give the one of this name where its trials are the same.
+
+        fleets: which trials, by their places, are trained together; every place once.
+        """
+        fleet_of = {place: number for number, places in enumerate(fleets) for place in places}
+        if sorted(fleet_of) != list(range(len(trials))):
+            raise ValueError("every trial belongs to exactly one fleet")
+        with self._writing():
+            known = self._connection.execute("SELECT id FROM studies WHERE name = ?", (name,)).fetchone()
+            if known is None:
+                cursor = self._connection.execute(
+                    "INSERT INTO studies (name, spec, created) VALUES (?, ?, ?)", (name, json.dumps(spec), _now())
+                )
+                ids = [self._trial_id(trial) for trial in trials]
+                rows = [(cursor.lastrowid, place, id_, fleet_of[place]) for place, id_ in enumerate(ids)]
+                self._connection.executemany("INSERT INTO members VALUES (?, ?, ?, ?, NULL)", rows)
+        found = self.study(name)
+        if known is not None and [t.key for t in self.trials(found)] != [t.key for t in trials]:
+            raise StoreError(
+                f"the study {name!r} is there, with other trials", where=self.path, remedy="give it another name"
+            )
+        return found
+
+    def _trial_id(self, trial: Trial) -> int:
+        found = self._connection.execute("SELECT id FROM trials WHERE key = ?", (trial.key,)).fetchone()
+        if found is not None:
+            return int(found[0])
+        row = (trial.key, trial.dataset, trial.model, trial.norm, json.dumps(trial.to_dict()))
+        statement = "INSERT INTO trials (key, dataset, model, norm, config) VALUES (?, ?, ?, ?, ?)"
+        id_ = self._connection.execute(statement, row).lastrowid
+        assert id_ is not None
+        return id_
+
+    def studies(self) -> list[Study]:
+        """Every study, in the order they were begun."""
+        with store_errors(self.path):
+            counts: dict[int, dict[str | None, tuple[int, float]]] = {}
+            for study, status, number, seconds in self._connection.execute(
+                f"SELECT m.study, {STATUS}, count(*), total(o.seconds) FROM members m "
+                "LEFT JOIN outcomes o ON o.trial = m.trial GROUP BY 1, 2"
+            ):
+                counts.setdefault(study, {})[status] = (number, seconds)
+            rows = self._connection.execute("SELECT id, name, spec, created FROM studies ORDER BY id").fetchall()
+        return [
+            Study(
+                id_,
+                name,
+                self._json(spec),
+                created,
+                trials=sum(number for number, _ in counts.get(id_, {}).values()),
+                counts={s: number for s, (number, _) in counts.get(id_, {}).items() if s is not None},
+                seconds=sum(seconds for _, seconds in counts.get(id_, {}).values()),
+            )
+            for id_, name, spec, created in rows
+        ]
+
+    def study(self, name: str) -> Study:
+        """One study by its name."""
+        studies = self.studies()
+        for study in studies:
+            if study.name == name:
+                return study
+        names = ", ".join(study.name for study in studies) or "none"
+        raise StoreError(f"there is no study {name!r}", where=self.path, remedy=f"take one of these: {names}")
+
+    def trials(self, study: Study) -> list[Trial]:
+        """The trials of a study in their order."""
+        return [trial for _, trial in self._members(study)]
+
+    def fleets(self, study: Study) -> dict[int, list[Trial]]:
+        """The trials of a study as they are trained together, by the fleet's number."""
+        fleets: dict[int, list[Trial]] = {}
+        for fleet, trial in self._members(study):
+            fleets.setdefault(fleet, []).append(trial)
+        return dict(sorted(fleets.items()))
+
+    def _members(self, study: Study) -> Iterator[tuple[int, Trial]]:
+        with store_errors(self.path):
+            for fleet, id_, config in self._connection.execute(
+                "SELECT m.fleet, t.id, t.config FROM members m JOIN trials t ON t.id = m.trial "
+                "WHERE m.study = ? ORDER BY m.place",
+                (study.id,),
+            ):
+                yield fleet, self._trial(id_, config)
+
+    def delete_study(self, study: Study) -> None:
+        """Remove a study, and the trials that no other study has."""
+        with self._writing():
+            execute = self._connection.execute
+            execute("DELETE FROM studies WHERE id = ?", (study.id,))
+            execute("DELETE FROM outcomes WHERE trial NOT IN (SELECT trial FROM members)")
+            execute("DELETE FROM trials WHERE id NOT IN (SELECT trial FROM members)")
+
+    # Sessions
+
+    def begin_session(self, study: Study, engine: str) -> int:
+        """Note that this process begins to write to a study."""
+        import torch
+
+        code = f"graphnorm {__version__}, torch {torch.__version__}"
+        with self._writing():
+            cursor = self._connection.execute(
+                "INSERT INTO sessions (study, host, pid, engine, code, started) VALUES (?, ?, ?, ?, ?, ?)",
+                (study.id, platform.node(), os.getpid(), engine, code, _now()),
+            )
+        assert cursor.lastrowid is not None
+        return cursor.lastrowid
+
+    def end_session(self, session: int, ending: str) -> None:
+        """Note that it ended, and how; a killed one has no end."""
+        with self._writing():
+            self._connection.execute(
+                "UPDATE sessions SET ended = ?, ending = ? WHERE id = ?", (_now(), ending, session)
+            )
+
+    def last_session(self, study: Study) -> Session | None:
+        """The last process that began to write to a study."""
+        with store_errors(self.path):
+            row = self._connection.execute(
+                "SELECT id, host, pid, started FROM sessions WHERE study = ? ORDER BY id DESC LIMIT 1", (study.id,)
+            ).fetchone()
+        return None if row is None else Session(*row)
+
+    # Outcomes
+
+    def save(self, session: int, outcomes: Sequence[Outcome]) -> None:
+        """Keep what came of some trials, all of them or none."""
+        with self._writing():
+            for outcome in outcomes:
+                self._save(session, outcome.trial, outcome.status, outcome.curves, outcome.seconds, outcome.device)
+
+    def save_dropped(self, study: Study, session: int, outcomes: Sequence[Outcome], epoch: int) -> None:
+        """Keep what there is of trials that a study gives up after an epoch."""
+        with self._writing():
+            for outcome in outcomes:
+                self._save(session, outcome.trial, "dropped", outcome.curves, outcome.seconds, outcome.device)
+                self._connection.execute(
+                    "UPDATE members SET dropped = ? WHERE study = ? AND trial = ?",
+                    (epoch, study.id, self._trial_id(outcome.trial)),
+                )
+
+    def move_to_fleet(self, study: Study, trials: Sequence[Trial]) -> int:
+        """Put some trials of a study into a fleet of their own, and give its number."""
+        with self._writing():
+            execute = self._connection.execute
+            (fleet,) = execute("SELECT max(fleet) + 1 FROM members WHERE study = ?", (study.id,)).fetchone()
+            for trial in trials:
+                row = (fleet, study.id, self._trial_id(trial))
+                execute("UPDATE members SET fleet = ? WHERE study = ? AND trial = ?", row)
+        return int(fleet)
+
+    def save_failed(self, session: int, trials: Sequence[Trial], error: str) -> None:
+        """Note that some trials could not be trained, and why."""
+        with self._writing():
+            for trial in trials:
+                self._save(session, trial, "failed", {}, 0.0, "", error)
+
+    def _save(
+        self,
+        session: int,
+        trial: Trial,
+        status: Status,
+        curves: Mapping[str, Curve],
+        seconds: float,
+        device: str,
+        error: str | None = None,
+    ) -> None:
+        id_ = self._trial_id(trial)
+        known = self._connection.execute("SELECT status FROM outcomes WHERE trial = ?", (id_,)).fetchone()
+        if known is not None:
+            if known[0] in FINAL:
+                return  # another study was faster; a result is never replaced
+            self._connection.execute("DELETE FROM outcomes WHERE trial = ?", (id_,))
+        epochs = max((len(curve) for curve in curves.values()), default=0)
+        self._connection.execute(
+            "INSERT INTO outcomes VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (id_, status, epochs, seconds, device, session, _now(), error),
+        )
+        rows = [(id_, name, pack_curve(curve, exact=name != "loss")) for name, curve in curves.items()]
+        self._connection.executemany("INSERT INTO curves VALUES (?, ?, ?)", rows)
+
+    def statuses(self, study: Study) -> dict[str, Status]:
+        """How each trial of a study ended, by its key; missing ones are not there."""
+        with store_errors(self.path):
+            rows = self._connection.execute(
+                f"SELECT t.key, {STATUS} FROM members m JOIN trials t ON t.id = m.trial "
+                "JOIN outcomes o ON o.trial = m.trial WHERE m.study = ?",
+                (study.id,),
+            ).fetchall()
+        return {key: status for key, status in rows if status is not None}
+
+    def dropped_epochs(self, study: Study) -> dict[str, int]:
+        """After which epoch the study gave up a trial, by its key."""
+        with store_errors(self.path):
+            return dict(
+                self._connection.execute(
+                    "SELECT t.key, m.dropped FROM members m JOIN trials t ON t.id = m.trial "
+                    "WHERE m.study = ? AND m.dropped IS NOT NULL",
+                    (study.id,),
+                ).fetchall()
+            )
+
+    def records(self, study: Study, *, curves: Sequence[str] = ()) -> list[Record]:
+        """What there is of each trial of a study, in their order, with the curves that are named."""
+        loaded = {name: self._curves(study, name) for name in curves}
+        with store_errors(self.path):
+            rows = self._connection.execute(
+                f"SELECT t.id, t.config, {STATUS}, o.epochs, o.seconds, o.device, o.finished, s.code, "
+                "m.fleet, m.place, o.error "
+                "FROM members m JOIN outcomes o ON o.trial = m.trial JOIN trials t ON t.id = m.trial "
+                "JOIN sessions s ON s.id = o.session WHERE m.study = ? ORDER BY m.place",
+                (study.id,),
+            ).fetchall()
+        names = ("status", "epochs", "seconds", "device", "finished", "code", "fleet", "place", "error")
+        return [
+            Record(
+                trial=self._trial(id_, config),
+                curves={name: found[id_] for name, found in loaded.items() if id_ in found},
+                **dict(zip(names, rest, strict=True)),
+            )
+            for id_, config, *rest in rows
+            if rest[0] is not None
+        ]
+
+    def _curves(self, study: Study, name: str) -> dict[int, Curve]:
+        with store_errors(self.path):
+            rows = self._connection.execute(
+                "SELECT c.trial, c.data FROM members m JOIN curves c ON c.name = ? AND c.trial = m.trial "
+                "WHERE m.study = ?",
+                (name, study.id),
+            ).fetchall()
+        try:
+            curves = unpack_curves([data for _, data in rows])
+        except CurveError as error:
+            remedy = f"save what is readable: graphnorm runs rescue {self.path} NEW.db"
+            raise StoreError(f"the store is damaged: {error}", where=self.path, remedy=remedy) from error
+        return {id_: curve for (id_, _), curve in zip(rows, curves, strict=True)}
+
+    # Helpers
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        with store_errors(self.path), transaction(self._connection):
+            yield
+
+    def _json(self, text: str) -> Any:
+        try:
+            return json.loads(text)
+        except ValueError as error:
+            remedy = f"save what is readable: graphnorm runs rescue {self.path} NEW.db"
+            raise StoreError(f"the store is damaged: {error}", where=self.path, remedy=remedy) from error
+
+    def _trial(self, id_: int, config: str) -> Trial:
+        if (known := self._parsed.get(id_)) is not None and known[0] == config:
+            return known[1]
+        values = self._json(config)
+        if unknown := values.keys() - SETTINGS:
+            raise StoreError(
+                f"a trial has settings that this version does not know: {', '.join(sorted(unknown))}",
+                where=self.path,
+                remedy="update graphnorm",
+            )
+        trial = Trial(**values)
+        self._parsed[id_] = (config, trial)
+        return trial
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
