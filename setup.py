@@ -8,7 +8,7 @@ from setuptools import Extension, setup
 kernels = Extension(
     "graphnorm._kernels",
     sources=["src/graphnorm/csrc/kernels.c"],
-    depends=[f"src/graphnorm/csrc/{name}.h" for name in ("job", "pool", "scalars", "standardize")],
+    depends=[f"src/graphnorm/csrc/{name}.h" for name in ("instructions", "job", "pool", "scalars", "standardize")],
     # Contraction to fused multiply-add is fine; reassociation is not: it would undo the shifted sums.
     extra_compile_args=["-O2", "-g0", "-std=gnu11", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast"],
     py_limited_api=True,
