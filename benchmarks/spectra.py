@@ -86,8 +86,8 @@ def main() -> None:
             row = measure(graphs, aggregation)
             print(name, aggregation.label, json.dumps(plain(row)), flush=True)
             results["datasets"].setdefault(name, {})[aggregation.label] = plain(row)
-        RESULTS.parent.mkdir(exist_ok=True)
-        RESULTS.write_text(json.dumps(results, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+            RESULTS.parent.mkdir(exist_ok=True)
+            RESULTS.write_text(json.dumps(results, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -35,7 +35,8 @@ MAY_IMPORT = {
 }
 MAY_IMPORT["paper"] = MAY_IMPORT["analysis"] | {"analysis"}
 MAY_IMPORT["report"] = MAY_IMPORT["paper"] | {"paper"}
-MAY_IMPORT["cli"] = MAY_IMPORT["report"] | {"report", "conversion"}
+MAY_IMPORT["commands"] = MAY_IMPORT["report"] | {"report", "conversion"}
+MAY_IMPORT["cli"] = MAY_IMPORT["commands"] | {"commands"}
 MAY_IMPORT["__main__"] = {"cli"}
 
 

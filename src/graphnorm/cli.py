@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphnorm._version import __version__
+from graphnorm.commands.analyze import add_analyze
+from graphnorm.commands.options import Subparsers, common, data_options, load_data, print_facts
 from graphnorm.errors import GraphnormError
 
 if TYPE_CHECKING:
     from graphnorm.data import Entry, PackedGraphs
 
 __all__ = ["COMMANDS", "main"]
-
-Subparsers = Any  # argparse keeps the type of add_subparsers' result private
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -46,57 +46,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _common(**defaults: Any) -> argparse.ArgumentParser:
-    """Options that every action takes, and that may stand before or after it.
-
-    Only the outermost parser has defaults: an inner one would undo what was given before it.
-    """
-    parser = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
-    parser.add_argument("--data-root", metavar="DIR", help="folder of archives (or $GRAPHNORM_DATA)")
-    parser.add_argument("--json", action="store_const", const=True, help="print JSON")
-    parser.set_defaults(**defaults)
-    return parser
-
-
 def _add_datasets(subparsers: Subparsers) -> None:
-    own = argparse.ArgumentParser(add_help=False)
-    own.add_argument("name", metavar="NAME_OR_PATH", help="a dataset's name, or your own graphs")
-    own.add_argument("--symmetrise", action="store_true", help="add the missing direction of edges")
-    own.add_argument("--merge-duplicates", action="store_true", help="keep the first of equal edges")
-    own.add_argument("--smiles", metavar="COLUMN", help="column of SMILES in a table")
-    own.add_argument("--label", metavar="COLUMN", help="column of labels in a table")
-    own.add_argument("--threshold", type=_threshold, metavar="VALUE", help="split measurements at a value or 'median'")
-    own.add_argument("--skip-invalid", action="store_true", help="leave out SMILES that cannot be read")
-
     help_ = "list datasets with their statistics, fetch them, draw them"
     datasets = subparsers.add_parser(
-        "datasets", help=help_, description=help_.capitalize(), parents=[_common(data_root=None, json=False)]
+        "datasets", help=help_, description=help_.capitalize(), parents=[common(data_root=None, json=False)]
     )
     datasets.set_defaults(run=_list)
     actions = datasets.add_subparsers(metavar="ACTION")
-    get = actions.add_parser("get", help="fetch a dataset and check it", parents=[_common()])
+    get = actions.add_parser("get", help="fetch a dataset and check it", parents=[common()])
     get.add_argument("name", metavar="NAME")
     get.set_defaults(run=_get)
-    show = actions.add_parser("show", help="check your own graphs, or any dataset", parents=[_common(), own])
+    show = actions.add_parser("show", help="check your own graphs, or any dataset", parents=[common(), data_options()])
     show.set_defaults(run=_show)
-    draw = actions.add_parser("draw", help="draw sampled graphs", parents=[_common(), own])
+    draw = actions.add_parser("draw", help="draw sampled graphs", parents=[common(), data_options()])
     draw.add_argument("--out", type=Path, required=True, metavar="FILE", help="a .png, .pdf or .svg file")
     draw.add_argument("--per-class", type=int, default=4, metavar="N", help="graphs of each class (default: 4)")
     draw.add_argument("--seed", type=int, default=0, help="which graphs are drawn (default: 0)")
     draw.set_defaults(run=_draw)
 
 
-COMMANDS: tuple[Callable[[Subparsers], None], ...] = (_add_datasets,)
+COMMANDS: tuple[Callable[[Subparsers], None], ...] = (_add_datasets, add_analyze)
 """Every command of the command line, in the order of the help text."""
-
-
-def _threshold(text: str) -> float | str:
-    if text == "median":
-        return text
-    try:
-        return float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is neither a number nor 'median'") from None
 
 
 def _list(options: argparse.Namespace) -> None:
@@ -179,38 +149,21 @@ def _get(options: argparse.Namespace) -> None:
         result |= _measure(load(entry.name, options.data_root))
     if entry.note:
         result["note"] = entry.note
-    _print_facts(result, options.json)
-
-
-def _load(options: argparse.Namespace) -> PackedGraphs:
-    from graphnorm.data import load
-
-    keywords = ("symmetrise", "merge_duplicates", "smiles", "label", "threshold", "skip_invalid")
-    return load(options.name, options.data_root, **{name: getattr(options, name) for name in keywords})
+    print_facts(result, options.json)
 
 
 def _show(options: argparse.Namespace) -> None:
-    graphs = _load(options)
+    graphs = load_data(options)
     facts = {"name": graphs.name, "where": graphs.source, "classes": graphs.classes}
-    _print_facts(facts | _measure(graphs), options.json)
+    print_facts(facts | _measure(graphs), options.json)
 
 
 def _draw(options: argparse.Namespace) -> None:
     from graphnorm.data import draw, save_drawing
 
-    figure = draw(_load(options), per_class=options.per_class, seed=options.seed)
+    figure = draw(load_data(options), per_class=options.per_class, seed=options.seed)
     save_drawing(figure, options.out)
-    _print_facts({"drawing": str(options.out)}, options.json)
-
-
-def _print_facts(facts: dict[str, Any], as_json: bool) -> None:
-    if as_json:
-        print(json.dumps(facts, indent=2))
-        return
-    width = max(map(len, facts))
-    for name, value in facts.items():
-        text = ", ".join(map(str, value)) if isinstance(value, (tuple, list)) else value
-        print(f"{name.replace('_', ' '):{width}}  {text}")
+    print_facts({"drawing": str(options.out)}, options.json)
 
 
 def _print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

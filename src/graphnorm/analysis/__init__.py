@@ -9,25 +9,67 @@ True
 """
 
 from graphnorm.analysis.aggregation import Aggregation, dense_q, sparse_q
+from graphnorm.analysis.curvature import HessianSpectrum, hessian_spectrum, lanczos, module_loss
+from graphnorm.analysis.extremes import Extremes, extremes
+from graphnorm.analysis.linear_gnn import (
+    Assumptions,
+    LinearTask,
+    RateStudy,
+    check_assumptions,
+    descend,
+    linear_task,
+    rate_study,
+)
+from graphnorm.analysis.regularity import Regularity, regularity, typical_graphs
 from graphnorm.analysis.spectrum import (
     Conditions,
     Interlacing,
     Spectra,
+    affordable,
     conditions,
     interlacing,
     spectra,
     tolerance,
 )
+from graphnorm.analysis.theory import (
+    GradientCheck,
+    Witness,
+    check_weight_gradient,
+    instance_norm_witness,
+    weight_gradient,
+)
 
 __all__ = [
     "Aggregation",
+    "Assumptions",
     "Conditions",
+    "Extremes",
+    "GradientCheck",
+    "HessianSpectrum",
     "Interlacing",
+    "LinearTask",
+    "RateStudy",
+    "Regularity",
     "Spectra",
+    "Witness",
+    "affordable",
+    "check_assumptions",
+    "check_weight_gradient",
     "conditions",
     "dense_q",
+    "descend",
+    "extremes",
+    "hessian_spectrum",
+    "instance_norm_witness",
     "interlacing",
+    "lanczos",
+    "linear_task",
+    "module_loss",
+    "rate_study",
+    "regularity",
     "sparse_q",
     "spectra",
     "tolerance",
+    "typical_graphs",
+    "weight_gradient",
 ]

@@ -84,7 +84,7 @@ def _sparse_extremes(small: Quotients, k: int) -> tuple[Floats, Floats]:
 
     classes, edges = slice(*small.ptr[k : k + 2]), slice(*small.edge_ptr[k : k + 2])
     size = int(small.sizes[k])
-    count = small.count[classes]
+    count = small.multiplicity[classes]
     unit = np.sqrt(count / count.sum())
     b = sparse.csc_array((small.value[edges], (small.row[edges], small.col[edges])), shape=(size, size))
     b = sparse.csc_array(b + sparse.diags_array(small.diagonal[classes]))
@@ -93,14 +93,14 @@ def _sparse_extremes(small: Quotients, k: int) -> tuple[Floats, Floats]:
         y = b @ (b @ (x - unit * (unit @ x)))
         return np.asarray(y - unit * (unit @ y))
 
-    largest = _lanczos(size, lambda x: b @ x)
+    largest = _lanczos(size, lambda x: np.asarray(b @ x))
     largest_shifted = np.sqrt(_lanczos(size, shifted_square))
-    negligible = float(tolerance(count.sum(), np.float64(largest)))
+    negligible = float(tolerance(np.array(count.sum()), np.array(largest)))
     inverse = _solver(b, negligible)
     smallest = 0.0 if inverse is None else 1 / _lanczos(size, inverse)
-    column = unit[:, None]
-    bordered = sparse.block_array([[b, largest * column], [column.T, -np.ones((1, 1))]])
-    solve = _solver(sparse.csc_array(bordered), negligible)
+    column = sparse.csc_array(unit[:, None])
+    blocks: Any = [[b, largest * column], [column.T, -sparse.eye_array(1)]]
+    solve = _solver(sparse.csc_array(sparse.block_array(blocks)), negligible)
     smallest_shifted = 0.0 if solve is None else 1 / np.sqrt(_lanczos(size, _projected_square(solve, unit)))
     repeated = np.abs(small.repeated[classes][count > 1])
     return (

@@ -235,7 +235,9 @@ def rate(square: Floats) -> float:
     return float(1 - positive[0] / positive[-1])
 
 
-def descend(combined: Floats, labels: Floats, *, accuracy: float = 1e-12, max_steps: int = 200_000) -> tuple[float, int]:
+def descend(
+    combined: Floats, labels: Floats, *, accuracy: float = 1e-12, max_steps: int = 200_000
+) -> tuple[float, int]:
     """Run gradient descent on ½‖Zᵀw − y‖² and give the rate at which w was seen to converge, and the steps.
 
     combined: Z, (n, m). The step is 1/σ_max(ZZᵀ). It runs until ‖w − w*‖ ≤ accuracy·‖w*‖. The rate is that of

@@ -131,15 +131,15 @@ def _structure(batch: GraphBatch) -> dict[str, Any]:
     hub = degree == of_node - 1
 
     def total(values: npt.NDArray[Any]) -> Floats:
-        return np.bincount(graph, weights=values, minlength=batch.num_graphs)
+        return np.asarray(np.bincount(graph, values, batch.num_graphs), np.float64)
 
     def everywhere(condition: Booleans) -> Booleans:
-        return total(~condition) == 0
+        return np.asarray(total(~condition) == 0)
 
     hubs = total(hub)[graph]
     mean = total(degree) / sizes
     # Closed twins of a clique's member are the others of its clique, with or without hubs around.
-    clique_size = np.where(twins.closed, twins.count, 1)
+    clique_size = np.where(twins.closed, twins.multiplicity, 1)
     closed_degree = degree + 1.0
     kept = 1 - total(closed_degree**2) / (sizes * total(closed_degree))
     complete = everywhere(hub)
@@ -169,13 +169,13 @@ def _signal_kept(graphs: PackedGraphs, batch: GraphBatch, aggregation: Aggregati
     zeros = sizes[owner] - np.bincount(cell)
 
     def per_graph(of: Integers, values: Floats) -> Floats:
-        return np.bincount(of, weights=values, minlength=batch.num_graphs)
+        return np.asarray(np.bincount(of, values, batch.num_graphs), np.float64)
 
     shifted = per_graph(row, (signal.data - mean[cell]) ** 2) + per_graph(owner, zeros * mean**2)
     whole = per_graph(row, signal.data**2)
     kept = np.full(batch.num_graphs, np.nan)
     np.divide(shifted, whole, out=kept, where=whole > 0)
-    return np.sqrt(kept)
+    return np.asarray(np.sqrt(kept))
 
 
 def _sparse_features(graphs: PackedGraphs, batch: GraphBatch) -> Any:

@@ -34,13 +34,13 @@ __all__ = [
     "Conditions",
     "Interlacing",
     "Spectra",
+    "affordable",
     "check_ids",
     "conditions",
     "interlacing",
     "spectra",
     "stack",
     "tolerance",
-    "within_work",
 ]
 
 MAX_DENSE = 8192
@@ -168,7 +168,7 @@ def spectra(
             remedy="ask for the extreme ones, with graphnorm.analysis.extremes",
         )
     owner = np.repeat(np.arange(len(chosen)), small.sizes)
-    times = small.count - 1
+    times = small.multiplicity - 1
     repeated, repeated_owner = np.repeat(np.abs(small.repeated), times), np.repeat(owner, times)
     q, shifted = np.empty(len(owner)), np.empty(len(owner))
     for members in _stacks(small.sizes, progress):
@@ -222,7 +222,7 @@ def conditions(result: Spectra) -> Conditions:
 
 def check_ids(graphs: PackedGraphs, ids: Sequence[int] | Integers | None) -> Integers:
     """Give the ids as an array, all of them for None; an empty list or an id out of range is an error."""
-    chosen = np.arange(graphs.num_graphs) if ids is None else np.asarray(ids, dtype=np.int64)
+    chosen = np.arange(graphs.num_graphs) if ids is None else np.array(ids, dtype=np.int64)
     if chosen.ndim != 1 or not len(chosen) or chosen.min() < 0 or chosen.max() >= graphs.num_graphs:
         raise GraphnormError(
             f"ids of shape {chosen.shape} do not name some of the {graphs.num_graphs} graphs",
@@ -231,10 +231,17 @@ def check_ids(graphs: PackedGraphs, ids: Sequence[int] | Integers | None) -> Int
     return chosen
 
 
-def within_work(graphs: PackedGraphs, ids: Integers, work: float) -> Integers:
-    """Give the leading ones of ``ids`` whose quotients' cubed sizes sum to at most ``work``; one at the least."""
-    cost = np.cumsum(quotients(graphs, ids, Aggregation()).sizes.astype(np.float64) ** 3)
-    return ids[: max(1, int(np.searchsorted(cost, work, side="right")))]
+def affordable(graphs: PackedGraphs, ids: Integers, work: float = 2e11) -> Integers:
+    """Give the leading ones of ``ids`` whose spectra take up to ``work``, in cubed sizes without twins.
+
+    The default takes one or two minutes. A graph that would take half of it alone is passed over, as is one too
+    large for all its singular values.
+    """
+    ids = check_ids(graphs, ids)
+    sizes = quotients(graphs, ids, Aggregation()).sizes.astype(np.float64)
+    cost = sizes**3
+    possible = (sizes <= MAX_DENSE) & (cost <= work / 2)
+    return ids[possible][np.cumsum(cost[possible]) <= work]
 
 
 def stack(small: Quotients, members: Integers) -> tuple[Floats, Floats]:
@@ -248,7 +255,7 @@ def stack(small: Quotients, members: Integers) -> tuple[Floats, Floats]:
     at = small.ptr[members][:, None] + np.arange(size)
     diagonal = np.arange(size)
     matrices[:, diagonal, diagonal] = small.diagonal[at]
-    counts = small.count[at].astype(np.float64)
+    counts = small.multiplicity[at].astype(np.float64)
     return matrices, np.sqrt(counts / counts.sum(1, keepdims=True))
 
 

@@ -18,7 +18,7 @@ mostly cliques. The cost of a spectrum grows with the third power of the size.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -41,7 +41,7 @@ class TwinClasses(NamedTuple):
 
     representative: Integers
     """(R,): the first node of the class."""
-    count: Integers
+    multiplicity: Integers
     """(R,): how many nodes the class has."""
     closed: npt.NDArray[np.bool_]
     """(R,): whether its nodes are joined to each other; False for a class of one."""
@@ -54,7 +54,7 @@ class Quotients(NamedTuple):
     """(G+1,): graph g has the classes ``ptr[g]:ptr[g+1]``."""
     diagonal: Floats
     """(M,): B_cc."""
-    count: Integers
+    multiplicity: Integers
     """(M,): nodes of each class, k_c = w_c²."""
     repeated: Floats
     """(M,): q_ii − q_ij, an eigenvalue k_c − 1 times."""
@@ -115,15 +115,13 @@ def quotients(graphs: PackedGraphs, ids: Integers, aggregation: Aggregation) -> 
     """Give the quotient matrices of the graphs ``ids``."""
     parts = [_quotients(batch, aggregation) for batch in batches(graphs, ids)]
 
-    def joined(pointers: list[Integers]) -> Integers:
-        return np.concatenate(([0], np.cumsum(np.concatenate([np.diff(ptr) for ptr in pointers]))))
+    def joined(name: str) -> npt.NDArray[Any]:
+        arrays = [getattr(part, name) for part in parts]
+        if not name.endswith("ptr"):
+            return np.concatenate(arrays)
+        return np.concatenate(([0], np.cumsum(np.concatenate([np.diff(ptr) for ptr in arrays]))))
 
-    return Quotients(
-        *(
-            joined(arrays) if name.endswith("ptr") else np.concatenate(arrays)
-            for name, arrays in zip(Quotients._fields, (list(arrays) for arrays in zip(*parts, strict=True)), strict=True)
-        )
-    )
+    return Quotients(*map(joined, Quotients._fields))
 
 
 def _quotients(batch: GraphBatch, aggregation: Aggregation) -> Quotients:
@@ -136,14 +134,14 @@ def _quotients(batch: GraphBatch, aggregation: Aggregation) -> Quotients:
 
     entries = aggregation.entries(degree)
     inside = np.where(twins.closed, entries.edge**2, 0.0)
-    root = entries.edge * np.sqrt(twins.count)
+    root = entries.edge * np.sqrt(twins.multiplicity)
     row = np.repeat(node, degree)
     between = first[row] & first[col]
     row, col = row[between], col[between]
     return Quotients(
         ptr=ptr,
-        diagonal=(entries.diagonal + (twins.count - 1) * inside)[first],
-        count=twins.count[first],
+        diagonal=(entries.diagonal + (twins.multiplicity - 1) * inside)[first],
+        multiplicity=twins.multiplicity[first],
         repeated=(entries.diagonal - inside)[first],
         edge_ptr=np.concatenate(([0], np.cumsum(np.bincount(graph[row], minlength=batch.num_graphs)))),
         row=place[row].astype(np.int32),

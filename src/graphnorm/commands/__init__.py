@@ -1,0 +1,1 @@
+"""The larger commands of the command line, one file each; :mod:`graphnorm.cli` lists them."""
