@@ -9,8 +9,9 @@ True
 """
 
 from graphnorm.analysis.aggregation import Aggregation, dense_q, sparse_q
-from graphnorm.analysis.curvature import HessianSpectrum, hessian_spectrum, lanczos, module_loss
+from graphnorm.analysis.curvature import hessian_spectrum, module_loss
 from graphnorm.analysis.extremes import Extremes, extremes
+from graphnorm.analysis.lanczos import RitzValues, lanczos
 from graphnorm.analysis.linear_gnn import (
     Assumptions,
     LinearTask,
@@ -45,11 +46,11 @@ __all__ = [
     "Conditions",
     "Extremes",
     "GradientCheck",
-    "HessianSpectrum",
     "Interlacing",
     "LinearTask",
     "RateStudy",
     "Regularity",
+    "RitzValues",
     "Spectra",
     "Witness",
     "affordable",

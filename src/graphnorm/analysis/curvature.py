@@ -1,59 +1,23 @@
 """Extreme eigenvalues of the Hessian of a loss, by Lanczos iterations with Hessian-vector products.
 
 The Hessian H (P × P, for P parameters) is never formed: a product Hv is the derivative of vᵀ∇L, and costs about two
-backward passes. After k products with an orthonormal basis V of the Krylov space, VᵀHV = T is tridiagonal, and
-its extreme eigenvalues approach those of H, from inside, long before k reaches P. With an eigenvector s of T,
-βₖ|sₖ| is the residual of the approximate eigenpair: some eigenvalue of H lies within it.
-
-The basis is orthogonalized in full, twice over, in float64: without that, rounding makes extreme eigenvalues appear
-again and again.
+backward passes.
+Its extreme eigenvalues come out long before the number of products reaches P (:mod:`graphnorm.analysis.lanczos`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from graphnorm.analysis.results import Floats, Result
+from graphnorm.analysis.lanczos import RitzValues, lanczos
 from graphnorm.errors import GraphnormError
 
-__all__ = ["HessianSpectrum", "hessian_spectrum", "lanczos", "module_loss"]
+__all__ = ["hessian_spectrum", "module_loss"]
 
 Loss = Callable[[dict[str, Tensor]], Tensor]
-
-
-@dataclass(frozen=True, eq=False)
-class HessianSpectrum(Result):
-    """What k Lanczos steps say of the eigenvalues of a symmetric matrix."""
-
-    eigenvalues: Floats
-    """(k,): eigenvalues of T, ascending; the outermost are close to those of the matrix."""
-    residuals: Floats
-    """(k,): an eigenvalue of the matrix lies within this distance of each."""
-    weights: Floats
-    """(k,): squared first components of T's eigenvectors, which sum to 1. Averaged over random starts,
-    Σ weight·f(eigenvalue) estimates the mean of f over the whole spectrum (stochastic Lanczos quadrature)."""
-    converged: bool
-    """Whether both ends have residuals within the tolerance."""
-
-    @property
-    def largest(self) -> float:
-        """The largest eigenvalue: the sharpness of the loss."""
-        return float(self.eigenvalues[-1])
-
-    @property
-    def smallest(self) -> float:
-        """The smallest eigenvalue; negative where the loss curves down."""
-        return float(self.eigenvalues[0])
-
-    @property
-    def steps(self) -> int:
-        """k: products with the matrix."""
-        return len(self.eigenvalues)
 
 
 def hessian_spectrum(
@@ -63,7 +27,7 @@ def hessian_spectrum(
     max_steps: int = 100,
     tolerance: float = 1e-3,
     seed: int = 0,
-) -> HessianSpectrum:
+) -> RitzValues:
     """Compute the extreme eigenvalues of the Hessian of ``loss`` at ``parameters``.
 
     loss: from a dict of parameters to a scalar; for a module see :func:`module_loss`. It must be twice
@@ -129,47 +93,6 @@ def module_loss(module: torch.nn.Module, loss: Callable[[torch.nn.Module], Tenso
         return value
 
     return function
-
-
-def lanczos(
-    product: Callable[[Tensor], Tensor], start: Tensor, *, max_steps: int = 100, tolerance: float = 1e-3
-) -> HessianSpectrum:
-    """Run Lanczos iterations with a symmetric operator on vectors of float64, from ``start``."""
-    if max_steps < 1:
-        raise GraphnormError(f"{max_steps} steps find nothing", remedy="take one step or more")
-    diagonal: list[float] = []
-    off_diagonal: list[float] = []
-    basis: list[Tensor] = []
-    vector = start / torch.linalg.vector_norm(start)
-    limit = min(max_steps, start.numel())
-    while True:
-        basis.append(vector)
-        image = product(vector)
-        diagonal.append(float(vector @ image))
-        if not np.isfinite(diagonal[-1]):
-            raise GraphnormError(
-                "a product with the Hessian is not finite", remedy="look for NaN or infinity in the loss"
-            )
-        known = torch.stack(basis)
-        for _ in range(2):
-            image = image - known.T @ (known @ image)
-        length = float(torch.linalg.vector_norm(image))
-        result = _ritz(diagonal, off_diagonal, length, tolerance)
-        if result.converged or len(basis) >= limit:
-            return result
-        off_diagonal.append(length)
-        vector = image / length
-
-
-def _ritz(diagonal: Sequence[float], off_diagonal: Sequence[float], length: float, tolerance: float) -> HessianSpectrum:
-    tridiagonal = np.diag(diagonal) + np.diag(off_diagonal, 1) + np.diag(off_diagonal, -1)
-    values, vectors = np.linalg.eigh(tridiagonal)
-    residuals = length * np.abs(vectors[-1])
-    scale = np.abs(values).max()
-    # One eigenvalue is both ends at once: at least two steps, unless the Krylov space ends here.
-    ended = length <= np.finfo(np.float64).eps * len(diagonal) * scale or scale == 0
-    small = bool(max(residuals[0], residuals[-1]) <= tolerance * scale)
-    return HessianSpectrum(values, residuals, vectors[0] ** 2, ended or (small and len(diagonal) > 1))
 
 
 def _flat(tensors: Sequence[Tensor]) -> Tensor:

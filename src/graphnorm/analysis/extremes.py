@@ -3,14 +3,16 @@
 Twins are taken out first, as for whole spectra. The largest values come from Lanczos iterations with the sparse
 quotient matrix B. The smallest come from Lanczos iterations with an inverse, by sparse LU factorization: for λ₁
 of B itself. For μ₁, let C = (B + τwwᵀ)⁻¹ with w of length one. Adding a multiple of wwᵀ changes nothing in
-B(I − wwᵀ), and C exists wherever μ₁ > 0, even where B is singular. With a = Cw/‖Cw‖, the values 1/μᵢ are the
-nonzero singular values of (I − aaᵀ)C. To solve with B + τwwᵀ, which is dense, the sparse matrix
+B(I − wwᵀ), and where μ₁ > 0, C exists for all τ but one at most, even where B is singular. With a = Cw/‖Cw‖, the
+values 1/μᵢ are the nonzero singular values of (I − aaᵀ)C. To solve with B + τwwᵀ, which is dense, the sparse matrix
 
     ⎡ B     τw ⎤ ⎡x⎤   ⎡y⎤
     ⎣ wᵀ    −1 ⎦ ⎣t⎦ = ⎣0⎦
 
-is factored. No matrix is squared before it is inverted, so small values keep their digits. Memory is that of
-the factors: little for trees, threads and molecules, much for dense networks.
+is factored, with B + iδI in place of B, δ = ε·λₙ: that is never singular (SuperLU may crash on singular matrices),
+and changes the real part of a solution by the factor 1 − (δ/λ₁)² at most. No matrix is squared before it is
+inverted, so small values keep their digits. Memory is that of the factors: little for trees, threads and molecules,
+much for dense networks.
 """
 
 from __future__ import annotations
@@ -20,12 +22,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
+import torch
 
 from graphnorm.analysis.aggregation import Aggregation
+from graphnorm.analysis.lanczos import lanczos
 from graphnorm.analysis.results import Floats, Integers, Result
 from graphnorm.analysis.spectrum import check_ids, spectra, tolerance
 from graphnorm.analysis.twins import Quotients, quotients
-from graphnorm.errors import MissingDependencyError
+from graphnorm.errors import GraphnormError, MissingDependencyError
 
 if TYPE_CHECKING:
     from graphnorm.data import PackedGraphs
@@ -33,6 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["Extremes", "extremes"]
 
 SMALL = 64
+MAX_STEPS = 2000
 Operator = Callable[[Floats], Floats]
 
 
@@ -93,15 +99,13 @@ def _sparse_extremes(small: Quotients, k: int) -> tuple[Floats, Floats]:
         y = b @ (b @ (x - unit * (unit @ x)))
         return np.asarray(y - unit * (unit @ y))
 
-    largest = _lanczos(size, lambda x: np.asarray(b @ x))
-    largest_shifted = np.sqrt(_lanczos(size, shifted_square))
+    largest = _largest(size, lambda x: np.asarray(b @ x))
+    largest_shifted = np.sqrt(_largest(size, shifted_square))
     negligible = float(tolerance(np.array(count.sum()), np.array(largest)))
-    inverse = _solver(b, negligible)
-    smallest = 0.0 if inverse is None else 1 / _lanczos(size, inverse)
-    column = sparse.csc_array(unit[:, None])
-    blocks: Any = [[b, largest * column], [column.T, -sparse.eye_array(1)]]
-    solve = _solver(sparse.csc_array(sparse.block_array(blocks)), negligible)
-    smallest_shifted = 0.0 if solve is None else 1 / np.sqrt(_lanczos(size, _projected_square(solve, unit)))
+    inverse = _solver(b, None, largest, negligible)
+    smallest = 0.0 if inverse is None else 1 / _largest(size, inverse)
+    inverse = _solver(b, unit, largest, negligible)
+    smallest_shifted = 0.0 if inverse is None else 1 / np.sqrt(_largest(size, _projected_square(inverse, unit)))
     repeated = np.abs(small.repeated[classes][count > 1])
     return (
         np.array([min([smallest, *repeated]), max([largest, *repeated])]),
@@ -109,12 +113,8 @@ def _sparse_extremes(small: Quotients, k: int) -> tuple[Floats, Floats]:
     )
 
 
-def _projected_square(solve: Operator, unit: Floats) -> Operator:
-    """Give x ↦ C(I − aaᵀ)Cx, where ``solve`` solves with the bordered matrix."""
-
-    def c(x: Floats) -> Floats:
-        return solve(np.append(x, 0.0))[:-1]
-
+def _projected_square(c: Operator, unit: Floats) -> Operator:
+    """Give x ↦ C(I − aaᵀ)Cx."""
     a = c(unit)
     a /= np.linalg.norm(a)
 
@@ -125,27 +125,37 @@ def _projected_square(solve: Operator, unit: Floats) -> Operator:
     return apply
 
 
-def _lanczos(size: int, apply: Operator) -> float:
+def _largest(size: int, apply: Operator) -> float:
     """Give the largest absolute eigenvalue of a symmetric operator."""
-    from scipy.sparse.linalg import LinearOperator, eigsh
+    start = torch.from_numpy(np.random.default_rng(0).standard_normal(size))
+    result = lanczos(
+        lambda x: torch.from_numpy(apply(x.numpy())), start, max_steps=MAX_STEPS, tolerance=1e-10, ends="larger"
+    )
+    if not result.converged:
+        raise GraphnormError(
+            f"an extreme singular value was not found in {MAX_STEPS} steps",
+            remedy="ask for all singular values, with graphnorm.analysis.spectra",
+        )
+    return float(np.abs(result.eigenvalues).max())
 
-    operator = LinearOperator((size, size), matvec=apply, dtype=np.float64)
-    start = np.random.default_rng(0).standard_normal(size)
-    (value,) = eigsh(operator, k=1, which="LM", v0=start, return_eigenvectors=False)
-    return float(np.abs(value))
 
-
-def _solver(matrix: Any, negligible: float) -> Operator | None:
-    """Give x ↦ matrix⁻¹x by sparse LU, or None where the matrix is singular up to ``negligible``."""
+def _solver(b: Any, unit: Floats | None, scale: float, negligible: float) -> Operator | None:
+    """Give x ↦ B⁻¹x, or with w (``unit``) x ↦ (B + scale·wwᵀ)⁻¹x; None where that is singular up to ``negligible``."""
+    from scipy import sparse
     from scipy.sparse.linalg import splu
 
-    try:
-        factors = splu(matrix)
-    except RuntimeError:  # a pivot is exactly 0
-        return None
-    probe = np.random.default_rng(1).standard_normal(matrix.shape[0])
-    with np.errstate(all="ignore"):
-        growth = np.linalg.norm(factors.solve(probe)) / np.linalg.norm(probe)
-    if not growth * negligible < 1:
-        return None
-    return lambda x: np.asarray(factors.solve(x))
+    size = b.shape[0]
+    blocks: Any = [[b + sparse.diags_array(np.full(size, 1j * np.finfo(np.float64).eps * scale))]]
+    if unit is not None:
+        column = sparse.csc_array(unit[:, None])
+        blocks = [[*blocks[0], scale * column], [column.T, -sparse.eye_array(1)]]
+    factors = splu(sparse.csc_array(sparse.block_array(blocks)))
+
+    def solve(x: Floats) -> npt.NDArray[np.complex128]:
+        padded = np.zeros(factors.shape[0], np.complex128)
+        padded[:size] = x
+        return np.asarray(factors.solve(padded)[:size])
+
+    probe = np.random.default_rng(1).standard_normal(size)
+    growth = np.linalg.norm(solve(probe)) / np.linalg.norm(probe)
+    return None if growth * negligible >= 1 else lambda x: np.ascontiguousarray(solve(x).real)
