@@ -45,10 +45,21 @@ def measure(graphs: PackedGraphs, aggregation: Aggregation) -> dict[str, Any]:
     return {
         "seconds": round(seconds, 2),
         "theorem_1": interlacing(result).summary(),
+        "closest_to_tolerance": closest_to_tolerance(result),
         "condition": condition.summary(),
         "improvement_quantiles_5_25_50_75_95": np.nanquantile(condition.improvement, [0.05, 0.25, 0.5, 0.75, 0.95]),
         "plain_lapack": compare(graphs, result, aggregation),
     }
+
+
+def closest_to_tolerance(result: Spectra) -> dict[str, float | None]:
+    """How clear it is which values are zero: the largest below the tolerance and the smallest above, over it."""
+    zero = tolerance(result.sizes, result.largest)
+    over = np.concatenate(
+        (result.q / np.repeat(zero, result.sizes), result.shifted / np.repeat(zero, result.sizes - 1))
+    )
+    below, above = over[over <= 1], over[over > 1]
+    return {"below": float(below.max()) if len(below) else None, "above": float(above.min()) if len(above) else None}
 
 
 def compare(graphs: PackedGraphs, result: Spectra, aggregation: Aggregation) -> dict[str, Any]:

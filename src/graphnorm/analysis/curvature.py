@@ -30,12 +30,12 @@ def hessian_spectrum(
 ) -> RitzValues:
     """Compute the extreme eigenvalues of the Hessian of ``loss`` at ``parameters``.
 
-    loss: from a dict of parameters to a scalar; for a module see :func:`module_loss`. It must be twice
-        differentiable, give the same value each time (no fresh dropout masks), and not change its parameters.
-    parameters: where the Hessian is taken, by name. They are not changed. float64 gives more digits.
-    max_steps: products at most; each takes as long as about two backward passes, and keeps one vector of the size
-        of all parameters in float64.
-    tolerance: stop when the residuals of both ends are below this multiple of the largest |eigenvalue|.
+    - loss: from a dict of parameters to a scalar; for a module see :func:`module_loss`. It must be twice
+      differentiable, give the same value each time (no fresh dropout masks), and not change its parameters.
+    - parameters: where the Hessian is taken, by name. They are not changed. float64 gives more digits.
+    - max_steps: products at most; each takes as long as about two backward passes, and keeps one vector of the size
+      of all parameters in float64.
+    - tolerance: stop when the residuals of both ends are below this multiple of the largest absolute eigenvalue.
 
     >>> quadratic = lambda p: (torch.tensor([1.0, 5.0, -2.0]) * p["w"] ** 2).sum() / 2
     >>> result = hessian_spectrum(quadratic, {"w": torch.zeros(3)})

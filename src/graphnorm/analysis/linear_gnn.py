@@ -12,7 +12,7 @@ smallest positive eigenvalue. With the shift ρ is smaller, if noise is small an
   r, A′ is drawn anew for each sample by renaming its nodes at random. All rows sum to 1 + ξ + r.
 - X = X̄ + sPE with independent uniform entries of E in [−1, 1], and X̄ such that E[XQ] = X̄Q̄ = Y.
 - Y is one fixed matrix with singular values evenly from 2 to 8, whose singular vectors on both sides have the same
-  overlap with 1 (up to sign): each |1ᵀv| = 1.
+  overlap with 1: each has 1ᵀv = 1.
 - P projects along u = Y⁻ᵀ1, so that uᵀX = uᵀX̄ for every sample.
 - The entries of p are ±1 with equal chance: E p = 0, E ppᵀ = I.
 - y = wᵀXQp for one fixed w, plus s times uniform noise. w has a part in every eigenvector of YYᵀ, so that the
@@ -71,11 +71,11 @@ class Assumptions(Result):
     mean_rank_gap: float
     """The smallest singular value of Y over the largest: Y has full rank where it is positive."""
     information_lost: float
-    """The largest |1ᵀY⁻¹XQN| of any sample, relative to |1ᵀY⁻¹|·‖XQ‖_F: 0 up to rounding."""
+    """The largest entry of 1ᵀY⁻¹XQN of any sample, relative to ‖1ᵀY⁻¹‖·‖XQ‖_F: 0 up to rounding."""
     noise: float
     """δ₁: the largest eigenvalue of E[(XQ − Y)(XQ − Y)ᵀ], which bounds the one with N."""
     overlap: float
-    """The smallest |1ᵀv|/√n of any eigenvector v of YᵀY: positive."""
+    """The smallest 1ᵀv/√n, in absolute value, of any eigenvector v of YᵀY: positive."""
     overlap_as_printed: float
     """The same with YYᵀ."""
     bound: float

@@ -115,8 +115,8 @@ def _about_condition(numbers: dict[str, Any]) -> str:
     return (
         f"The condition number, over nonzero values, is {numbers['median_condition_q']:.3g} for Q and "
         f"{numbers['median_condition_shifted']:.3g} for QN in the median; the median of their quotients is "
-        f"{numbers['median_improvement']:.3g}. The shift makes it better on {numbers['better']:,} graphs, leaves it on "
-        f"{numbers['equal']:,} and makes it worse on {numbers['worse']:,}.{worse}{zero}"
+        f"{numbers['median_improvement']:.3g}. The shift makes it better on {numbers['better']:,} graphs, leaves it "
+        f"unchanged on {numbers['equal']:,} and makes it worse on {numbers['worse']:,}.{worse}{zero}"
     )
 
 

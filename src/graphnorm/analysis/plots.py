@@ -36,7 +36,7 @@ def panels(result: Spectra, members: Sequence[int], name: str = "") -> list[Pane
     condition = conditions(result)
 
     def number(value: float) -> str:
-        return "–" if np.isnan(value) else f"{value:.3g}"
+        return "–" if np.isnan(value) else f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
     return [
         Panel(
@@ -61,10 +61,13 @@ def plot_spectra(graphs: Sequence[Panel], *, columns: int = 3, title: str = "") 
     figure, axes = _figure(rows, columns, width=3.2, height=2.5)
     for axis, panel in zip(axes, graphs, strict=False):
         n = len(panel.q)
-        marker = {"marker": "o", "markersize": 3.2} if n <= 60 else {"marker": None}
+        # Many values make a line; its end, the largest value, stays a point to be seen.
+        marker: dict[str, Any] = {"marker": "o", "markersize": 3.2, "markevery": 1 if n <= 60 else [-1]}
         axis.plot(np.arange(1, n + 1), panel.q, color=BEFORE, label="$Q$", lw=1.1, **marker)
         # Theorem 1 puts the i-th value of QN between the i-th and the next of Q.
-        axis.plot(np.arange(1, n) + 0.5, panel.shifted, color=AFTER, label="$QN$", lw=1.1, **marker)
+        if n > 1:
+            axis.plot(np.arange(1, n) + 0.5, panel.shifted, color=AFTER, label="$QN$", lw=1.1, **marker)
+        axis.xaxis.get_major_locator().set_params(integer=True)
         axis.set_title(panel.title, fontsize=8)
         axis.set_ylim(bottom=0)
     for axis in axes[len(graphs) :]:

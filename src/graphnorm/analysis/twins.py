@@ -9,7 +9,7 @@ What is orthogonal to all of them is spanned by the normalized indicator vectors
 that basis Q is the quotient matrix B with B_cd = q_cd √(k_c k_d) and B_cc = q_cc + (k_c − 1)q_cc′, and 1 is
 the vector w with w_c = √k_c, hence N = I − wwᵀ/n. Together:
 
-- the singular values of Q are those of B, and |q_ii − q_ij| (k − 1) times for each class;
+- the singular values of Q are those of B, and the absolute value of q_ii − q_ij, k − 1 times for each class;
 - those of QN are those of B(I − wwᵀ/n), and the same repeated ones.
 
 This is exact, and it makes matrices small: discussion threads are mostly leaves of a few hubs, ego networks
