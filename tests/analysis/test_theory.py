@@ -33,7 +33,7 @@ def test_the_assumptions_hold(noise: float) -> None:
     along = np.ones(10) @ np.linalg.inv(task.mean) @ mixed
     np.testing.assert_allclose(along, np.broadcast_to(along[:, :1], along.shape), atol=1e-10)  # 1ᵀY⁻¹XQN = 0
     np.testing.assert_allclose(task.aggregation, task.aggregation.transpose(0, 2, 1))
-    np.testing.assert_allclose(task.aggregation.sum(2), 5.5)
+    np.testing.assert_allclose(task.aggregation.sum(2), 7.0)
 
 
 def test_a_broken_assumption_is_noticed() -> None:

@@ -150,7 +150,7 @@ class RateStudy(Result):
 
 
 def linear_task(
-    samples: int, noise: float, *, nodes: int = 10, degree: int = 4, xi: float = 0.5, seed: int = 0
+    samples: int, noise: float, *, nodes: int = 10, degree: int = 4, xi: float = 2.0, seed: int = 0
 ) -> LinearTask:
     """Draw samples of the example; the seed fixes Y and the true w too, whatever the noise and their number."""
     if not 0 <= noise < 1 or samples < 2 * nodes or degree % 2 or not 0 < degree < nodes:

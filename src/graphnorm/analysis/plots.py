@@ -59,6 +59,8 @@ def plot_spectra(graphs: Sequence[Panel], *, columns: int = 3, title: str = "") 
     columns = min(columns, len(graphs))
     rows = -(-len(graphs) // columns)
     figure, axes = _figure(rows, columns, width=3.2, height=2.5)
+    from matplotlib.ticker import MaxNLocator
+
     for axis, panel in zip(axes, graphs, strict=False):
         n = len(panel.q)
         # Many values make a line; its end, the largest value, stays a point to be seen.
@@ -67,7 +69,7 @@ def plot_spectra(graphs: Sequence[Panel], *, columns: int = 3, title: str = "") 
         # Theorem 1 puts the i-th value of QN between the i-th and the next of Q.
         if n > 1:
             axis.plot(np.arange(1, n) + 0.5, panel.shifted, color=AFTER, label="$QN$", lw=1.1, **marker)
-        axis.xaxis.get_major_locator().set_params(integer=True)
+        axis.xaxis.set_major_locator(MaxNLocator(5, integer=True))
         axis.set_title(panel.title, fontsize=8)
         axis.set_ylim(bottom=0)
     for axis in axes[len(graphs) :]:
