@@ -93,7 +93,15 @@ def spectrum_part(subject: Subject) -> Finding:
         title="Spectrum: the shift as a preconditioner",
         text=tuple(paragraph for paragraph in text if paragraph),
         summary={"aggregation": result.aggregation, "theorem_1": holds, "condition": numbers},
-        per_graph={"ids": result.ids, "sizes": result.sizes, "excess": theorem.excess} | vars(condition),
+        per_graph={
+            "ids": result.ids,
+            "sizes": result.sizes,
+            "theorem_1_excess": theorem.excess,
+            "condition_q": condition.q,
+            "condition_shifted": condition.shifted,
+            "rank_q": condition.rank_q,
+            "rank_shifted": condition.rank_shifted,
+        },
         figures={
             "spectra": plots.plot_spectra(plots.panels(result, shown.tolist()), title=label),
             "conditions": plots.plot_conditions(result, condition, title=label),
