@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphnorm._version import __version__
-from graphnorm.commands.analyze import add_analyze
-from graphnorm.commands.options import Subparsers, common, data_options, load_data, print_facts
+from graphnorm.commands import analyze
+from graphnorm.commands.options import Subparsers, common, loading_keywords, own_graphs
 from graphnorm.errors import GraphnormError
 
 if TYPE_CHECKING:
@@ -56,16 +56,18 @@ def _add_datasets(subparsers: Subparsers) -> None:
     get = actions.add_parser("get", help="fetch a dataset and check it", parents=[common()])
     get.add_argument("name", metavar="NAME")
     get.set_defaults(run=_get)
-    show = actions.add_parser("show", help="check your own graphs, or any dataset", parents=[common(), data_options()])
+    graphs = argparse.ArgumentParser(add_help=False, parents=[common(), own_graphs()])
+    graphs.add_argument("name", metavar="NAME_OR_PATH", help="a dataset's name, or your own graphs")
+    show = actions.add_parser("show", help="check your own graphs, or any dataset", parents=[graphs])
     show.set_defaults(run=_show)
-    draw = actions.add_parser("draw", help="draw sampled graphs", parents=[common(), data_options()])
+    draw = actions.add_parser("draw", help="draw sampled graphs", parents=[graphs])
     draw.add_argument("--out", type=Path, required=True, metavar="FILE", help="a .png, .pdf or .svg file")
     draw.add_argument("--per-class", type=int, default=4, metavar="N", help="graphs of each class (default: 4)")
     draw.add_argument("--seed", type=int, default=0, help="which graphs are drawn (default: 0)")
     draw.set_defaults(run=_draw)
 
 
-COMMANDS: tuple[Callable[[Subparsers], None], ...] = (_add_datasets, add_analyze)
+COMMANDS: tuple[Callable[[Subparsers], None], ...] = (_add_datasets, analyze.add)
 """Every command of the command line, in the order of the help text."""
 
 
@@ -149,21 +151,37 @@ def _get(options: argparse.Namespace) -> None:
         result |= _measure(load(entry.name, options.data_root))
     if entry.note:
         result["note"] = entry.note
-    print_facts(result, options.json)
+    _print_facts(result, options.json)
+
+
+def _load(options: argparse.Namespace) -> PackedGraphs:
+    from graphnorm.data import load
+
+    return load(options.name, options.data_root, **loading_keywords(options))
 
 
 def _show(options: argparse.Namespace) -> None:
-    graphs = load_data(options)
+    graphs = _load(options)
     facts = {"name": graphs.name, "where": graphs.source, "classes": graphs.classes}
-    print_facts(facts | _measure(graphs), options.json)
+    _print_facts(facts | _measure(graphs), options.json)
 
 
 def _draw(options: argparse.Namespace) -> None:
     from graphnorm.data import draw, save_drawing
 
-    figure = draw(load_data(options), per_class=options.per_class, seed=options.seed)
+    figure = draw(_load(options), per_class=options.per_class, seed=options.seed)
     save_drawing(figure, options.out)
-    print_facts({"drawing": str(options.out)}, options.json)
+    _print_facts({"drawing": str(options.out)}, options.json)
+
+
+def _print_facts(facts: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(facts, indent=2))
+        return
+    width = max(map(len, facts))
+    for name, value in facts.items():
+        text = ", ".join(map(str, value)) if isinstance(value, (tuple, list)) else value
+        print(f"{name.replace('_', ' '):{width}}  {text}")
 
 
 def _print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -1,1 +1,4 @@
-"""The larger commands of the command line, one file each; :mod:`graphnorm.cli` lists them."""
+"""The commands of the command line, a file each: parse, call, print.
+
+A command has ``add(subparsers)``, which adds its parser and sets ``run`` on it; ``run`` takes the parsed arguments.
+"""

@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphnorm._version import __version__
-from graphnorm.commands.options import Subparsers, common, data_options, load_data
+from graphnorm.commands.options import Subparsers, common, load_graphs, own_graphs
 from graphnorm.errors import GraphnormError
 
 if TYPE_CHECKING:
     from graphnorm.analysis.parts import Finding, Subject
     from graphnorm.data import PackedGraphs
 
-__all__ = ["add_analyze"]
+__all__ = ["add"]
 
 DESCRIPTION = """\
 Look at a dataset with the tools behind the GraphNorm paper's explanations, in a few minutes and without training.
@@ -44,7 +44,7 @@ part "summary", and under "per_graph" one value for each graph.
 """
 
 
-def add_analyze(subparsers: Subparsers) -> None:
+def add(subparsers: Subparsers) -> None:
     """Add the command to the command line."""
     parser = subparsers.add_parser(
         "analyze",
@@ -52,8 +52,9 @@ def add_analyze(subparsers: Subparsers) -> None:
         description=DESCRIPTION,
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        parents=[data_options(), common(data_root=None, json=False)],
+        parents=[common(data_root=None, json=False), own_graphs()],
     )
+    parser.add_argument("data", metavar="DATA", help="a dataset's name, or the path of your own graphs")
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder for the results (default: analysis-NAME)")
     parser.add_argument("--parts", nargs="+", metavar="PART", help="which parts (default: spectrum regularity)")
     parser.add_argument(
@@ -75,7 +76,7 @@ def _run(options: argparse.Namespace) -> None:
     if unknown:
         raise GraphnormError(f"there is no part {', '.join(unknown)}", remedy=f"choose from {', '.join(PARTS)}")
     aggregation = Aggregation(options.model, options.xi, options.self_loop)
-    graphs = load_data(options)
+    graphs = load_graphs(options)
     folder = options.out or Path("analysis-" + re.sub(r"[^\w.-]+", "-", graphs.name))
     subject = Subject(graphs, options.graphs, aggregation, options.seed, progress=not options.json)
     fresh = not folder.exists()

@@ -1,17 +1,19 @@
-"""Options that several commands take: where data is, how it is read, how results are printed."""
+"""Options that several commands share, each in one place."""
 
 from __future__ import annotations
 
 import argparse
-import json
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from graphnorm.data import PackedGraphs
 
-__all__ = ["Subparsers", "common", "data_options", "load_data", "print_facts"]
+__all__ = ["LOADING", "Subparsers", "common", "load_graphs", "loading_keywords", "own_graphs"]
 
 Subparsers = Any  # argparse keeps the type of add_subparsers' result private
+
+LOADING = ("symmetrise", "merge_duplicates", "smiles", "label", "threshold", "skip_invalid")
+"""What :func:`own_graphs` adds, as :func:`graphnorm.data.load` calls it."""
 
 
 def common(**defaults: Any) -> argparse.ArgumentParser:
@@ -26,38 +28,31 @@ def common(**defaults: Any) -> argparse.ArgumentParser:
     return parser
 
 
-def data_options() -> argparse.ArgumentParser:
-    """Which data, and how the user's own is read."""
+def own_graphs() -> argparse.ArgumentParser:
+    """How the user's own graphs are read."""
     parser = argparse.ArgumentParser(add_help=False)
-    parser.add_argument("name", metavar="NAME_OR_PATH", help="a dataset's name, or your own graphs")
-    parser.add_argument("--symmetrise", action="store_true", help="add the missing direction of edges")
-    parser.add_argument("--merge-duplicates", action="store_true", help="keep the first of equal edges")
-    parser.add_argument("--smiles", metavar="COLUMN", help="column of SMILES in a table")
-    parser.add_argument("--label", metavar="COLUMN", help="column of labels in a table")
-    parser.add_argument(
+    group = parser.add_argument_group("your own graphs")
+    group.add_argument("--symmetrise", action="store_true", help="add the missing direction of edges")
+    group.add_argument("--merge-duplicates", action="store_true", help="keep the first of equal edges")
+    group.add_argument("--smiles", metavar="COLUMN", help="column of SMILES in a table")
+    group.add_argument("--label", metavar="COLUMN", help="column of labels in a table")
+    group.add_argument(
         "--threshold", type=_threshold, metavar="VALUE", help="split measurements at a value or 'median'"
     )
-    parser.add_argument("--skip-invalid", action="store_true", help="leave out SMILES that cannot be read")
+    group.add_argument("--skip-invalid", action="store_true", help="leave out SMILES that cannot be read")
     return parser
 
 
-def load_data(options: argparse.Namespace) -> PackedGraphs:
-    """Load what :func:`data_options` names."""
+def loading_keywords(options: argparse.Namespace) -> dict[str, Any]:
+    """What :func:`own_graphs` parsed, as keywords of :func:`graphnorm.data.load`."""
+    return {name: getattr(options, name) for name in LOADING}
+
+
+def load_graphs(options: argparse.Namespace) -> PackedGraphs:
+    """The graphs that ``data`` and the options of :func:`own_graphs` name."""
     from graphnorm.data import load
 
-    keywords = ("symmetrise", "merge_duplicates", "smiles", "label", "threshold", "skip_invalid")
-    return load(options.name, options.data_root, **{name: getattr(options, name) for name in keywords})
-
-
-def print_facts(facts: dict[str, Any], as_json: bool) -> None:
-    """Print one fact a line, or JSON."""
-    if as_json:
-        print(json.dumps(facts, indent=2))
-        return
-    width = max(map(len, facts))
-    for name, value in facts.items():
-        text = ", ".join(map(str, value)) if isinstance(value, (tuple, list)) else value
-        print(f"{name.replace('_', ' '):{width}}  {text}")
+    return load(options.data, options.data_root, **loading_keywords(options))
 
 
 def _threshold(text: str) -> float | str:
