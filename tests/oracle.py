@@ -52,7 +52,7 @@ def standardize(
         z = (h - alpha * mu) / torch.sqrt(second + eps)
         z = z if weight is None else z * weight
         z = z if bias is None else z + bias
-        y = y.index_copy(0, rows, torch.relu(z) if act == "relu" else z)
+        y = y.index_copy(0, rows, torch.where(z >= 0, z, 0) if act == "relu" else z)
     return y if residual is None else y + residual
 
 

@@ -411,7 +411,7 @@ INLINE void NAME(sum_rows)(const NAME(strip) *s, span rows, const int vectors, c
     EACH(v) {
       V d = NAME(load_some)(x_row + v * NAME(LANES), lanes) - t->mean[v];
       V dz = NAME(load_some)(dy_row + v * NAME(LANES), lanes);
-      if (relu) dz = (V)((M)dz & ~(M)(c->scale[v] * d + c->offset[v] <= 0));
+      if (relu) dz = (V)((M)dz & ~(M)(c->scale[v] * d + c->offset[v] < 0));
       p[v] += dz;
       q[v] += dz * d;
     }
@@ -453,7 +453,7 @@ INLINE void NAME(gradient_rows)(const NAME(strip) *s, const int vectors, const i
     EACH(v) {
       V d = NAME(load_some)(x_row + v * NAME(LANES), lanes) - t->mean[v];
       V dz = NAME(load_some)(dy_row + v * NAME(LANES), lanes);
-      if (relu) dz = (V)((M)dz & ~(M)(c->scale[v] * d + c->offset[v] <= 0));
+      if (relu) dz = (V)((M)dz & ~(M)(c->scale[v] * d + c->offset[v] < 0));
       NAME(store_some)(to_row + v * NAME(LANES), c->scale[v] * ((dz + constant[v]) - slope[v] * d), lanes, stream);
     }
   }

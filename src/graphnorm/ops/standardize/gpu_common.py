@@ -197,7 +197,7 @@ def apply_range(
 def before_tail(dy, d, scale, offset, RELU: tl.constexpr):
     """dz: dy where the output was not clipped."""
     if RELU:
-        dy = tl.where(scale[None, :] * d + offset[None, :] <= 0.0, 0.0, dy)
+        dy = tl.where(scale[None, :] * d + offset[None, :] < 0.0, 0.0, dy)
     return dy
 
 

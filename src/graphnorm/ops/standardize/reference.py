@@ -138,7 +138,7 @@ def standardize_by_ids(
     scale = weight * torch.rsqrt(stats.var + kept * kept + problem.eps)
     z = scale[rows.ids] * (stats.centred + kept[rows.ids]) + bias.expand_as(scale)[rows.ids]
     if problem.relu:
-        z = torch.relu(z)
+        z = torch.where(z < 0, 0, z)
     z = torch.where(rows.inside, z, 0)
     if residual is not None:
         z = z + residual.reshape(z.shape)
@@ -177,7 +177,7 @@ def backward(dy: Tensor, x: Tensor, problem: Problem) -> tuple[Tensor, Tensor, T
     dz = torch.where(rows.inside, dy.reshape(-1, channels).to(acc), 0)
     if problem.relu:
         z = (weight * r)[rows.ids] * (stats.centred + kept[rows.ids]) + bias.expand_as(r)[rows.ids]
-        dz = torch.where(z <= 0, 0, dz)
+        dz = torch.where(z < 0, 0, dz)  # at 0 itself the slope is 1; see standardize
     p, q = rows.average(dz), rows.average(dz * stats.centred)
     along = q + kept * p
     through = r * r * ((stats.var + problem.eps) * p - kept * q)
