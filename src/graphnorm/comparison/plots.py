@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,8 +26,14 @@ COLOURS = {
     "batch-running": "#004c6d",
     "batch-detached": "#8c6bb1",
     "size": "#a6761d",
+    "pair": "#cc79a7",
+    "mean-subtraction": "#b2df8a",
+    "message": "#f0e442",
+    "diff-group": "#332288",
 }
 """One colour for each normalization in all pictures; told apart by colour-blind eyes too."""
+OTHERS = ("#882255", "#117733", "#999933", "#44aa99", "#aa4499")
+"""For those that the table does not know, in turn."""
 
 
 def plot_curves(comparison: Comparison) -> Figure:
@@ -42,18 +49,20 @@ def plot_curves(comparison: Comparison) -> Figure:
     figure = Figure(figsize=(10, 4.2), layout="constrained")
     panels = figure.subplots(1, 2, sharey=True)
     metric = comparison.protocol.metric
+    unknown = itertools.cycle(OTHERS)
+    colours = {name: COLOURS[name] if name in COLOURS else next(unknown) for name in comparison.norms}
     for panel, (curve, title) in zip(panels, (("train", "training"), ("valid", "validation")), strict=True):
         for name, result in comparison.norms.items():
             if curve not in result.curves:
                 continue
             mean, spread = result.curves[curve]
             epochs = np.arange(1, len(mean) + 1)
-            panel.plot(epochs, mean, color=COLOURS[name], label=name, linewidth=1.6)
+            panel.plot(epochs, mean, color=colours[name], label=name, linewidth=1.6)
             if np.isfinite(spread).all():
-                panel.fill_between(epochs, mean - spread, mean + spread, color=COLOURS[name], alpha=0.12, linewidth=0)
+                panel.fill_between(epochs, mean - spread, mean + spread, color=colours[name], alpha=0.12, linewidth=0)
             chosen = result.selection.epoch
             if curve == "valid" and chosen is not None:
-                panel.plot(chosen, mean[chosen - 1], "o", color=COLOURS[name], markersize=5)
+                panel.plot(chosen, mean[chosen - 1], "o", color=colours[name], markersize=5)
         panel.set_title(f"{title} {metric}")
         panel.set_xlabel("epoch")
         panel.xaxis.set_major_locator(MaxNLocator(integer=True))
