@@ -50,6 +50,6 @@ def plain_losses(graphs: PackedGraphs, trial: Trial, split: Split, epochs: int) 
 
 def call(model, graphs, batch, **options):
     """The model by its PyTorch Geometric signature."""
-    if batch.edge_tags is not None and "Molecular" in type(model).__name__:
+    if batch.edge_tags is not None and hasattr(model, "bond_cardinalities"):
         options["edge_attr"] = batch.edge_tags
     return model(graphs.features(batch), batch.edge_index, batch.batch, batch.num_graphs, **options)

@@ -62,8 +62,6 @@ def graph_arrays(graphs: PackedGraphs) -> GraphArrays:
     return GraphArrays(node_ptr, rowptr, col, colours)
 
 
-
-
 def _wl(arrays: GraphArrays) -> Iterator[Matrix]:
     return (cosine(kernel) for kernel in wl_kernels(*arrays, depth=DEPTH))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -13,16 +14,28 @@ from graphnorm.adjacency import Adjacency
 from graphnorm.data.batching import GraphBatch
 from graphnorm.data.packed import PackedGraphs
 from graphnorm.errors import GraphnormError
-from graphnorm.models import GCN, GIN, MolecularClassifier, MolecularGCN, MolecularGIN
+from graphnorm.models import GCN, GIN, MolecularGCN, MolecularGIN
+from graphnorm.models.baselines import DCNN, DGCNN, MLP, OGBGCN, OGBGIN
+from graphnorm.models.baselines.dgcnn import rows_kept
 from graphnorm.segments import Segments
 from graphnorm.training.trial import Trial
 
-__all__ = ["MODELS", "Extremes", "build_model", "model_inputs", "num_outputs", "seen_by_model"]
+__all__ = ["BASELINE_MODELS", "MODELS", "Extremes", "build_model", "model_inputs", "num_outputs", "seen_by_model"]
 
 MODELS = ("gin", "gcn", "molecular-gin", "molecular-gcn")
-"""The models by name. The molecular ones take several categories of each node, and of each edge."""
+"""The models by name, each with any normalization. The molecular ones take several categories of each node, and of each edge."""
 
-_MOLECULAR: dict[str, type[MolecularClassifier]] = {"molecular-gin": MolecularGIN, "molecular-gcn": MolecularGCN}
+BASELINE_MODELS = ("mlp", "dcnn", "dgcnn", "ogb-gin", "ogb-gcn", "ogb-gin-virtual", "ogb-gcn-virtual")
+"""Models to compare with, by name: a trial's normalization has no part in them."""
+
+_MOLECULAR: dict[str, Any] = {
+    "molecular-gin": MolecularGIN,
+    "molecular-gcn": MolecularGCN,
+    "ogb-gin": OGBGIN,
+    "ogb-gcn": OGBGCN,
+    "ogb-gin-virtual": partial(OGBGIN, virtual=True),
+    "ogb-gcn-virtual": partial(OGBGCN, virtual=True),
+}
 
 
 def num_outputs(trial: Trial, graphs: PackedGraphs) -> int:
@@ -41,15 +54,24 @@ def _build(trial: Trial, graphs: PackedGraphs) -> nn.Module:
     options: dict[str, Any] = {
         "hidden": trial.hidden,
         "layers": trial.layers,
-        "norm": trial.norm,
         "readout": trial.readout,
         "dropout": trial.dropout,
     }
-    outputs = num_outputs(trial, graphs)
-    if trial.model == "gin":
-        return GIN(graphs.num_features, outputs, self_loops=trial.self_loops, **options)
-    if trial.model == "gcn":
-        return GCN(graphs.num_features, outputs, **options)
+    if trial.model in MODELS:
+        options["norm"] = trial.norm
+    features, outputs = graphs.num_features, num_outputs(trial, graphs)
+    match trial.model:
+        case "gin":
+            return GIN(features, outputs, self_loops=trial.self_loops, **options)
+        case "gcn":
+            return GCN(features, outputs, **options)
+        case "mlp":
+            return MLP(features, outputs, **options)
+        case "dcnn":
+            return DCNN(features, outputs, layers=trial.layers, dropout=trial.dropout)
+        case "dgcnn":
+            del options["readout"]
+            return DGCNN(features, outputs, rows=rows_kept(graphs.sizes), **options)
     if trial.model in _MOLECULAR:
         if graphs.tags is None or graphs.x is not None:
             raise GraphnormError(
@@ -57,9 +79,10 @@ def _build(trial: Trial, graphs: PackedGraphs) -> nn.Module:
                 remedy="use the model gin or gcn",
             )
         return _MOLECULAR[trial.model](graphs.cardinalities, graphs.edge_cardinalities, outputs, **options)
-    near = difflib.get_close_matches(trial.model, MODELS, n=1)
+    known = (*MODELS, *BASELINE_MODELS)
+    near = difflib.get_close_matches(trial.model, known, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
-    raise GraphnormError(f"unknown model {trial.model!r}{hint} The known ones are {', '.join(MODELS)}")
+    raise GraphnormError(f"unknown model {trial.model!r}{hint} The known ones are {', '.join(known)}")
 
 
 def seen_by_model(trial: Trial, graphs: PackedGraphs) -> PackedGraphs:

@@ -1,0 +1,178 @@
+"""The GCN and GIN that the Open Graph Benchmark trains on molecules, with and without a virtual node.
+
+They differ from :mod:`graphnorm.models.molecules` in what they send, ReLU(h_u + bond_e), in the BatchNorm that they
+always have, also after the perceptron, and in having no residual.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from graphnorm.adjacency import Adjacency
+from graphnorm.batch_norms import BatchNorm
+from graphnorm.models.classifier import READOUTS, graph_structure
+from graphnorm.models.dropout import Dropout, DropoutKey, number_dropouts
+from graphnorm.models.linear import Linear
+from graphnorm.models.molecules import Encoder, one_hot
+from graphnorm.ops.aggregate import aggregate, pool
+from graphnorm.segments import Segments
+
+__all__ = ["OGBGCN", "OGBGIN", "OGBClassifier"]
+
+
+class OGBConvolution(nn.Module):
+    """What the two share: the sum of ReLU(h_u + bond_e) over the neighbours."""
+
+    def __init__(self, hidden: int, bonds: tuple[int, ...]) -> None:
+        super().__init__()
+        self.bonds = Encoder(bonds, hidden) if bonds else None
+
+    def receive(self, h: Tensor, adjacency: Adjacency, kinds: Tensor | None, scale: Tensor | None = None) -> Tensor:
+        """(N, hidden); kinds: (E, values), the bonds one-hot; scale: as in ``aggregate``."""
+        if self.bonds is None or kinds is None:
+            return aggregate(h.relu(), adjacency, scale=scale)
+        return aggregate(h, adjacency, edge_x=self.bonds(kinds), relu=True, scale=scale)
+
+
+class OGBGINConvolution(OGBConvolution):
+    """A perceptron with BatchNorm inside on (1+ξ)h + Σ ReLU(h_u + bond_e)."""
+
+    def __init__(self, hidden: int, bonds: tuple[int, ...]) -> None:
+        super().__init__(hidden, bonds)
+        self.xi = nn.Parameter(torch.zeros(()))
+        self.first, self.norm = Linear(hidden, 2 * hidden), BatchNorm(2 * hidden, act="relu")
+        self.second = Linear(2 * hidden, hidden)
+
+    def forward(self, h: Tensor, adjacency: Adjacency, segments: Segments, kinds: Tensor | None) -> Tensor:
+        """(N, hidden) to (N, hidden)."""
+        z = (self.xi + 1) * h + self.receive(h, adjacency, kinds)
+        out: Tensor = self.second(self.norm(self.first(z), segments))
+        return out
+
+
+class OGBGCNConvolution(OGBConvolution):
+    r"""With z = W h and d one more than the degree,
+
+    .. math:: h'_v = \sum_u \frac{\mathrm{ReLU}(z_u + b_e)}{\sqrt{d_u d_v}} + \frac{\mathrm{ReLU}(z_v + r)}{d_v}
+
+    where r is learned and stands for the bond of an atom with itself.
+    """
+
+    def __init__(self, hidden: int, bonds: tuple[int, ...]) -> None:
+        super().__init__(hidden, bonds)
+        self.linear = Linear(hidden, hidden)
+        self.root = nn.Parameter(torch.empty(hidden).normal_())
+
+    def forward(self, h: Tensor, adjacency: Adjacency, segments: Segments, kinds: Tensor | None) -> Tensor:
+        """(N, hidden) to (N, hidden)."""
+        z = self.linear(h)
+        degree = (adjacency.rowptr.diff() + 1).to(z.dtype)
+        return self.receive(z, adjacency, kinds, degree.rsqrt()) + (z + self.root).relu() / degree[:, None]
+
+
+class VirtualNode(nn.Module):
+    """A node that every atom of a molecule sees: it gathers their sum, and a perceptron with BatchNorm renews it."""
+
+    def __init__(self, hidden: int, dropout: float) -> None:
+        super().__init__()
+        self.first, self.first_norm = Linear(hidden, 2 * hidden), BatchNorm(2 * hidden, act="relu")
+        self.second, self.second_norm = Linear(2 * hidden, hidden), BatchNorm(hidden, act="relu")
+        self.dropout = Dropout(dropout)
+
+    def forward(self, state: Tensor, h: Tensor, segments: Segments, key: DropoutKey | None) -> Tensor:
+        """(G, hidden) and the atoms' (N, hidden) to the next (G, hidden)."""
+        molecules = (segments.sizes > 0).sum()  # a batch may have empty places, which come last
+        there = Segments.trusted(torch.stack([molecules * 0, molecules]), None, state.shape[0], state.shape[0])
+        z = self.first_norm(self.first(state + pool(h, segments)), there)
+        out: Tensor = self.dropout(self.second_norm(self.second(z), there), key)
+        return out
+
+
+class OGBClassifier(nn.Module):
+    """Atom encoder, convolutions each followed by BatchNorm, ReLU (but for the last) and dropout, a readout, a head.
+
+    Args:
+        atoms: how many values each category of an atom has.
+        bonds: the same for bonds; empty where there are none.
+        num_outputs: how many scores a molecule gets.
+        layers: the head counts: 6 are OGB's five convolutions.
+        virtual: whether there is a virtual node.
+    """
+
+    convolution: type[OGBGINConvolution | OGBGCNConvolution]
+
+    def __init__(
+        self,
+        atoms: tuple[int, ...],
+        bonds: tuple[int, ...],
+        num_outputs: int,
+        *,
+        hidden: int = 300,
+        layers: int = 6,
+        readout: str = "mean",
+        dropout: float = 0.5,
+        virtual: bool = False,
+    ) -> None:
+        super().__init__()
+        if readout not in READOUTS:
+            raise ValueError(f"readout is {readout!r}; it can be 'sum' or 'mean'")
+        if layers < 2:
+            raise ValueError("a model needs at least two layers: a convolution and the linear head")
+        self.atom_cardinalities, self.bond_cardinalities, self.readout = tuple(atoms), tuple(bonds), readout
+        self.atoms = Encoder(self.atom_cardinalities, hidden)
+        self.convolutions = nn.ModuleList(self.convolution(hidden, self.bond_cardinalities) for _ in range(layers - 1))
+        self.norms = nn.ModuleList(
+            BatchNorm(hidden, act=None if index == layers - 2 else "relu") for index in range(layers - 1)
+        )
+        self.dropouts = nn.ModuleList(Dropout(dropout) for _ in range(layers - 1))
+        self.virtual = nn.ModuleList(VirtualNode(hidden, dropout) for _ in range(layers - 2)) if virtual else None
+        self.start = nn.Parameter(torch.zeros(hidden)) if virtual else None
+        self.head = Linear(hidden, num_outputs)
+        number_dropouts(self)
+
+    def forward(
+        self,
+        x: Tensor,
+        edges: Tensor | Adjacency,
+        batch: Tensor | Segments | None = None,
+        batch_size: int | None = None,
+        *,
+        edge_attr: Tensor | None = None,
+        dropout_key: DropoutKey | None = None,
+    ) -> Tensor:
+        """(G, num_outputs): the scores. Arguments as in :class:`graphnorm.models.MolecularClassifier`."""
+        adjacency, segments = graph_structure(x, edges, batch, batch_size)
+        dtype = self.head.weight.dtype
+        kinds = None if edge_attr is None else one_hot(edge_attr, self.bond_cardinalities, dtype)
+        h = self.atoms(one_hot(x, self.atom_cardinalities, dtype))
+        state = None if self.start is None else self.start.expand(segments.num_graphs, -1)
+        for index, (convolution, norm, dropout) in enumerate(
+            zip(self.convolutions, self.norms, self.dropouts, strict=True)
+        ):
+            h = h if state is None else h + _spread(state, segments, h.shape[0])
+            following = dropout(norm(convolution(h, adjacency, segments, kinds), segments), dropout_key)
+            if state is not None and self.virtual is not None and index < len(self.virtual):
+                state = self.virtual[index](state, h, segments, dropout_key)
+            h = following
+        scores: Tensor = self.head(pool(h, segments, self.readout))
+        return scores
+
+
+class OGBGIN(OGBClassifier):
+    """OGB's GIN."""
+
+    convolution = OGBGINConvolution
+
+
+class OGBGCN(OGBClassifier):
+    """OGB's GCN."""
+
+    convolution = OGBGCNConvolution
+
+
+def _spread(state: Tensor, segments: Segments, rows: int) -> Tensor:
+    """(G, C) to (N, C): each atom its molecule's; 0 for rows of no molecule."""
+    ids, graphs = segments.ids(rows), segments.num_graphs
+    outside = (ids < 0) | (ids >= graphs)
+    return nn.functional.pad(state, (0, 0, 0, 1))[torch.where(outside, graphs, ids)]
