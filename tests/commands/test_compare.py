@@ -53,7 +53,7 @@ def test_options_reach_the_trials(run: Run, engine: FakeTraining) -> None:
     assert content["config"] == {
         "model": "gcn", "norms": ["graph"], "protocol": "fair", "folds": 4, "seeds": 2, "epochs": 6, "batch_size": 32,
         "lr": 0.003, "weight_decay": 0.1, "dropout": 0.2, "hidden": 16, "layers": 3, "self_loops": True,
-        "readout": "sum",
+        "readout": "sum", "baselines": [],
     }  # fmt: skip
     assert engine.keywords == {"device": torch.device("cpu"), "workers": 1}
 

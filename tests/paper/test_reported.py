@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from graphnorm.paper import reported as paper
-from graphnorm.paper.reported import reported
+from graphnorm.paper.reported import reported, reported_baseline
 
 
 def test_every_cell() -> None:
@@ -58,3 +58,11 @@ def test_lookup(cell: tuple[str, str, str, str], text: str) -> None:
 def test_nothing_where_the_paper_has_nothing(cell: tuple[str, str, str, str]) -> None:
     assert reported(*cell) is None
     assert str(paper.BASELINES["DCNN"]["MUTAG"]) == "67.0"
+
+
+def test_baselines_by_the_names_they_have_here():
+    assert str(reported_baseline("NCI1", "wl", "paper")) == "86.0 ± 1.8"
+    assert str(reported_baseline("COLLAB", "dgcnn", "paper")) == "73.7"
+    assert reported_baseline("ogbg-molhiv", "ogb-gin", "ogb") == (75.58, 1.40, 2)
+    for nothing in (("NCI1", "wl", "fair"), ("NCI1", "mlp", "paper"), ("PTC", "awl", "paper"), ("mine", "wl", "paper")):
+        assert reported_baseline(*nothing) is None

@@ -10,7 +10,19 @@ from graphnorm.commands.options import Subparsers, common, loading_keywords, mod
 __all__ = ["add"]
 
 SAME_NAMES = (
-    *("model", "norms", "protocol", "folds", "seeds", "epochs", "batch_size", "lr", "weight_decay", "dropout"),
+    *(
+        "model",
+        "norms",
+        "baselines",
+        "protocol",
+        "folds",
+        "seeds",
+        "epochs",
+        "batch_size",
+        "lr",
+        "weight_decay",
+        "dropout",
+    ),
     *("hidden", "layers", "self_loops", "readout", "device", "workers", "out", "resume", "overwrite", "data_root"),
 )
 """Options that :func:`graphnorm.compare` takes under the same names."""
@@ -26,6 +38,7 @@ EXAMPLES = """\
 examples:
   graphnorm compare                                      the molecules that come with RDKit
   graphnorm compare MUTAG --epochs 400 --out mutag       as in the paper; tables, curves and JSON in mutag/
+  graphnorm compare PROTEINS --baselines wl,mlp          with a kernel, and what pooled features alone can do
   graphnorm compare mine.csv --label active --protocol fair --norms batch,graph
 """
 
@@ -46,6 +59,9 @@ def add(subparsers: Subparsers) -> None:
     )
     parser.add_argument("data", nargs="?", default="molecules", metavar="DATA", help="default: molecules")
     parser.add_argument("--norms", metavar="A,B,…", help="default: none,layer,batch,instance,graph")
+    parser.add_argument(
+        "--baselines", metavar="A,B,…", help="other methods beside them: wl, awl, mlp, dcnn, dgcnn, ogb-gin, ogb-gcn …"
+    )
     parser.add_argument(
         "--protocol",
         metavar="NAME",

@@ -94,7 +94,7 @@ class Folder:
         return files
 
     def _trained(self, norm: str) -> Path:
-        return self.path / "trained" / f"{norm}.safetensors"
+        return self.path / "trained" / f"{norm.replace(' ', '-')}.safetensors"
 
 
 def _write(file: Path, outcomes: Sequence[Outcome]) -> None:

@@ -16,7 +16,8 @@ from graphnorm.comparison.settings import Settings, catalogued, settle
 from graphnorm.comparison.tally import Tally
 from graphnorm.data import PackedGraphs, load
 from graphnorm.errors import GraphnormError
-from graphnorm.paper.reported import reported
+from graphnorm.paper.reported import reported, reported_baseline
+from graphnorm.study.baselines import train_baseline
 from graphnorm.study.protocol import make_splits, overlap
 from graphnorm.training.fleet import default_device
 
@@ -41,6 +42,7 @@ def compare(
     *,
     model: str | None = None,
     norms: tuple[str, ...] | list[str] | str | None = None,
+    baselines: tuple[str, ...] | list[str] | str | None = None,
     protocol: str | None = None,
     folds: int | None = None,
     seeds: int | None = None,
@@ -68,6 +70,8 @@ def compare(
         data: a dataset's name, the path of your own graphs, or graphs that are loaded already.
         model: ``"gin"``, ``"gcn"``, ``"molecular-gin"`` or ``"molecular-gcn"``.
         norms: names of normalizations; by default the five of the paper's Figure 2.
+        baselines: names of other methods to put beside them, see :data:`graphnorm.study.baselines.BASELINES`; they
+            have the same folds and their own settings, and no part in the ranking.
         protocol: ``"paper"``, ``"fair"`` or ``"ogb"``, see :mod:`graphnorm.study.protocol`.
         folds: of the cross-validation.
         seeds: how often each fold is trained.
@@ -101,6 +105,7 @@ def compare(
         graphs,
         model=model,
         norms=norms,
+        baselines=baselines,
         protocol=protocol,
         self_loops=self_loops,
         readout=readout,
@@ -127,8 +132,10 @@ def _run(
     overwrite: bool,
     progress: bool,
 ) -> Comparison:
+    beside = {beside_name(name): name for name in settings.baselines}
     trials = {norm: settings.trials(graphs, norm) for norm in settings.norms}
-    splits = make_splits(graphs, next(iter(trials.values())))  # the normalization has no part in them
+    trials |= {shown: settings.baseline_trials(graphs, name) for shown, name in beside.items()}
+    splits = make_splits(graphs, trials[settings.norms[0]])  # the normalization has no part in them
     folder = None if out is None else Folder(Path(out), resume=resume, overwrite=overwrite)
     entry = catalogued(graphs)
     tally = Tally(trials)
@@ -143,6 +150,7 @@ def _run(
             classes=graphs.classes,
             settings=settings,
             norms={norm: results[norm] for norm in settings.norms if norm in results},
+            baselines={name: results[shown] for shown, name in beside.items() if shown in results},
             overlap=overlap(settings.protocol, splits),
             resumed=tuple(found),
         )
@@ -152,41 +160,54 @@ def _run(
 
     try:
         with choose_display(tally, progress) as display:
-            for norm in settings.norms:
-                kept = None if folder is None else folder.find(norm, trials[norm])
+            for name, wanted in trials.items():
+                kept = None if folder is None else folder.find(name, wanted)
                 if kept is None:
                     continue
-                found.append(norm)
-                results[norm] = _report(norm, kept, entry is not None)
-                tally.finish(norm, _summary(results[norm]), found=True)
-                display.refresh(norm)
-            for norm in settings.norms:
-                if norm in results:
+                found.append(name)
+                results[name] = _report(beside.get(name, name), kept, entry is not None, name in beside)
+                tally.finish(name, _summary(results[name]), found=True)
+                display.refresh(name)
+            for name, wanted in trials.items():
+                if name in results:
                     continue
 
-                def on_epoch(report: training.Progress, norm: str = norm) -> None:
-                    tally.update(report)
-                    display.refresh(norm)
+                def on_epoch(report: training.Progress, name: str = name) -> None:
+                    tally.update(report, name)
+                    display.refresh(name)
 
-                outcomes = training.train(
-                    graphs, trials[norm], splits, device=device, on_epoch=on_epoch, workers=workers
-                )
+                train: Any = train_baseline if name in beside else training.train
+                parts = make_splits(graphs, wanted) if name in beside else splits
+                outcomes = train(graphs, wanted, parts, device=device, on_epoch=on_epoch, workers=workers)
                 if folder is not None:
-                    folder.keep(norm, outcomes)
-                results[norm] = _report(norm, outcomes, entry is not None)
-                tally.finish(norm, _summary(results[norm]))
-                display.refresh(norm)
+                    folder.keep(name, outcomes)
+                results[name] = _report(beside.get(name, name), outcomes, entry is not None, name in beside)
+                tally.finish(name, _summary(results[name]))
+                display.refresh(name)
     except KeyboardInterrupt as stop:
         partial = result(partly=True) if results else None
         raise ComparisonInterrupted(partial, None if folder is None else folder.path) from stop
     return result()
 
 
-def _report(norm: str, outcomes: list[training.Outcome], known: bool) -> NormResult:
+def beside_name(baseline: str) -> str:
+    """What a baseline is called among normalizations.
+
+    >>> beside_name("wl")
+    'baseline wl'
+    """
+    return f"baseline {baseline}"
+
+
+def _report(name: str, outcomes: list[training.Outcome], known: bool, baseline: bool) -> NormResult:
     """known: whether the graphs are those of the catalogue, which the paper's numbers are about."""
     trial = outcomes[0].trial
-    number = reported(trial.dataset, trial.model, norm, trial.protocol) if known else None
-    return NormResult(norm, tuple(outcomes), number)
+    number = None
+    if known and baseline:
+        number = reported_baseline(trial.dataset, name, trial.protocol)
+    elif known:
+        number = reported(trial.dataset, trial.model, name, trial.protocol)
+    return NormResult(name, tuple(outcomes), number)
 
 
 def _summary(result: NormResult) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -106,6 +106,8 @@ class Comparison:
     """Reported graphs for every graph that trains, which the test of significance corrects for."""
     resumed: tuple[str, ...] = ()
     """Those of them that an earlier run had trained."""
+    baselines: dict[str, NormResult] = field(default_factory=dict)
+    """Other methods on the same folds, by name. They are not ranked or tested: each has settings of its own."""
 
     @property
     def protocol(self) -> Protocol:
@@ -115,7 +117,8 @@ class Comparison:
     @property
     def unfinished(self) -> tuple[str, ...]:
         """What was asked for but not trained to the end."""
-        return tuple(name for name in self.settings.norms if name not in self.norms)
+        norms = tuple(name for name in self.settings.norms if name not in self.norms)
+        return norms + tuple(name for name in self.settings.baselines if name not in self.baselines)
 
     @property
     def ranking(self) -> list[str]:
@@ -152,6 +155,8 @@ class Comparison:
                 notes.append(
                     f"{name}: {result.selection.diverged} of {len(result.outcomes)} trainings diverged and are left out"
                 )
+        if self.baselines:
+            notes.append("baselines have the same folds and their own settings; they are neither ranked nor tested")
         if self.unfinished:
             notes.append(f"not trained: {', '.join(self.unfinished)}")
         if self.protocol.name == "paper":
@@ -189,6 +194,7 @@ class Comparison:
             "metric": self.protocol.metric,
             "config": self.settings.to_dict(),
             "norms": {name: self._norm_to_dict(result) for name, result in self.norms.items()},
+            "baselines": {name: self._norm_to_dict(result) for name, result in self.baselines.items()},
             "convergence": _plain(self.convergence.to_dict()),
             "significance": {
                 "test": "paired t-test, corrected for overlapping training sets (Nadeau and Bengio)",
@@ -226,8 +232,8 @@ class Comparison:
             "members": members,
             "diverged": result.selection.diverged,
             "convergence": {
-                "epochs": self.convergence.epochs.get(name),
-                "area": self.convergence.area.get(name),
+                "epochs": self.convergence.epochs.get(name) if result is self.norms.get(name) else None,
+                "area": self.convergence.area.get(name) if result is self.norms.get(name) else None,
             },
             "seconds": result.seconds,
             "device": ", ".join(sorted({outcome.device for outcome in result.outcomes})),

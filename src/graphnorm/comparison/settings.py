@@ -10,6 +10,8 @@ from typing import Any, Literal
 from graphnorm.data import CATALOG, Entry, PackedGraphs
 from graphnorm.errors import GraphnormError
 from graphnorm.norms import REGISTRY
+from graphnorm.study.baselines import BASELINES, baseline_trials
+from graphnorm.study.kernels import KERNELS
 from graphnorm.study.protocol import find_protocol
 from graphnorm.training.setup import MODELS
 from graphnorm.training.trial import Trial
@@ -57,19 +59,27 @@ class Settings:
     layers: int
     self_loops: bool
     readout: Literal["sum", "mean"]
+    baselines: tuple[str, ...] = ()
+    """What the normalizations are put beside."""
 
     def trials(self, graphs: PackedGraphs, norm: str) -> list[Trial]:
         """One trial for every fold and seed of a normalization."""
-        shared = {k: v for k, v in asdict(self).items() if k not in ("norms", "seeds")}
+        shared = {k: v for k, v in asdict(self).items() if k not in ("norms", "seeds", "baselines")}
         return [
             Trial(dataset=graphs.name, fingerprint=graphs.fingerprint, norm=norm, fold=fold, seed=seed, **shared)
             for fold in range(self.folds)
             for seed in range(self.seeds)
         ]
 
+    def baseline_trials(self, graphs: PackedGraphs, baseline: str) -> list[Trial]:
+        """The trials of a baseline: the same protocol and folds, with its own shape."""
+        left_out = ("model", "norms", "baselines", "folds", "seeds")
+        shared = {k: v for k, v in asdict(self).items() if k not in left_out}
+        return baseline_trials(graphs, baseline, folds=self.folds, seeds=self.seeds, **shared)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
-        return asdict(self) | {"norms": list(self.norms)}
+        return asdict(self) | {"norms": list(self.norms), "baselines": list(self.baselines)}
 
 
 def settle(
@@ -77,6 +87,7 @@ def settle(
     *,
     model: str | None = None,
     norms: Sequence[str] | str | None = None,
+    baselines: Sequence[str] | str | None = None,
     protocol: str | None = None,
     self_loops: bool = False,
     readout: Literal["sum", "mean"] | None = None,
@@ -93,8 +104,14 @@ def settle(
     find_protocol(protocol)
     model = model or ("molecular-gin" if protocol == "ogb" else "gin")
     _refuse_unknown("model", [model], MODELS)
-    wanted = DEFAULT_NORMS if norms is None else tuple(norms.split(",") if isinstance(norms, str) else norms)
-    wanted = tuple(dict.fromkeys(name.strip() for name in wanted))
+    wanted = DEFAULT_NORMS if norms is None else _names(norms)
+    beside = () if baselines is None else _names(baselines)
+    _refuse_unknown("baseline", beside, BASELINES)
+    if protocol == "ogb" and (kernels := [name for name in beside if name in KERNELS]):
+        raise GraphnormError(
+            f"{', '.join(kernels)}: kernels are for cross-validation, not for an official split",
+            remedy="leave them out, or use the protocol paper or fair",
+        )
     _refuse_unknown("normalization", wanted, REGISTRY)
     if not wanted:
         raise GraphnormError("there is no normalization to train", remedy=f"name one of {', '.join(REGISTRY)}")
@@ -111,7 +128,13 @@ def settle(
         defaults = defaults | {"folds": 1}
     values: dict[str, Any] = defaults | given
     _check_numbers(values)
-    return Settings(model=model, norms=wanted, protocol=protocol, self_loops=self_loops, readout=readout, **values)
+    choice: dict[str, Any] = {"model": model, "norms": wanted, "protocol": protocol, "baselines": beside}
+    return Settings(**choice, self_loops=self_loops, readout=readout, **values)
+
+
+def _names(given: Sequence[str] | str) -> tuple[str, ...]:
+    """Names that were given as a sequence, or in one text between commas."""
+    return tuple(dict.fromkeys(name.strip() for name in (given.split(",") if isinstance(given, str) else given)))
 
 
 def catalogued(graphs: PackedGraphs) -> Entry | None:

@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 __all__ = ["as_frame", "as_html", "as_text"]
 
 NOTHING = "–"
+FRAME = (
+    *("norm", "mean", "std", "epoch", "epochs_to_target", "area", "seconds", "diverged", "paper_mean", "paper_std"),
+    *("behind_best", "p_adjusted", "significantly_worse_than_best"),
+)
+"""The columns of a data frame."""
 
 
 def as_text(comparison: Comparison) -> str:
@@ -41,8 +46,10 @@ def as_html(comparison: Comparison) -> str:
         inner = (f"<b>{html.escape(cell)}</b>" if strong else html.escape(cell) for cell in cells)
         return "<tr>" + "".join(f"<{tag}>{cell}</{tag}>" for cell in inner) + "</tr>"
 
+    names = [*comparison.norms, *(None for _ in comparison.baselines)]
     body = "".join(
-        line(row, "td", strong=name == best) for name, row in zip(comparison.norms, _rows(comparison), strict=True)
+        line(row, "td", strong=name is not None and name == best)
+        for name, row in zip(names, _rows(comparison), strict=True)
     )
     notes = "".join(f"<li>{html.escape(note)}</li>" for note in comparison.notes)
     return (
@@ -53,7 +60,7 @@ def as_html(comparison: Comparison) -> str:
 
 
 def as_frame(comparison: Comparison) -> pandas.DataFrame:
-    """Give a row for each normalization; what is not known is NaN."""
+    """Give a row for each normalization and each baseline; what is not known is NaN."""
     try:
         import pandas
     except ImportError as error:
@@ -79,7 +86,12 @@ def as_frame(comparison: Comparison) -> pandas.DataFrame:
                 "significantly_worse_than_best": test is not None and test.significant,
             }
         )
-    frame = pandas.DataFrame(rows).set_index("norm")
+    for name, result in comparison.baselines.items():
+        paper = (None, None) if result.paper is None else result.paper[:2]
+        own = dict(zip(("mean", "std", "paper_mean", "paper_std"), (result.mean, result.std, *paper), strict=True))
+        own |= {"norm": f"baseline {name}", "seconds": result.seconds, "diverged": result.selection.diverged}
+        rows.append(dict.fromkeys(FRAME) | own | {"significantly_worse_than_best": False})
+    frame = pandas.DataFrame(rows, columns=FRAME).set_index("norm")
     numbers = [column for column in frame.columns if column not in ("diverged", "significantly_worse_than_best")]
     return frame.astype(dict.fromkeys(numbers, "float64"))
 
@@ -102,16 +114,30 @@ def _columns(comparison: Comparison) -> list[str]:
 
 
 def _rows(comparison: Comparison) -> list[list[str]]:
-    return [_row(comparison, result) for result in comparison.norms.values()]
+    rows = [_row(comparison, result) for result in comparison.norms.values()]
+    return rows + [_baseline_row(comparison, result) for result in comparison.baselines.values()]
+
+
+def _baseline_row(comparison: Comparison, result: NormResult) -> list[str]:
+    """Marked as a baseline; what compares normalizations among themselves is left out."""
+    cells = [f"baseline {result.name}", _score(result), *[NOTHING] * 3, f"{result.seconds:.1f}", NOTHING]
+    return cells + _paper(comparison, result)
+
+
+def _score(result: NormResult) -> str:
+    if not math.isfinite(result.mean):
+        return "diverged"
+    score = f"{result.mean:.1f}" + (f" ± {result.std:.1f}" if math.isfinite(result.std) else "")
+    return score + (f" ({result.selection.diverged} diverged)" if result.selection.diverged else "")
+
+
+def _paper(comparison: Comparison, result: NormResult) -> list[str]:
+    """The cell of the paper's number, where there is such a column."""
+    return [NOTHING if result.paper is None else str(result.paper)] if _has_paper(comparison) else []
 
 
 def _row(comparison: Comparison, result: NormResult) -> list[str]:
     name, convergence = result.name, comparison.convergence
-    if not math.isfinite(result.mean):
-        score = "diverged"
-    else:
-        score = f"{result.mean:.1f}" + (f" ± {result.std:.1f}" if math.isfinite(result.std) else "")
-        score += f" ({result.selection.diverged} diverged)" if result.selection.diverged else ""
     epochs = result.epochs
     if not epochs:
         epoch = NOTHING
@@ -121,14 +147,14 @@ def _row(comparison: Comparison, result: NormResult) -> list[str]:
         epoch = f"{min(epochs)}–{max(epochs)}"
     cells = [
         name,
-        score,
+        _score(result),
         epoch,
         str(convergence.epochs.get(name, NOTHING)),
         f"{convergence.area[name]:.1f}" if name in convergence.area else NOTHING,
         f"{result.seconds:.1f}",
         _against_best(comparison, result),
     ]
-    return cells + ([NOTHING if result.paper is None else str(result.paper)] if _has_paper(comparison) else [])
+    return cells + _paper(comparison, result)
 
 
 def _against_best(comparison: Comparison, result: NormResult) -> str:
@@ -146,4 +172,4 @@ def _against_best(comparison: Comparison, result: NormResult) -> str:
 
 
 def _has_paper(comparison: Comparison) -> bool:
-    return any(result.paper is not None for result in comparison.norms.values())
+    return any(result.paper is not None for result in (*comparison.norms.values(), *comparison.baselines.values()))

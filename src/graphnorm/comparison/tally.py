@@ -65,10 +65,10 @@ class Tally:
         }
         self._now, self._start = now, now()
 
-    def update(self, progress: Progress) -> None:
-        """Count an epoch of some members."""
+    def update(self, progress: Progress, name: str | None = None) -> None:
+        """Count an epoch of some members; ``name``: what they are counted for, if not their normalization."""
         for trial, value in zip(progress.trials, progress.metrics["valid"], strict=True):
-            norm = self.norms[trial.norm]
+            norm = self.norms[name or trial.norm]
             norm.state = "training"
             norm.finished_epochs[trial.key] = progress.epoch
             norm.validation[trial.key] = float(value)

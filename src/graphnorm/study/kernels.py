@@ -12,6 +12,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -109,7 +110,7 @@ def train_kernel(
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     with ThreadPoolExecutor(workers or cores) as pool:
         for place, kernel in enumerate(make(graph_arrays(graphs))):
-            scored = pool.map(lambda split, kernel=kernel: _score(kernel, labels, split), splits)  # type: ignore[misc]
+            scored = pool.map(partial(_score, kernel, labels), splits)
             for curve, scores in zip(curves, scored, strict=True):
                 for part, values in scores.items():
                     curve[part][place] = values

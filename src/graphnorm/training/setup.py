@@ -23,7 +23,7 @@ from graphnorm.training.trial import Trial
 __all__ = ["BASELINE_MODELS", "MODELS", "Extremes", "build_model", "model_inputs", "num_outputs", "seen_by_model"]
 
 MODELS = ("gin", "gcn", "molecular-gin", "molecular-gcn")
-"""The models by name, each with any normalization. The molecular ones take several categories of each node, and of each edge."""
+"""The models by name, each with any normalization. The molecular ones take several categories of nodes and edges."""
 
 BASELINE_MODELS = ("mlp", "dcnn", "dgcnn", "ogb-gin", "ogb-gcn", "ogb-gin-virtual", "ogb-gcn-virtual")
 """Models to compare with, by name: a trial's normalization has no part in them."""
@@ -78,7 +78,10 @@ def _build(trial: Trial, graphs: PackedGraphs) -> nn.Module:
                 f"{trial.model} takes categorical node features, and those of {graphs.name} are not all categorical",
                 remedy="use the model gin or gcn",
             )
-        return _MOLECULAR[trial.model](graphs.cardinalities, graphs.edge_cardinalities, outputs, **options)
+        molecular: nn.Module = _MOLECULAR[trial.model](
+            graphs.cardinalities, graphs.edge_cardinalities, outputs, **options
+        )
+        return molecular
     known = (*MODELS, *BASELINE_MODELS)
     near = difflib.get_close_matches(trial.model, known, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""

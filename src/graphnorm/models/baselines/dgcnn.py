@@ -75,7 +75,7 @@ class DGCNN(nn.Module):
         kept = sort_pool(torch.cat(outputs, dim=-1), segments, self.rows)
         z = _rowwise(self.across, kept).relu()
         half = self.rows // 2
-        z = z[:, : 2 * half].unflatten(1, (half, 2)).amax(2)
+        z = z[:, : 2 * half].reshape(len(z), half, 2, -1).amax(2)
         windows = torch.stack([z[:, k : half - WINDOW + 1 + k] for k in range(WINDOW)], dim=2).flatten(2)
         z = self.dense(_rowwise(self.along, windows).relu().flatten(1)).relu()
         scores: Tensor = self.head(self.dropout(z, dropout_key))
@@ -85,7 +85,7 @@ class DGCNN(nn.Module):
 def _rowwise(linear: nn.Linear, x: Tensor) -> Tensor:
     """(G, R, in) to (G, R, out)."""
     out: Tensor = linear(x.flatten(0, 1))
-    return out.unflatten(0, x.shape[:2])
+    return out.view(*x.shape[:2], -1)
 
 
 def sort_pool(x: Tensor, segments: Segments, rows: int) -> Tensor:

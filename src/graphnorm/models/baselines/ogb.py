@@ -66,7 +66,7 @@ class OGBGCNConvolution(OGBConvolution):
 
     def forward(self, h: Tensor, adjacency: Adjacency, segments: Segments, kinds: Tensor | None) -> Tensor:
         """(N, hidden) to (N, hidden)."""
-        z = self.linear(h)
+        z: Tensor = self.linear(h)
         degree = (adjacency.rowptr.diff() + 1).to(z.dtype)
         return self.receive(z, adjacency, kinds, degree.rsqrt()) + (z + self.root).relu() / degree[:, None]
 
