@@ -1,12 +1,14 @@
 """Modules of other people, registered as normalizations."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
 import graphnorm
-from graphnorm import GraphNorm, Segments, make_norm, register_norm
+from graphnorm import GraphNorm, Segments, cli, make_norm, register_norm
 from graphnorm.data import synthetic
 from graphnorm.errors import GraphnormError
 from graphnorm.foreign import ForeignNorm
@@ -126,3 +128,19 @@ def test_parameters_are_reset_by_the_module():
         norm.module.weight.fill_(5)
     norm.reset_parameters()
     assert (norm.module.weight == 1).all()
+
+
+def test_named_on_the_command_line(tmp_path, monkeypatch, capsys):
+    (tmp_path / "my_norms.py").write_text("from torch.nn import LayerNorm\n")
+    monkeypatch.chdir(tmp_path)
+    options = ["--norms", "none", "--epochs", "1", "--folds", "2", "--hidden", "4", "--layers", "2", "--device", "cpu"]
+    code = cli.main(["compare", "synthetic:trees", "--norm-module", "mine=my_norms:LayerNorm", "--json", *options])
+    assert code == 0
+    assert list(json.loads(capsys.readouterr().out)["norms"]) == ["none", "mine"]
+    for wrong, words in (
+        ("mine", "NAME=MODULE:FACTORY"),
+        ("mine=no_such_module:Norm", "cannot be imported"),
+        ("mine=my_norms:Norm", "has no Norm"),
+    ):
+        assert cli.main(["compare", "synthetic:trees", "--norm-module", wrong]) == 2
+        assert words in capsys.readouterr().err

@@ -80,4 +80,5 @@ def test_activation_residual_and_rows_of_no_graph(name):
         right = (plain(x[:9], exact, residual=residual[:9]) - residual[:9]).relu() + residual[:9]
     found = norm(x, padded, residual=residual)
     assert torch.allclose(found[:9], right)
-    assert found.isfinite().all()
+    if name in ("pair", "mean-subtraction"):
+        assert torch.equal(found[9:], residual[9:])

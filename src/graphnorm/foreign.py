@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import re
+import sys
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,7 +19,7 @@ from graphnorm.norm import Norm, as_segments
 from graphnorm.norms import BUILT_IN, REGISTRY
 from graphnorm.segments import Segments
 
-__all__ = ["ForeignNorm", "register_norm"]
+__all__ = ["ForeignNorm", "import_norm", "register_norm"]
 
 
 def register_norm(name: str, factory: Callable[..., nn.Module]) -> None:
@@ -45,6 +48,33 @@ def register_norm(name: str, factory: Callable[..., nn.Module]) -> None:
     if not callable(factory):
         raise GraphnormError(f"the factory of {name!r} cannot be called", remedy="pass a class or a function")
     REGISTRY[name] = partial(_make, name, factory)
+
+
+def import_norm(text: str) -> str:
+    """Register what a text names, ``NAME=MODULE:FACTORY``, and give the name; modules may be in the current folder.
+
+    >>> import_norm("torch-layer=torch.nn:LayerNorm")
+    'torch-layer'
+    >>> del REGISTRY["torch-layer"]
+    """
+    found = re.fullmatch(r"([^=]+)=([\w.]+):(\w+)", text)
+    if found is None:
+        raise GraphnormError(f"{text!r} names no normalization", remedy="write NAME=MODULE:FACTORY")
+    name, module, factory = found.groups()
+    here = str(Path.cwd())
+    sys.path.insert(0, here)
+    try:
+        register_norm(name, getattr(importlib.import_module(module), factory))
+    except ImportError as error:
+        remedy = "run where the module is, or install it"
+        raise GraphnormError(f"{module} cannot be imported: {error}", remedy=remedy) from error
+    except AttributeError as error:
+        raise GraphnormError(
+            f"the module {module} has no {factory}", remedy="name a class or function of it"
+        ) from error
+    finally:
+        sys.path.remove(here)
+    return name
 
 
 class ForeignNorm(Norm):

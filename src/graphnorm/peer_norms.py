@@ -50,7 +50,7 @@ class MeanSubtractionNorm(PeerNorm):
     ) -> Tensor:
         """Centre the rows of each graph."""
         self._check_width(x)
-        return self._tail(x - graph_means(x, as_segments(batch, batch_size)), residual)
+        return self._tail(centre(x, as_segments(batch, batch_size)), residual)
 
 
 class PairNorm(PeerNorm):
@@ -76,7 +76,7 @@ class PairNorm(PeerNorm):
         """Centre and scale the rows of each graph."""
         self._check_width(x)
         segments = as_segments(batch, batch_size)
-        centred = x - graph_means(x, segments)
+        centred = centre(x, segments)
         square = graph_means(centred.square().sum(-1, keepdim=True), segments)
         return self._tail(self.scale * centred * (square + self.eps).rsqrt(), residual)
 
@@ -156,12 +156,23 @@ class DiffGroupNorm(PeerNorm):
         return self._tail((wide + self.lamda * seen).to(x.dtype), residual)
 
 
+def centre(x: Tensor, segments: Segments | None) -> Tensor:
+    """(N, C): x less the mean of each row's graph; 0 for rows of no graph."""
+    if segments is None:
+        return x - graph_means(x, None)
+    return torch.where(_place(x, segments)[:, None] < segments.num_graphs, x - graph_means(x, segments), 0.0)
+
+
 def graph_means(x: Tensor, segments: Segments | None) -> Tensor:
     """(N, C): the mean of each row's graph; 0 for rows of no graph."""
     if segments is None:
         return x.sum(0, keepdim=True) / max(x.shape[0], 1)
+    means = nn.functional.pad(pool(x, segments, "mean"), (0, 0, 0, 1))
+    return means[_place(x, segments)]
+
+
+def _place(x: Tensor, segments: Segments) -> Tensor:
+    """(N,): the graph of each row; G for rows of no graph."""
     check_segments(x, segments)
     ids, graphs = segments.ids(x.shape[0]), segments.num_graphs
-    outside = (ids < 0) | (ids >= graphs)
-    means = nn.functional.pad(pool(x, segments, "mean"), (0, 0, 0, 1))
-    return means[torch.where(outside, graphs, ids)]
+    return torch.where((ids < 0) | (ids >= graphs), graphs, ids)

@@ -60,6 +60,13 @@ def add(subparsers: Subparsers) -> None:
     parser.add_argument("data", nargs="?", default="molecules", metavar="DATA", help="default: molecules")
     parser.add_argument("--norms", metavar="A,B,…", help="default: none,layer,batch,instance,graph")
     parser.add_argument(
+        "--norm-module",
+        action="append",
+        default=[],
+        metavar="NAME=MODULE:FACTORY",
+        help="a normalization of your own too: FACTORY(channels) gives a module called with x, batch, batch_size",
+    )
+    parser.add_argument(
         "--baselines", metavar="A,B,…", help="other methods beside them: wl, awl, mlp, dcnn, dgcnn, ogb-gin, ogb-gcn …"
     )
     parser.add_argument(
@@ -79,8 +86,12 @@ def add(subparsers: Subparsers) -> None:
 
 def _run(options: argparse.Namespace) -> None:
     from graphnorm.comparison import ComparisonInterrupted, compare
+    from graphnorm.comparison.settings import DEFAULT_NORMS
+    from graphnorm.foreign import import_norm
 
     keywords = {name: getattr(options, name) for name in SAME_NAMES}
+    if own := [import_norm(text) for text in options.norm_module]:
+        keywords["norms"] = ",".join([options.norms or ",".join(DEFAULT_NORMS), *own])
     try:
         comparison = compare(options.data, **keywords, **loading_keywords(options))
     except ComparisonInterrupted as stop:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import os
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -35,6 +36,8 @@ DEPTH = 5
 """Rounds of colour refinement, at most."""
 LENGTHS = (2, 3, 4, 5, 6, 7, 8, 9, 10)
 """Steps of anonymous walks."""
+MOST_STEPS = 100_000
+"""Of the solver: for a large C and classes that a kernel does not tell apart it would take millions, to no avail."""
 MOST_GRAPHS = 20_000
 """A kernel matrix of more would take over three gigabytes."""
 
@@ -108,7 +111,8 @@ def train_kernel(
     labels = graphs.labels.cpu().numpy()
     curves = [{part: np.empty((len(forms), len(PENALTIES)), np.float32) for part in _parts(s)} for s in splits]
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    with ThreadPoolExecutor(workers or cores) as pool:
+    with warnings.catch_warnings(), ThreadPoolExecutor(workers or cores) as pool:
+        warnings.filterwarnings("ignore", message="Solver terminated early")
         for place, kernel in enumerate(make(graph_arrays(graphs))):
             scored = pool.map(partial(_score, kernel, labels), splits)
             for curve, scores in zip(curves, scored, strict=True):
@@ -146,7 +150,8 @@ def _score(kernel: Matrix, labels: npt.NDArray[np.int64], split: Split) -> dict[
     rows = {part: kernel[np.ix_(getattr(split, part), split.train)] for part in _parts(split)}
     scores: dict[str, list[float]] = {part: [] for part in rows}
     for penalty in PENALTIES:
-        machine = SVC(C=penalty, kernel="precomputed", cache_size=500).fit(rows["train"], labels[split.train])
+        machine = SVC(C=penalty, kernel="precomputed", cache_size=500, max_iter=MOST_STEPS)
+        machine.fit(rows["train"], labels[split.train])
         for part, values in rows.items():
             scores[part].append(float((machine.predict(values) == labels[getattr(split, part)]).mean()))
     return scores
