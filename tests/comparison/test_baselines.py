@@ -48,6 +48,7 @@ def test_a_kernel_has_a_row_of_its_own(tmp_path: Path) -> None:
     assert "<td>baseline wl</td>" in result._repr_html_()
     written = json.loads((tmp_path / "comparison.json").read_text())
     assert written["baselines"]["wl"]["mean"] == pytest.approx(kernel.mean, abs=1e-4)
+    assert written["baselines"]["wl"]["candidates"][kernel.selection.epoch - 1].keys() == {"depth", "C"}
     assert written["config"]["baselines"] == ["wl"]
     assert list(written["norms"]) == ["graph", "none"]
     again = run(baselines="wl", out=tmp_path, resume=True)

@@ -16,6 +16,7 @@ from graphnorm.comparison.convergence import Convergence, measure_convergence
 from graphnorm.comparison.settings import Settings
 from graphnorm.comparison.verdict import pronounce
 from graphnorm.paper.reported import Reported
+from graphnorm.study.kernels import KERNELS, candidates
 from graphnorm.study.protocol import Protocol, find_protocol
 from graphnorm.study.selection import Selection, select
 from graphnorm.study.significance import ALPHA, CONFIDENCE, PairedTest, compare_all
@@ -194,7 +195,10 @@ class Comparison:
             "metric": self.protocol.metric,
             "config": self.settings.to_dict(),
             "norms": {name: self._norm_to_dict(result) for name, result in self.norms.items()},
-            "baselines": {name: self._norm_to_dict(result) for name, result in self.baselines.items()},
+            "baselines": {
+                name: self._norm_to_dict(result) | ({"candidates": candidates(name)} if name in KERNELS else {})
+                for name, result in self.baselines.items()
+            },
             "convergence": _plain(self.convergence.to_dict()),
             "significance": {
                 "test": "paired t-test, corrected for overlapping training sets (Nadeau and Bengio)",

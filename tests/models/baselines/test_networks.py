@@ -159,8 +159,9 @@ def test_members_train_as_a_plain_loop_would(model):
     fleet = Fleet(GRAPHS, members, splits, device="cpu")
     fleet.advance(3)
     for outcome, member, part in zip(fleet.outcomes(), members, splits, strict=True):
-        losses, _ = plain_losses(GRAPHS, member, part, 3)
+        losses, scores = plain_losses(GRAPHS, member, part, 3)
         np.testing.assert_allclose(outcome.curves["loss"], losses, rtol=2e-3)
+        assert outcome.curves["valid"][0] == pytest.approx(scores[0], abs=0.09)
 
 
 def test_bonds_in_a_fleet():
