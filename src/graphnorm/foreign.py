@@ -29,8 +29,9 @@ def register_norm(name: str, factory: Callable[..., nn.Module]) -> None:
         name: of letters, digits, ``-``, ``_`` and dots; not one that comes with the package. A name registered before
             is given to the new one.
         factory: called with the number of channels; gives a module that is called as ``module(x, batch, batch_size)``,
-            or with the first one or two of these where it takes no more. Where it is a :class:`Norm`, or the factory
-            takes ``act`` and the module ``residual``, these are left to it; otherwise they are applied around it.
+            or with the first one or two of these where it takes no more. Where the factory takes ``act``, the
+            activation is left to the module, and the residual too where its call takes ``residual``; otherwise they are
+            applied around it.
 
     Models with such a layer are trained in this process and one after another, since nothing is known of the module;
     it never sees a row that belongs to no graph.
@@ -121,9 +122,9 @@ class ForeignNorm(Norm):
 
     def _call(self, x: Tensor, graphs: tuple[Any, Any], residual: Tensor | None) -> Tensor:
         arguments = (x, *graphs)[: self._takes]
-        if self._takes_residual:
+        if self._takes_residual and self.act is None:  # an activation around it comes before the residual
             out: Tensor = self.module(*arguments, residual=residual)
-            return self._tail(out, None)
+            return out
         return self._tail(self.module(*arguments), residual)
 
 
