@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from graphnorm._version import __version__
-from graphnorm.commands import compare, datasets, predict, runs, search, train
+from graphnorm.commands import analyze, compare, datasets, predict, runs, search, train
 from graphnorm.commands.options import Subparsers
 from graphnorm.errors import GraphnormError
 
@@ -22,6 +22,7 @@ COMMANDS: tuple[Callable[[Subparsers], None], ...] = (
     runs.add,
     train.add,
     predict.add,
+    analyze.add,
     datasets.add,
 )
 """Every command of the command line, in the order of the help text."""

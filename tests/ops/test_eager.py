@@ -144,3 +144,9 @@ def test_parametrized_parameters_are_used(device):
     expected = 2 * norm(x, segments)
     torch.nn.utils.parametrize.register_parametrization(norm, "weight", Double())
     torch.testing.assert_close(norm(x, segments), expected)
+
+
+@pytest.mark.interpreted
+def test_one_small_graph(device):
+    norm, x = layer(6, device), torch.randn(5, 6, device=device)
+    torch.testing.assert_close(norm(x, Segments(sizes=[5]).to(device)), norm(x), rtol=1e-5, atol=1e-5)

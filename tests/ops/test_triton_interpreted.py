@@ -20,7 +20,7 @@ def test_marked_tests_pass_in_the_interpreter():
     pytest.importorskip("triton")
     assert _triton() is not None
     here = Path(__file__).parent
-    names = ("test_standardize.py", "test_transforms.py", "test_eager.py", "test_aggregate.py")
+    names = ("test_standardize.py", "test_transforms.py", "test_eager.py", "test_aggregate.py", "test_linear.py")
     files = [str(here / name) for name in names]
     options = ["-q", "-m", "interpreted", "-k", "triton", "-p", "no:cacheprovider", "-o", "addopts="]
     environment = os.environ | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}

@@ -75,8 +75,8 @@ def test_folds_without_a_partner_are_left_out() -> None:
         ([0.9], [0.8], 0.1, None, "one common score"),
         ([0.9, 0.8], [0.9, 0.8], 0.0, 1.0, "equal"),
         ([0.0, 0.0], [0.0, 0.0], 0.0, 1.0, "equal"),
-        ([0.9, 0.8, 0.7], [0.8, 0.7, 0.6], 0.1, None, "no variance"),
-        (np.float32([0.9, 0.8, 0.7]), np.float32([0.8, 0.7, 0.6]), 0.1, None, "no variance"),
+        ([0.9, 0.8, 0.7], [0.8, 0.7, 0.6], 0.1, 0.25, "no variance"),
+        (np.float32([0.9, 0.8, 0.7]), np.float32([0.8, 0.7, 0.6]), 0.1, 0.25, "no variance"),
     ],
 )
 def test_degenerate(first: list[float], second: list[float], difference: float, p: float, note: str) -> None:
@@ -85,6 +85,16 @@ def test_degenerate(first: list[float], second: list[float], difference: float, 
     assert test.p == p
     assert note in test.note
     assert not test.significant
+
+
+def test_the_same_difference_on_every_fold() -> None:
+    """A perfect score against a coin's: six folds are enough to say so, five are not."""
+    for folds, significant in ((5, False), (6, True)):
+        scores = {"a": by_fold([1.0] * folds), "b": by_fold([0.5] * folds)}
+        (test,) = compare_all(scores, overlap=1 / (folds - 1))
+        assert test.p == 2 ** (1 - folds)
+        assert test.significant is significant
+        assert test.low is None
 
 
 def test_two_folds_claim_little() -> None:

@@ -4,6 +4,8 @@
 
 enum { WIDE = 8 }; /* vectors to a strip */
 
+enum { CACHED_ELEMENTS = 1 << 15 }; /* of one segment: its inputs and its output stay in the second-level cache */
+
 enum { LIVE = 0, DETACHED = 1, GIVEN = 2 }; /* where statistics come from, as in ops/standardize */
 
 typedef struct {

@@ -266,6 +266,20 @@ INLINE void NAME(find_coefficients)(const NAME(strip) *s, const int vectors, con
     if (C < NAME(LANES)) NAME(work##_partial)(&s, data); \
   }
 
+/* Where rows are wider than a strip, strips walk through memory with a stride, which neither loads nor stores like when
+ * it comes from far away. So the rows of a small segment are brought into the cache beforehand, in the order they lie
+ * in: inputs by a look at each line, the output, all of which will be written, by a zero in each. */
+INLINE void NAME(bring)(const job *w, span rows) {
+  const int64_t C = w->channels, first = (rows.member * w->rows + rows.first) * C;
+  const int64_t count = (rows.last - rows.first) * C, line = 64 / (int64_t)sizeof(T);
+  if (C <= NAME(WIDEST) || w->order || count > CACHED_ELEMENTS) return;
+  const volatile T *x = (const volatile T *)w->x + first, *dy = (const volatile T *)w->dy + first;
+  volatile T *out = (volatile T *)w->out + first;
+  for (int64_t at = 0; at < count; at += line) (void)x[at];
+  for (int64_t at = 0; at < count && w->dy; at += line) (void)dy[at];
+  for (int64_t at = 0; at < count && !w->stream; at += line) out[at] = (T)0;
+}
+
 /* ---- forward ------------------------------------------------------------------------------------------ */
 
 INLINE void NAME(apply_rows)(const NAME(strip) *s, const int vectors, const int64_t lanes, const NAME(statistics) *t,
@@ -328,7 +342,9 @@ static void NAME(forward_share)(void *task, int64_t share, int64_t shares) {
   for (int64_t k = begin; k < end; k++) {
     span rows = span_of(w, k);
     NAME(clear_outside)(w, k, rows);
-    if (!is_long(w, rows)) NAME(forward_strip_all)(w, k, rows, 0);
+    if (is_long(w, rows)) continue;
+    NAME(bring)(w, rows);
+    NAME(forward_strip_all)(w, k, rows, 0);
   }
   ISA(finish_streaming)();
 }
@@ -521,7 +537,9 @@ static void NAME(backward_share)(void *task, int64_t share, int64_t shares) {
   for (int64_t k = begin; k < end; k++) {
     span rows = span_of(w, k);
     NAME(clear_outside)(w, k, rows);
-    if (rows.first < rows.last && !is_long(w, rows)) NAME(backward_strip_all)(w, k, rows, &whole);
+    if (rows.first == rows.last || is_long(w, rows)) continue;
+    NAME(bring)(w, rows);
+    NAME(backward_strip_all)(w, k, rows, &whole);
   }
   ISA(finish_streaming)();
 }

@@ -11,7 +11,7 @@ from graphnorm.data.cache import cache_root, open_packed, save_packed
 from graphnorm.data.catalog import CATALOG, Entry, find
 from graphnorm.data.cifar import Images
 from graphnorm.data.convert import from_networkx, from_pyg
-from graphnorm.data.drawing import draw, save_drawing, to_networkx
+from graphnorm.data.drawing import draw, draw_graph, save_drawing, to_networkx
 from graphnorm.data.loading import data_root, load, load_cifar10, locate, obtain
 from graphnorm.data.packed import PackedGraphs, Statistics
 from graphnorm.data.smiles import DataWarning, from_smiles, read_smiles
@@ -40,6 +40,7 @@ __all__ = [
     "cache_root",
     "data_root",
     "draw",
+    "draw_graph",
     "find",
     "from_networkx",
     "from_pyg",

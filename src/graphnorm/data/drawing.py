@@ -12,9 +12,10 @@ from graphnorm.data.packed import PackedGraphs
 from graphnorm.errors import DataError, MissingDependencyError
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["draw", "save_drawing", "to_networkx"]
+__all__ = ["draw", "draw_graph", "save_drawing", "to_networkx"]
 
 MAX_DRAWN_NODES = 400
 
@@ -40,9 +41,8 @@ def draw(graphs: PackedGraphs, *, per_class: int = 4, seed: int = 0) -> Figure:
     """
     try:
         import matplotlib.figure
-        import networkx as nx
     except ImportError as error:
-        raise MissingDependencyError("matplotlib and networkx", "drawing graphs", "plots") from error
+        raise MissingDependencyError("matplotlib", "drawing graphs", "plots") from error
     if per_class < 1:
         raise DataError(f"{per_class} graphs of each class cannot be drawn", remedy="ask for one or more")
     random = np.random.default_rng(seed)
@@ -55,23 +55,7 @@ def draw(graphs: PackedGraphs, *, per_class: int = 4, seed: int = 0) -> Figure:
         for axis in row:
             axis.set_axis_off()
         for axis, graph_id in zip(row, chosen, strict=False):
-            graph = to_networkx(graphs, int(graph_id))
-            degrees = [degree for _, degree in graph.degree()]
-            size = 240 / max(4, len(graph) ** 0.75)
-            at = nx.spring_layout(graph, seed=seed, iterations=80, k=1.6 / max(1, len(graph) ** 0.5))
-            width = float(np.clip(30 / max(1, graph.number_of_edges()), 0.15, 0.9))
-            nx.draw_networkx_edges(graph, at, ax=axis, width=width, edge_color="0.55")
-            nx.draw_networkx_nodes(
-                graph,
-                at,
-                ax=axis,
-                node_size=size,
-                node_color=degrees,
-                cmap="viridis",
-                linewidths=0.3,
-                edgecolors="0.2",
-            )
-            axis.set_title(f"#{graph_id} · {len(graph)} nodes, {graph.number_of_edges()} edges", fontsize=7)
+            draw_graph(axis, graphs, int(graph_id), seed=seed)
         row[0].text(
             -0.04,
             0.5,
@@ -84,6 +68,29 @@ def draw(graphs: PackedGraphs, *, per_class: int = 4, seed: int = 0) -> Figure:
         )
     figure.suptitle(graphs.name, fontsize=11)
     return figure
+
+
+def draw_graph(axis: Axes, graphs: PackedGraphs, graph_id: int, *, seed: int = 0) -> None:
+    """Draw one graph into axes, with its id and size as the title."""
+    graph = to_networkx(graphs, graph_id)
+    import networkx as nx
+
+    axis.set_axis_off()
+    degrees = [degree for _, degree in graph.degree()]
+    at = nx.spring_layout(graph, seed=seed, iterations=80, k=1.6 / max(1, len(graph) ** 0.5))
+    width = float(np.clip(30 / max(1, graph.number_of_edges()), 0.15, 0.9))
+    nx.draw_networkx_edges(graph, at, ax=axis, width=width, edge_color="0.55")
+    nx.draw_networkx_nodes(
+        graph,
+        at,
+        ax=axis,
+        node_size=240 / max(4, len(graph) ** 0.75),
+        node_color=degrees,
+        cmap="viridis",
+        linewidths=0.3,
+        edgecolors="0.2",
+    )
+    axis.set_title(f"#{graph_id} · {len(graph)} nodes, {graph.number_of_edges()} edges", fontsize=7)
 
 
 def save_drawing(figure: Figure, path: Path) -> None:

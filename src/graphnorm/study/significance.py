@@ -97,8 +97,8 @@ def paired_test(
     overlap: n₂/n₁, 1/9 for ten folds; 0 gives the usual paired t-test.
 
     * No common fold: nothing is known. One: the difference, without a test.
-    * All differences zero: p is 1. All equal but not zero: there is no variance to measure them by, so there is no
-      test, rather than certainty from a handful of folds.
+    * All differences zero: p is 1. All equal but not zero: there is no variance to measure them by, and p is that of
+      the sign test, 2^(1−J), rather than certainty from a handful of folds.
 
     >>> test = paired_test({0: 0.9, 1: 0.8, 2: 0.85}, {0: 0.7, 1: 0.75, 2: 0.7}, overlap=1 / 2)
     >>> round(test.difference, 3), round(test.p, 3)
@@ -124,7 +124,7 @@ def paired_test(
     if np.ptp(differences) <= SAME * np.abs([a, b]).max():
         if abs(differences.mean()) <= SAME * np.abs([a, b]).max():
             return result("the scores are equal", difference=0.0, low=0.0, high=0.0, effect=0.0, t=0.0, p=1.0)
-        return result("all differences are equal: there is no variance to measure them by")
+        return result("all differences are equal: no variance, so p is that of the sign test", p=2.0 ** (1 - count))
     mean, spread = float(differences.mean()), float(differences.std(ddof=1))
     error_of_mean = spread * math.sqrt(1 / count + overlap)
     student = stats.t(count - 1)

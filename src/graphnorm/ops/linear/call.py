@@ -3,8 +3,8 @@
 For one model it is ``torch.nn.functional.linear``. Under ``torch.func.vmap`` over models on a GPU, torch makes of it a
 batched product, a pass that adds the bias, and in backward two batched products and a sum over the rows; and the
 product for the weight's gradient, whose inner dimension is the rows of the batch, keeps only as many of the GPU's
-multiprocessors busy as there are models. Here the forward is one kernel and the backward another, which reads the
-incoming gradient once, shares the rows out, and adds up partial sums in a fixed order.
+multiprocessors busy as there are models. Here bias and product are one kernel, the gradients of weight and bias
+another, which shares the rows out and adds up partial sums in a fixed order.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class StackedLinear(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor, Tensor]:
-        """One kernel and the sum of its partial results; torch's products where the gradient itself is wanted of."""
+        """Two kernels and the sum of partial results; torch's products where this gradient is differentiated again."""
         x, weight = ctx.saved_tensors
         if torch.is_grad_enabled():
             return gradient @ weight, gradient.mT @ x, gradient.sum(-2)

@@ -1,55 +1,80 @@
-"""The stacked linear layer's two launches.
+"""The stacked linear layer's three launches.
 
 Products are taken in three parts of TF32 (x = high + low, and high·high + high·low + low·high), whose error is that of
-float32; the kernels wait for memory, not for the tensor cores, so it costs nothing.
+float32.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import torch
 import triton
 from torch import Tensor
 
-from graphnorm.ops.linear.gpu_kernels import linear_backward, linear_forward
+from graphnorm.ops.linear.gpu_kernels import product, weight_gradient
 
-ROWS_FORWARD, ROWS_BACKWARD = 128, 64
-PROGRAMS = 1056
-"""In backward, about: eight for each multiprocessor of a large GPU."""
+
+class Cut(NamedTuple):
+    """How a launch is cut into programs."""
+
+    rows: int  # of a tile
+    warps: int
+    stages: int  # tiles on their way at a time
+    programs: int  # about how many to aim at
+
+
+PRODUCT = Cut(rows=64, warps=4, stages=3, programs=1056)
+GRADIENT = Cut(rows=64, warps=4, stages=1, programs=1056)
 
 
 def _power_of_two(width: int) -> int:
     return max(16, 1 << (width - 1).bit_length())
 
 
-def forward(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """x (M, N, K), with a stride of 0 where all members share it; weight (M, O, K); bias (M, O)."""
-    x = x if x.stride(2) == 1 and x.stride(1) == x.shape[2] else x.contiguous()
-    weight, bias = weight.contiguous(), bias.contiguous()
+def _shares(rows: int, members: int, cut: Cut) -> tuple[int, int]:
+    """Programs of one member, and the tiles of each."""
+    tiles = triton.cdiv(rows, cut.rows)
+    blocks = triton.cdiv(tiles, max(1, min(tiles, triton.cdiv(cut.programs, members))))
+    return triton.cdiv(tiles, blocks), blocks
+
+
+def _rows_in_order(x: Tensor) -> Tensor:
+    """x with its rows end to end; members may share them, by a stride of 0."""
+    return x if x.stride(2) == 1 and x.stride(1) == x.shape[2] else x.contiguous()
+
+
+def _product(x: Tensor, weight: Tensor, bias: Tensor | None, outer: int) -> Tensor:
+    """x·Wᵀ + b, or x·W where there is no bias: backward's."""
     members, rows, inner = x.shape
-    outer = weight.shape[1]
     out = torch.empty(members, rows, outer, dtype=x.dtype, device=x.device)
     if out.numel():
-        linear_forward[(triton.cdiv(rows, ROWS_FORWARD), members)](
-            x, weight, bias, out, rows, x.stride(0),
-            inner, outer, _power_of_two(inner), _power_of_two(outer), ROWS_FORWARD, num_warps=8,
+        parts, blocks = _shares(rows, members, PRODUCT)
+        product[(parts, members)](
+            x, weight, bias, out, rows, x.stride(0), blocks,
+            inner, outer, _power_of_two(inner), _power_of_two(outer), bias is None, PRODUCT.rows, PRODUCT.stages,
+            num_warps=PRODUCT.warps,
         )  # fmt: skip
     return out
 
 
+def forward(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """x (M, N, K), with a stride of 0 where all members share it; weight (M, O, K); bias (M, O)."""
+    return _product(_rows_in_order(x), weight.contiguous(), bias.contiguous(), weight.shape[1])
+
+
 def backward(gradient: Tensor, x: Tensor, weight: Tensor, wants_dx: bool) -> tuple[Tensor | None, Tensor, Tensor]:
     """The gradients of x (None where nobody wants it), weight and bias."""
-    gradient, weight = gradient.contiguous(), weight.contiguous()
-    x = x if x.stride(2) == 1 and x.stride(1) == x.shape[2] else x.contiguous()
+    gradient, x, weight = gradient.contiguous(), _rows_in_order(x), weight.contiguous()
     members, rows, inner = x.shape
     outer = weight.shape[1]
-    tiles = triton.cdiv(rows, ROWS_BACKWARD)
-    parts = max(1, min(triton.cdiv(PROGRAMS, members), tiles))
-    blocks = triton.cdiv(tiles, parts)
-    dx = torch.empty(members, rows, inner, dtype=x.dtype, device=x.device) if wants_dx else None
+    dx = _product(gradient, weight, None, inner) if wants_dx else None
+    parts, blocks = _shares(rows, members, GRADIENT) if rows else (1, 0)
     dweight = torch.empty(parts, members, outer, inner, dtype=x.dtype, device=x.device)
     dbias = torch.empty(parts, members, outer, dtype=x.dtype, device=x.device)
-    linear_backward[(parts, members)](
-        gradient, x, weight, dx, dweight, dbias, rows, x.stride(0), blocks, members,
-        inner, outer, _power_of_two(inner), _power_of_two(outer), ROWS_BACKWARD, num_warps=4,
+    weight_gradient[(parts, members)](
+        gradient, x, dweight, dbias, rows, x.stride(0), blocks, members,
+        inner, outer, _power_of_two(inner), _power_of_two(outer), GRADIENT.rows, GRADIENT.stages,
+        num_warps=GRADIENT.warps,
     )  # fmt: skip
     return dx, (dweight[0] if parts == 1 else dweight.sum(0)), (dbias[0] if parts == 1 else dbias.sum(0))

@@ -1,4 +1,4 @@
-"""The stacked linear layer in Triton: one program takes a tile of one member's rows and its whole weight."""
+"""The stacked linear layer in Triton: one program takes some tiles of one member's rows, and its whole weight."""
 
 from __future__ import annotations
 
@@ -7,43 +7,50 @@ import triton.language as tl
 
 
 @triton.jit
-def linear_forward(
-    x, weight, bias, out, rows, x_stride,
-    IN: tl.constexpr, OUT: tl.constexpr, KP: tl.constexpr, OP: tl.constexpr, R: tl.constexpr,
+def product(
+    x, weight, bias, out, rows, x_stride, blocks,
+    IN: tl.constexpr, OUT: tl.constexpr, IN_PADDED: tl.constexpr, OUT_PADDED: tl.constexpr,
+    BACKWARD: tl.constexpr, R: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """out = x·Wᵀ + b for R rows of a member; IN and OUT channels, padded to KP and OP."""
-    member = tl.program_id(1).to(tl.int64)
-    row = tl.program_id(0) * R + tl.arange(0, R)
-    k, o = tl.arange(0, KP), tl.arange(0, OP)
-    inside = (row < rows)[:, None]
-    tile = tl.load(x + member * x_stride + row.to(tl.int64)[:, None] * IN + k[None, :], inside & (k < IN)[None, :], 0.0)
-    w = tl.load(weight + member * OUT * IN + o[None, :] * IN + k[:, None], (k < IN)[:, None] & (o < OUT)[None, :], 0.0)
-    b = tl.load(bias + member * OUT + o, o < OUT, 0.0)
-    y = tl.dot(tile, w, input_precision="tf32x3") + b[None, :]
-    to = out + (member * rows + row)[:, None] * OUT + o[None, :]
-    tl.store(to, y, inside & (o < OUT)[None, :])
+    """x·Wᵀ + b (W: OUT × IN), or, backward, x·W (W: IN × OUT), for ``blocks`` tiles of R rows of a member.
+
+    Channels are padded to powers of two.
+    """
+    part, member = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
+    k, o = tl.arange(0, IN_PADDED), tl.arange(0, OUT_PADDED)
+    in_k, in_o = (k < IN)[None, :], (o < OUT)[None, :]
+    if BACKWARD:
+        w = tl.load(weight + member * OUT * IN + k[:, None] * OUT + o[None, :], (k < IN)[:, None] & in_o, 0.0)
+    else:
+        w = tl.load(weight + member * OUT * IN + o[:, None] * IN + k[None, :], (o < OUT)[:, None] & in_k, 0.0)
+        w = tl.trans(w)
+    for block in tl.range(blocks, num_stages=STAGES):
+        row = (part * blocks + block) * R + tl.arange(0, R)
+        inside = (row < rows)[:, None]
+        tile = tl.load(x + member * x_stride + row[:, None] * IN + k[None, :], inside & in_k, 0.0)
+        y = tl.dot(tile, w, input_precision="tf32x3")
+        if bias is not None:
+            y += tl.load(bias + member * OUT + o, o < OUT, 0.0)[None, :]
+        tl.store(out + (member * rows + row)[:, None] * OUT + o[None, :], y, inside & in_o)
 
 
 @triton.jit
-def linear_backward(
-    gradient, x, weight, dx, dweight, dbias, rows, x_stride, blocks, members,
-    IN: tl.constexpr, OUT: tl.constexpr, KP: tl.constexpr, OP: tl.constexpr, R: tl.constexpr,
+def weight_gradient(
+    gradient, x, dweight, dbias, rows, x_stride, blocks, members,
+    IN: tl.constexpr, OUT: tl.constexpr, IN_PADDED: tl.constexpr, OUT_PADDED: tl.constexpr,
+    R: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """dx = g·W, and this program's share of dW = gᵀ·x and of the sums of g, over ``blocks`` tiles of R rows."""
+    """This program's share of dW = gᵀ·x, and of db, the sums of g, over ``blocks`` tiles of R rows of a member."""
     part, member = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
-    k, o = tl.arange(0, KP), tl.arange(0, OP)
+    k, o = tl.arange(0, IN_PADDED), tl.arange(0, OUT_PADDED)
     in_k, in_o = (k < IN)[None, :], (o < OUT)[None, :]
-    w = tl.load(weight + member * OUT * IN + o[:, None] * IN + k[None, :], (o < OUT)[:, None] & in_k, 0.0)
-    sum_w = tl.zeros((OP, KP), dtype=tl.float32)
-    sum_b = tl.zeros((OP,), dtype=tl.float32)
-    for block in range(blocks):
+    sum_w = tl.zeros((OUT_PADDED, IN_PADDED), dtype=tl.float32)
+    sum_b = tl.zeros((OUT_PADDED,), dtype=tl.float32)
+    for block in tl.range(blocks, num_stages=STAGES):
         row = (part * blocks + block) * R + tl.arange(0, R)
         inside = (row < rows)[:, None]
         g = tl.load(gradient + (member * rows + row)[:, None] * OUT + o[None, :], inside & in_o, 0.0)
         tile = tl.load(x + member * x_stride + row[:, None] * IN + k[None, :], inside & in_k, 0.0)
-        if dx is not None:
-            to = dx + (member * rows + row)[:, None] * IN + k[None, :]
-            tl.store(to, tl.dot(g, w, input_precision="tf32x3"), inside & in_k)
         sum_w += tl.dot(tl.trans(g), tile, input_precision="tf32x3")
         sum_b += tl.sum(g, 0)
     at = part * members + member

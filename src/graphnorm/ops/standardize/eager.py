@@ -22,6 +22,7 @@ from graphnorm.ops.standardize.problem import LIVE, Problem
 from graphnorm.segments import Segments
 
 _PLAIN = (Tensor, torch.nn.Parameter)
+_FEW_ROWS = 64  # of a single graph: GPU kernels want its boundaries then, and a plan should make no tensors of its own
 _MOST_PLANS = 64  # per segments; far more than a model has widths
 
 
@@ -134,5 +135,7 @@ def _prepare(x: Tensor, segments: Segments, eps: float, act: str | None) -> _Pre
     if not hasattr(kernels, "Plan"):
         return None
     ptr, order, max_size = layout(x, segments, "graph")
+    if ptr is None and x.shape[0] <= _FEW_ROWS:
+        ptr = segments.ptr
     problem = Problem(ptr, order, None, None, None, None, None, float(eps), act == "relu", LIVE, max_size)
     return _Prepared(x, kernels.Plan(x, problem))

@@ -80,10 +80,6 @@ def _contiguous(tensor: Tensor | None) -> Tensor | None:
     return tensor if tensor is None or tensor.is_contiguous() else tensor.contiguous()
 
 
-def _type(tensor: Tensor | None) -> torch.dtype | None:
-    return None if tensor is None else tensor.dtype
-
-
 class _LongForward(NamedTuple):
     """Launches for long segments: statistics by window, joined, applied."""
 
@@ -216,12 +212,16 @@ class Plan:
             with torch.cuda.device(self.index):
                 return self.apply(x, residual, parameters, mean, var)
         x, residual = x if x.is_contiguous() else x.contiguous(), _contiguous(residual)
-        weight, bias, mean_scale = map(_contiguous, parameters)
+        weight, bias, mean_scale = parameters
+        weight, bias, mean_scale = _contiguous(weight), _contiguous(bias), _contiguous(mean_scale)
         y = torch.empty_like(x)
         ptr, order = self.ptr, self.order
         short_, long_ = self._forward or self._forward_launches()
-        types = _type(weight), _type(bias), _type(mean_scale), _type(mean), _type(var)
-        kind = (residual is None, *types)
+        kind = (
+            residual is None, None if weight is None else weight.dtype, None if bias is None else bias.dtype,
+            None if mean_scale is None else mean_scale.dtype, None if mean is None else mean.dtype,
+            None if var is None else var.dtype,
+        )  # fmt: skip
         tensors = (x, y, residual, ptr, order, weight, bias, mean_scale, mean, var)
         if short_ is not None:
             short_(kind, *tensors)
@@ -250,12 +250,17 @@ class Plan:
             with torch.cuda.device(self.index):
                 return self.gradient(dy, x, parameters, mean, var, wanted)
         x, dy = x if x.is_contiguous() else x.contiguous(), dy if dy.is_contiguous() else dy.contiguous()
-        weight, bias, mean_scale = map(_contiguous, parameters)
+        weight, bias, mean_scale = parameters
+        weight, bias, mean_scale = _contiguous(weight), _contiguous(bias), _contiguous(mean_scale)
         dx, acc, device = torch.empty_like(x), self.acc, self.device
         partial = torch.empty(self.partial, dtype=acc, device=device)
         ptr, order = self.ptr, self.order
         short_, long_, add = self._backward or self._backward_launches()
-        kind = _type(weight), _type(bias), _type(mean_scale), _type(mean), _type(var)
+        kind = (
+            None if weight is None else weight.dtype, None if bias is None else bias.dtype,
+            None if mean_scale is None else mean_scale.dtype, None if mean is None else mean.dtype,
+            None if var is None else var.dtype,
+        )  # fmt: skip
         tensors = (x, dy, dx, ptr, order, weight, bias, mean_scale, mean, var)
         if short_ is not None:
             short_(kind, *tensors, partial)
@@ -270,9 +275,10 @@ class Plan:
         if add is None:
             dweight, dbias, dmean_scale = partial.sum(-2).view(3, *self.dparameters)
         else:
-            dweight, dbias, dmean_scale = (
-                torch.empty(self.dparameters, dtype=acc, device=device) if one else None for one in there
-            )
+            shape = self.dparameters
+            dweight = torch.empty(shape, dtype=acc, device=device) if there[0] else None
+            dbias = torch.empty(shape, dtype=acc, device=device) if there[1] else None
+            dmean_scale = torch.empty(shape, dtype=acc, device=device) if there[2] else None
             add(there, partial, dweight, dbias, dmean_scale)
         return dx, (dweight, dbias, dmean_scale)
 
