@@ -217,7 +217,9 @@ def _slots(options: argparse.Namespace) -> int:
 
 def _packing_device(options: argparse.Namespace) -> str | None:
     """Fleets are packed for the device they will be on."""
-    return "cpu" if options.engine == "ray" and not options.gpus_per_worker else options.device
+    if options.engine == "ray":
+        return "cuda" if options.gpus_per_worker else "cpu"
+    return options.device  # type: ignore[no-any-return]
 
 
 def _engine_maker(options: argparse.Namespace, graphs: PackedGraphs) -> Callable[[int], Engine]:
