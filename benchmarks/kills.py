@@ -80,7 +80,7 @@ def disturb(arguments: list[str], kills: int, engine: str, seed: int, log: Path)
             if workers and chance.random() < 0.7:
                 chance.choice(workers).send_signal(signal.SIGKILL)
                 killed["worker"] += 1
-            elif chance.random() < 0.4:
+            elif chance.random() < (0.4 if workers else 0.1):  # most drivers live until their workers do
                 driver.send_signal(signal.SIGKILL)
                 driver.wait()
                 killed["driver"] += 1
