@@ -14,7 +14,15 @@ from graphnorm.kernels import library
 from graphnorm.models.linear import Linear
 from graphnorm.ops.linear import cpu, linear
 
-SHAPES = [(3, 200, 37, 64), (2, 130, 64, 64), (4, 70, 7, 64), (3, 65, 64, 2), (40, 5, 64, 64), (2, 0, 8, 8), (1, 301, 128, 100)]
+SHAPES = [
+    (3, 200, 37, 64),
+    (2, 130, 64, 64),
+    (4, 70, 7, 64),
+    (3, 65, 64, 2),
+    (40, 5, 64, 64),
+    (2, 0, 8, 8),
+    (1, 301, 128, 100),
+]
 
 
 def kernels(name: str) -> tuple[ModuleType, str]:
