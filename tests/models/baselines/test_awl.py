@@ -37,7 +37,7 @@ def plain_shares(node_ptr, rowptr, col, graph, length):
     return found
 
 
-@pytest.mark.parametrize("length", [1, 3, 5])
+@pytest.mark.parametrize("length", [1, 3, 4])
 def test_exact_shares_equal_the_definition(length):
     patterns = exact_patterns(*ARRAYS, length)
     for graph in range(8):
