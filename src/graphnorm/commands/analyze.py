@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from graphnorm.analysis.parts import Finding, Subject
     from graphnorm.data import PackedGraphs
 
-__all__ = ["add"]
+__all__ = ["add", "default_folder"]
 
 DESCRIPTION = """\
 Look at a dataset with the tools behind the GraphNorm paper's explanations: in a few minutes and without training,
@@ -86,7 +86,7 @@ def _run(options: argparse.Namespace) -> None:
         raise GraphnormError(f"there is no part {', '.join(unknown)}", remedy=f"choose from {', '.join(PARTS)}")
     aggregation = Aggregation(options.model, options.xi, options.self_loop)
     graphs = load_graphs(options)
-    folder = options.out or Path("analysis-" + re.sub(r"[^\w.-]+", "-", graphs.name))
+    folder = options.out or default_folder(graphs.name)
     subject = Subject(
         graphs,
         options.graphs,
@@ -105,6 +105,11 @@ def _run(options: argparse.Namespace) -> None:
             with suppress(OSError):  # something is in it already
                 folder.rmdir()
         raise
+
+
+def default_folder(name: str) -> Path:
+    """Where the analysis of a dataset goes unless another folder is named."""
+    return Path("analysis-" + re.sub(r"[^\w.-]+", "-", name))
 
 
 def _analyze(options: argparse.Namespace, subject: Subject, parts: list[str], folder: Path) -> None:
