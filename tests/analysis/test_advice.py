@@ -168,5 +168,5 @@ class TestStudy:
         assert (found.protocol, found.epochs, found.model) == ("paper", 2, "gin")
         assert found.overlap == pytest.approx(0.5)
         assert "'mine'" in found.source
-        with pytest.raises(GraphnormError, match="no study here has results for these graphs.*there are: mine"):
+        with pytest.raises(GraphnormError, match=r"no study here has results for these graphs.*there are: mine"):
             measured_by_study(tmp_path / "a.db", synthetic.trees(30))

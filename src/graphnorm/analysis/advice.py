@@ -129,8 +129,8 @@ def _about_signal(regularity: Mapping[str, Any] | None) -> Statement | None:
         )
     if lost >= 0.05 or kept < 0.5:
         return Statement(
-            f"InstanceNorm removes much of the first layer's signal: it keeps {kept:.0%} of it in the median graph, "
-            f"and nothing on {lost:.0%}. GraphNorm can learn to keep it.",
+            f"InstanceNorm removes much of the first layer's signal: it keeps {kept:.0%} of it in the median graph"
+            f"{f', and nothing on {lost:.0%}' if lost >= 0.005 else ''}. GraphNorm can learn to keep it.",
             evidence,
             "weak",
             favours=("graph",),
