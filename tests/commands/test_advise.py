@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from graphnorm import cli
+from graphnorm.analysis import conditions, regularity, spectra
+from graphnorm.data import load
 
 
 @pytest.fixture(autouse=True)
@@ -41,11 +43,20 @@ def test_predictions(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_an_analysis_is_read(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert run(capsys, "analyze", "synthetic:trees", "--graphs", "30")[0] == 0
-    file = tmp_path / "analysis-synthetic-trees" / "analysis.json"
-    content = json.loads(file.read_text(encoding="utf-8"))
+    graphs = load("synthetic:trees")
     layers = [{"layer": "last", "batch_size": 9, "epochs": [0, 4], "relative_deviation": [0.1, 0.3]}]
-    content["parts"]["noise"] = {"summary": {"layers": layers}}
+    summaries = {
+        "regularity": regularity(graphs, range(30)).summary(),
+        "spectrum": {"condition": conditions(spectra(graphs, range(30))).summary()},
+        "noise": {"layers": layers},
+    }
+    content = {
+        "dataset": graphs.name,
+        "fingerprint": graphs.fingerprint,
+        "parts": {part: {"summary": summary} for part, summary in summaries.items()},
+    }
+    file = tmp_path / "analysis-synthetic-trees" / "analysis.json"
+    file.parent.mkdir()
     file.write_text(json.dumps(content), encoding="utf-8")
     code, out, err = run(capsys, "advise", "synthetic:trees")
     assert (code, err) == (0, "")  # nothing had to be looked at
@@ -62,22 +73,8 @@ def test_an_analysis_is_read(capsys: pytest.CaptureFixture[str], tmp_path: Path)
 
 
 def test_a_comparison_is_read(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    small = [
-        "--norms",
-        "graph,none",
-        "--folds",
-        "2",
-        "--epochs",
-        "1",
-        "--hidden",
-        "3",
-        "--layers",
-        "2",
-        "--workers",
-        "1",
-        "--device",
-        "cpu",
-    ]
+    shape = ("--hidden", "3", "--layers", "2", "--folds", "2", "--epochs", "1")
+    small = ("--norms", "graph,none", *shape, "--workers", "1", "--device", "cpu")
     code, _, err = run(capsys, "compare", "synthetic:regular", *small, "--out", "compared", "--json")
     assert code == 0, err
     compared = json.loads((tmp_path / "compared" / "comparison.json").read_text(encoding="utf-8"))

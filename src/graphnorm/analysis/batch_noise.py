@@ -186,9 +186,9 @@ def layer_moments(
 ) -> dict[str, Moments]:
     """Run a model, and record what goes into some of its layers.
 
-    layers: the layers by name.
-    passes: (run, owner, count) for each chunk of data: ``run()`` calls the model; ``owner`` is (rows,) int64, which of
-        the chunk's ``count`` graphs each row belongs to, or None where the layers' inputs are images, (count, C, H, W).
+    - layers: the layers by name.
+    - passes: (run, owner, count) for each chunk of data. ``run()`` calls the model; ``owner``, (rows,) int64, says
+      which of the chunk's ``count`` graphs each row belongs to; it is None for images, (count, C, H, W).
 
     Sums are in float64.
     """
