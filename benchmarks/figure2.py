@@ -75,6 +75,23 @@ def write(folder: Path, facts: dict[str, Any], curves: dict[str, Any]) -> None:
     path.write_text(json.dumps([*lines, facts], indent=1) + "\n", encoding="utf-8")
 
 
+def draw(folder: Path, to: Path) -> None:
+    """The mean training accuracy of every dataset in the folder, one panel each."""
+    import matplotlib.pyplot as plt
+
+    names = [name for name in DATASETS if (folder / f"{name}-{NORMS[0]}.csv").exists()]
+    figure, axes = plt.subplots(1, len(names), figsize=(2.6 * len(names), 2.6), sharey=True, layout="constrained")
+    for axis, name in zip(np.atleast_1d(axes), names, strict=True):
+        for colour, norm in zip(("C3", "C1", "C0", "C2", "0.5"), NORMS, strict=True):
+            rows = np.genfromtxt(folder / f"{name}-{norm}.csv", delimiter=",", names=True)
+            axis.plot(rows["epoch"], 100 * rows["train_mean"], color=colour, label=norm, linewidth=1.3)
+        axis.set(title=name, xlabel="epoch", ylim=(50, 101))
+        axis.grid(alpha=0.25)
+    np.atleast_1d(axes)[0].set_ylabel("training accuracy, %")
+    np.atleast_1d(axes)[-1].legend(loc="lower right", fontsize=8)
+    figure.savefig(to, dpi=110)
+
+
 def main() -> None:
     """Train what is missing, as long as there is time."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -82,8 +99,12 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=9.0, help="begin nothing new after these (default: 9)")
     parser.add_argument("--epochs", type=int, default=400)
     parser.add_argument("--device")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="train nothing; draw what the folder holds")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/figure2-gin"))
     options = parser.parse_args()
+    if options.plot:
+        draw(options.out, options.plot)
+        return
     print(f"on {device_name(default_device(options.device))}", flush=True)
     began = time.perf_counter()
     for dataset in options.datasets:

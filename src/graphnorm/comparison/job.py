@@ -168,22 +168,46 @@ def _run(
                 results[name] = _report(beside.get(name, name), kept, entry is not None, name in beside)
                 tally.finish(name, _summary(results[name]), found=True)
                 display.refresh(name)
-            for name, wanted in trials.items():
-                if name in results:
-                    continue
 
-                def on_epoch(report: training.Progress, name: str = name) -> None:
-                    tally.update(report, name)
-                    display.refresh(name)
-
-                train: Any = train_baseline if name in beside else training.train
-                parts = make_splits(graphs, wanted) if name in beside else splits
-                outcomes = train(graphs, wanted, parts, device=device, on_epoch=on_epoch, workers=workers)
+            def finish(name: str, outcomes: list[training.Outcome]) -> None:
                 if folder is not None:
                     folder.keep(name, outcomes)
                 results[name] = _report(beside.get(name, name), outcomes, entry is not None, name in beside)
                 tally.finish(name, _summary(results[name]))
                 display.refresh(name)
+
+            missing = [norm for norm in settings.norms if norm not in results]
+            trained: dict[training.Trial, training.Outcome] = {}
+
+            def on_epoch(report: training.Progress) -> None:
+                tally.update(report)
+                display.refresh(report.trials[0].norm)
+
+            def on_outcomes(outcomes: list[training.Outcome]) -> None:
+                trained.update((outcome.trial, outcome) for outcome in outcomes)
+                norm = outcomes[0].trial.norm
+                if all(trial in trained for trial in trials[norm]):  # else another fleet has the rest of it
+                    finish(norm, [trained[trial] for trial in trials[norm]])
+
+            training.train(
+                graphs,
+                [trial for norm in missing for trial in trials[norm]],
+                list(splits) * len(missing),
+                device=device,
+                on_epoch=on_epoch,
+                on_outcomes=on_outcomes,
+                workers=workers,
+            )
+            for name in [name for name in beside if name not in results]:
+
+                def on_step(report: training.Progress, name: str = name) -> None:
+                    tally.update(report, name)
+                    display.refresh(name)
+
+                parts = make_splits(graphs, trials[name])
+                finish(
+                    name, train_baseline(graphs, trials[name], parts, device=device, on_epoch=on_step, workers=workers)
+                )
     except KeyboardInterrupt as stop:
         partial = result(partly=True) if results else None
         raise ComparisonInterrupted(partial, None if folder is None else folder.path) from stop
