@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from graphnorm._version import __version__
-from graphnorm.commands import analyze, compare, datasets, predict, runs, search, train
+from graphnorm.commands import analyze, compare, datasets, predict, reproduce, runs, search, train
 from graphnorm.commands.options import Subparsers
 from graphnorm.errors import GraphnormError
 
@@ -23,6 +23,7 @@ COMMANDS: tuple[Callable[[Subparsers], None], ...] = (
     train.add,
     predict.add,
     analyze.add,
+    reproduce.add,
     datasets.add,
 )
 """Every command of the command line, in the order of the help text."""

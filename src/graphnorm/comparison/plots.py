@@ -7,26 +7,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from graphnorm.errors import MissingDependencyError
+from graphnorm.paper.colours import colour
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from graphnorm.comparison.result import Comparison
 
-__all__ = ["COLOURS", "plot_curves"]
-
-COLOURS = {
-    "none": "#7f7f7f",
-    "layer": "#e69f00",
-    "batch": "#0072b2",
-    "instance": "#009e73",
-    "graph": "#d55e00",
-    "batch-alpha": "#56b4e9",
-    "batch-running": "#004c6d",
-    "batch-detached": "#8c6bb1",
-    "size": "#a6761d",
-}
-"""One colour for each normalization in all pictures; told apart by colour-blind eyes too."""
+__all__ = ["plot_curves"]
 
 
 def plot_curves(comparison: Comparison) -> Figure:
@@ -48,12 +36,12 @@ def plot_curves(comparison: Comparison) -> Figure:
                 continue
             mean, spread = result.curves[curve]
             epochs = np.arange(1, len(mean) + 1)
-            panel.plot(epochs, mean, color=COLOURS[name], label=name, linewidth=1.6)
+            panel.plot(epochs, mean, color=colour(name), label=name, linewidth=1.6)
             if np.isfinite(spread).all():
-                panel.fill_between(epochs, mean - spread, mean + spread, color=COLOURS[name], alpha=0.12, linewidth=0)
+                panel.fill_between(epochs, mean - spread, mean + spread, color=colour(name), alpha=0.12, linewidth=0)
             chosen = result.selection.epoch
             if curve == "valid" and chosen is not None:
-                panel.plot(chosen, mean[chosen - 1], "o", color=COLOURS[name], markersize=5)
+                panel.plot(chosen, mean[chosen - 1], "o", color=colour(name), markersize=5)
         panel.set_title(f"{title} {metric}")
         panel.set_xlabel("epoch")
         panel.xaxis.set_major_locator(MaxNLocator(integer=True))
