@@ -1,4 +1,4 @@
-"""Why normalization works, measured: spectra, regularity, the paper's theory, curvature.
+"""Why normalization works, measured: spectra, regularity, theory, batch noise, the learned α, curvature.
 
 Every tool is a function with arrays in and arrays out; its plot is in :mod:`graphnorm.analysis.plots`.
 
@@ -9,6 +9,8 @@ True
 """
 
 from graphnorm.analysis.aggregation import Aggregation, dense_q, sparse_q
+from graphnorm.analysis.alpha import Alphas, alpha_along_training, learned_alpha
+from graphnorm.analysis.batch_noise import LayerNoise, Moments, batch_noise, graph_moments, noise_along_training
 from graphnorm.analysis.curvature import hessian_spectrum, module_loss
 from graphnorm.analysis.extremes import Extremes, extremes
 from graphnorm.analysis.lanczos import RitzValues, lanczos
@@ -22,6 +24,7 @@ from graphnorm.analysis.linear_gnn import (
     rate_study,
 )
 from graphnorm.analysis.regularity import Regularity, regularity, typical_graphs
+from graphnorm.analysis.smoothness import Curvature, curvature_along_training
 from graphnorm.analysis.spectrum import (
     Conditions,
     Interlacing,
@@ -42,30 +45,40 @@ from graphnorm.analysis.theory import (
 
 __all__ = [
     "Aggregation",
+    "Alphas",
     "Assumptions",
     "Conditions",
+    "Curvature",
     "Extremes",
     "GradientCheck",
     "Interlacing",
+    "LayerNoise",
     "LinearTask",
+    "Moments",
     "RateStudy",
     "Regularity",
     "RitzValues",
     "Spectra",
     "Witness",
     "affordable",
+    "alpha_along_training",
+    "batch_noise",
     "check_assumptions",
     "check_weight_gradient",
     "conditions",
+    "curvature_along_training",
     "dense_q",
     "descend",
     "extremes",
+    "graph_moments",
     "hessian_spectrum",
     "instance_norm_witness",
     "interlacing",
     "lanczos",
+    "learned_alpha",
     "linear_task",
     "module_loss",
+    "noise_along_training",
     "rate_study",
     "regularity",
     "sparse_q",

@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from graphnorm.analysis.alpha import Alphas
+from graphnorm.analysis.batch_noise import LayerNoise
 from graphnorm.analysis.linear_gnn import RateStudy
 from graphnorm.analysis.regularity import Regularity
 from graphnorm.analysis.results import Floats, Integers
+from graphnorm.analysis.smoothness import Curvature
 from graphnorm.analysis.spectrum import Conditions, Spectra, conditions
 from graphnorm.data import PackedGraphs, draw_graph
 from graphnorm.errors import GraphnormError, MissingDependencyError
@@ -18,9 +21,21 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["Panel", "panels", "plot_conditions", "plot_rates", "plot_regularity", "plot_spectra", "plot_typical"]
+__all__ = [
+    "Panel",
+    "panels",
+    "plot_alpha",
+    "plot_conditions",
+    "plot_curvature",
+    "plot_noise",
+    "plot_rates",
+    "plot_regularity",
+    "plot_spectra",
+    "plot_typical",
+]
 
 BEFORE, AFTER = "#33658a", "#d1495b"
+HIGH, DATASET, LOW = "#3a9d5d", "#e377a2", "#33658a"
 
 
 class Panel(NamedTuple):
@@ -174,6 +189,87 @@ def plot_rates(study: RateStudy, *, title: str = "") -> Figure:
     gain.set_xlabel("noise $s$")
     gain.set_ylabel("steps without / with shift")
     gain.legend(frameon=False, fontsize=9)
+    figure.suptitle(title, fontsize=11)
+    return figure
+
+
+def plot_noise(layers: Sequence[LayerNoise], *, title: str = "") -> Figure:
+    """Largest and smallest mean and standard deviation of a batch against the dataset's, as in the paper's Figure 4.
+
+    A column for each layer (or batch size), of the feature with the layer's usual deviation; the last row has the
+    relative deviation of all features: the median, and between which values half of them lie.
+    """
+    if not layers:
+        raise GraphnormError("there is no layer to plot", remedy="give one or more")
+    figure, axes = _figure(3, len(layers), width=3.0, height=2.1)
+    for column, noise in enumerate(layers):
+        mean, std, deviation = axes[column :: len(layers)]
+        feature = noise.typical_feature
+        for axis, low, middle, high in (
+            (mean, noise.mean_low, noise.mean, noise.mean_high),
+            (std, noise.std_low, noise.std, noise.std_high),
+        ):
+            axis.fill_between(noise.epochs, low[:, feature], high[:, feature], color="0.5", alpha=0.12, lw=0)
+            axis.plot(noise.epochs, high[:, feature], color=HIGH, lw=1.1, label="largest batch")
+            axis.plot(noise.epochs, middle[:, feature], color=DATASET, lw=1.6, label="dataset")
+            axis.plot(noise.epochs, low[:, feature], color=LOW, lw=1.1, label="smallest batch")
+        mean.set_title(f"{noise.layer}\nbatches of {noise.batch_size}, feature {feature}", fontsize=8)
+        known = noise.deviation[:, np.isfinite(noise.deviation).all(0)]
+        if known.size:
+            quarter, half, most = np.quantile(known, (0.25, 0.5, 0.75), axis=1)
+            deviation.fill_between(noise.epochs, quarter, most, color=AFTER, alpha=0.2, lw=0)
+            deviation.plot(noise.epochs, half, color=AFTER, lw=1.4)
+        deviation.set_ylim(bottom=0)
+        deviation.set_xlabel("epoch")
+    for axis, label in zip(axes[:: len(layers)], ("mean", "standard deviation", "relative deviation"), strict=True):
+        axis.set_ylabel(label)
+    axes[0].legend(frameon=False, fontsize=7)
+    figure.suptitle(title, fontsize=11)
+    return figure
+
+
+def plot_alpha(alphas: Alphas, *, columns: int = 4, title: str = "") -> Figure:
+    """How α is spread over the channels of each layer after the last epoch, and its median along training."""
+    layers = len(alphas.layers)
+    columns = min(columns, layers + 1)
+    rows = -(-(layers + 1) // columns)
+    figure, axes = _figure(rows, columns, width=2.7, height=2.2)
+    last = [values[-1].ravel() for values in alphas.values]
+    low, high = min(0.0, *(v.min() for v in last)), max(1.0, *(v.max() for v in last))
+    bins = np.linspace(low - 0.05, high + 0.05, 31).tolist()
+    along = axes[layers]
+    for axis, layer, values, every in zip(axes, alphas.layers, last, alphas.values, strict=False):
+        axis.hist(values, bins=bins, weights=np.full(len(values), 1 / len(values)), color=AFTER, alpha=0.85)
+        axis.axvline(1, color="0.4", lw=1, ls=":")
+        axis.set_title(f"{layer}\nmedian {np.median(values):.2f}", fontsize=8)
+        along.plot(alphas.epochs, np.median(every, axis=(1, 2)), lw=1.1, label=layer.removeprefix("convolutions."))
+    axes[0].set_ylabel("share of channels")
+    for axis in axes[:layers]:
+        axis.set_xlabel("α")
+    along.axhline(1, color="0.4", lw=1, ls=":")
+    along.set_xlabel("epoch")
+    along.set_ylabel("median α")
+    along.legend(frameon=False, fontsize=6)
+    for axis in axes[layers + 1 :]:
+        axis.remove()
+    figure.suptitle(title, fontsize=11)
+    return figure
+
+
+def plot_curvature(curvature: Curvature, *, title: str = "") -> Figure:
+    """Extreme Hessian eigenvalues and the loss along training, medians over seeds, for each normalization."""
+    figure, axes = _figure(1, 3, width=3.4, height=3.0)
+    for axis, arrays, label in (
+        (axes[0], curvature.largest, "largest eigenvalue"),
+        (axes[1], curvature.smallest, "smallest eigenvalue"),
+        (axes[2], curvature.loss, "loss on the same graphs"),
+    ):
+        for norm, values in zip(curvature.norms, arrays, strict=True):
+            axis.plot(curvature.epochs, np.median(values, axis=-1), marker="o", markersize=3, lw=1.2, label=norm)
+        axis.set_xlabel("epoch")
+        axis.set_ylabel(label)
+        axis.set_yscale("symlog", linthresh=1e-2)
+    axes[0].legend(frameon=False, fontsize=8)
     figure.suptitle(title, fontsize=11)
     return figure
 

@@ -5,6 +5,7 @@ from graphnorm.models.dropout import Dropout, DropoutKey
 from graphnorm.models.gcn import GCN, GCNConvolution
 from graphnorm.models.gin import GIN, GINConvolution
 from graphnorm.models.molecules import MolecularClassifier, MolecularGCN, MolecularGIN
+from graphnorm.models.resnet import ResNet18
 
 __all__ = [
     "GCN",
@@ -17,4 +18,5 @@ __all__ = [
     "MolecularClassifier",
     "MolecularGCN",
     "MolecularGIN",
+    "ResNet18",
 ]
