@@ -14,7 +14,7 @@ ROOT = Path(graphnorm.__file__).parent
 
 # What each part may import besides itself. Parts that do not exist yet are not checked.
 FOUNDATION = {"errors", "randomness", "switches", "kernels", "segments", "adjacency", "_kernels", "_version"}
-LAYERS = {"ops", "norm", "batch_norms", "norms"}
+LAYERS = {"ops", "norm", "batch_norms", "peer_norms", "norms", "foreign"}
 MAY_IMPORT = {
     "_version": set(),
     "errors": set(),
@@ -26,7 +26,9 @@ MAY_IMPORT = {
     "ops": FOUNDATION,
     "norm": FOUNDATION | {"ops"},
     "batch_norms": FOUNDATION | {"ops", "norm"},
-    "norms": FOUNDATION | {"ops", "norm", "batch_norms"},
+    "peer_norms": FOUNDATION | {"ops", "norm", "batch_norms"},
+    "norms": FOUNDATION | {"ops", "norm", "batch_norms", "peer_norms"},
+    "foreign": FOUNDATION | {"ops", "norm", "norms"},
     "functional": FOUNDATION | LAYERS,
     "conversion": FOUNDATION | LAYERS,
     "data": FOUNDATION,

@@ -7,8 +7,10 @@ from graphnorm._version import __version__
 from graphnorm.adjacency import Adjacency
 from graphnorm.batch_norms import AlphaBatchNorm, BatchNorm, DetachedBatchNorm, RunningBatchNorm
 from graphnorm.conversion import convert_norms
+from graphnorm.foreign import register_norm
 from graphnorm.norm import Norm
 from graphnorm.norms import GraphNorm, GraphSizeNorm, InstanceNorm, LayerNorm, NoNorm, make_norm
+from graphnorm.peer_norms import DiffGroupNorm, MeanSubtractionNorm, MessageNorm, PairNorm
 from graphnorm.segments import Segments
 from graphnorm.switches import backend, debug
 
@@ -17,12 +19,16 @@ __all__ = [
     "AlphaBatchNorm",
     "BatchNorm",
     "DetachedBatchNorm",
+    "DiffGroupNorm",
     "GraphNorm",
     "GraphSizeNorm",
     "InstanceNorm",
     "LayerNorm",
+    "MeanSubtractionNorm",
+    "MessageNorm",
     "NoNorm",
     "Norm",
+    "PairNorm",
     "RunningBatchNorm",
     "Segments",
     "__version__",
@@ -33,6 +39,7 @@ __all__ = [
     "functional",
     "load_model",
     "make_norm",
+    "register_norm",
     "save_model",
 ]
 

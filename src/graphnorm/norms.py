@@ -31,6 +31,7 @@ from torch import Tensor, nn
 from graphnorm.batch_norms import AlphaBatchNorm, BatchNorm, DetachedBatchNorm, RunningBatchNorm
 from graphnorm.norm import Norm, as_segments
 from graphnorm.ops.standardize.call import check_segments
+from graphnorm.peer_norms import DiffGroupNorm, MeanSubtractionNorm, MessageNorm, PairNorm
 from graphnorm.segments import Segments
 
 
@@ -190,13 +191,21 @@ REGISTRY: dict[str, Callable[..., Norm]] = {
     "batch-running": RunningBatchNorm,
     "batch-detached": DetachedBatchNorm,
     "size": GraphSizeNorm,
+    "pair": PairNorm,
+    "mean-subtraction": MeanSubtractionNorm,
+    "message": MessageNorm,
+    "diff-group": DiffGroupNorm,
 }
-"""The layers by the names that the paper's experiments give them."""
+"""The layers by name: those of the paper as its experiments name them, and the competitors from other papers."""
+
+BUILT_IN = frozenset(REGISTRY)
+"""The names that come with the package; :func:`graphnorm.register_norm` adds more to the registry."""
 
 
 def make_norm(name: str, channels: int, **options: Any) -> Norm:
     """A layer by name: ``"graph"``, ``"instance"``, ``"batch"``, ``"layer"``, ``"none"``, ``"batch-alpha"``,
-    ``"batch-running"``, ``"batch-detached"`` or ``"size"``.
+    ``"batch-running"``, ``"batch-detached"``, ``"size"``, ``"pair"``, ``"mean-subtraction"``, ``"message"``,
+    ``"diff-group"``, or one registered by :func:`graphnorm.register_norm`.
 
     >>> make_norm("graph", 64)
     GraphNorm(64, eps=1e-05)

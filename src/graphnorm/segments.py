@@ -219,6 +219,8 @@ class Segments:
         """The graph of every row, shape ``(N,)``; anything outside ``0 … G - 1`` marks a row of no graph."""
         if self._ids is None:
             position = torch.arange(num_rows, device=self.ptr.device)
+            if _is_wrapped(self.ptr):  # vmap would expand it, and searchsorted warns of what is not contiguous
+                position = self.ptr.new_zeros(num_rows) + position
             ids = torch.searchsorted(self.ptr, position, right=True) - 1
             ids = ids if self.order is None else torch.empty_like(ids).scatter(0, self.order, ids)
             if _is_passing(ids):

@@ -16,9 +16,13 @@ COLOURS = {
     "batch-running": "#004c6d",
     "batch-detached": "#8c6bb1",
     "size": "#a6761d",
+    "pair": "#cc79a7",
+    "mean-subtraction": "#b2df8a",
+    "message": "#f0e442",
+    "diff-group": "#332288",
 }
 
-_FOR_OTHERS = ("#cc79a7", "#666633", "#17becf", "#b22222", "#556b2f", "#4b0082")
+_FOR_OTHERS = ("#882255", "#117733", "#999933", "#44aa99", "#aa4499")
 
 
 def colour(norm: str) -> str:

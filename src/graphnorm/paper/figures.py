@@ -93,11 +93,12 @@ def plot_panels(panels: Mapping[str, Sequence[Curves]], *, metric: str = "traini
         axis.xaxis.set_major_locator(MaxNLocator(5, integer=True))
     for axis in axes[len(panels) :]:
         axis.set_axis_off()
-    figure.supxlabel("epoch", fontsize=9)
+    for axis in axes[max(0, len(panels) - columns) : len(panels)]:
+        axis.set_xlabel("epoch", fontsize=9)
     figure.supylabel(metric, fontsize=9)
     if labels:
-        columns = min(5, len(labels))
-        figure.legend(
-            labels.values(), labels.keys(), loc="outside lower center", ncols=columns, frameon=False, fontsize=8
-        )
+        longest = max(map(len, labels))
+        at_once = max(1, min(len(labels), int(11 * figure.get_figwidth() / (longest + 6))))
+        legend: Any = {"loc": "outside lower center", "frameon": False, "fontsize": 8}
+        figure.legend(labels.values(), labels.keys(), ncols=at_once, **legend)
     return figure

@@ -145,7 +145,8 @@ class Fleet:
     def advance(self, epochs: int | None = None, on_epoch: OnEpoch | None = None) -> None:
         """Go on for so many epochs, or to the end."""
         end = self._schedule.epochs if epochs is None else min(self.epoch + epochs, self._schedule.epochs)
-        if self.device.type == "cuda" and self._captured is None and self.epoch < end:
+        capturable = self.device.type == "cuda" and not self.stack.one_by_one
+        if capturable and self._captured is None and self.epoch < end:
             self._captured = _Captured(self)
         while self.epoch < end:
             self._advance_block(min(end, self._schedule.block(self.epoch)), on_epoch)

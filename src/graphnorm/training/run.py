@@ -8,15 +8,13 @@ from collections.abc import Sequence
 import torch
 
 from graphnorm.data.packed import PackedGraphs
-from graphnorm.norms import REGISTRY
+from graphnorm.norms import BUILT_IN
 from graphnorm.training.fleet import Fleet, OnEpoch, default_device
 from graphnorm.training.packing import plan_fleets
 from graphnorm.training.trial import Outcome, Split, Trial
 from graphnorm.training.workers import Job, train_in_workers
 
 __all__ = ["train"]
-
-_BUILT_IN = frozenset(REGISTRY)  # before anyone registers more: workers do not know of those
 
 
 def train(
@@ -66,7 +64,7 @@ def train(
 def _workers(trials: Sequence[Trial], device: torch.device, asked: int | None) -> int:
     if asked is not None and asked < 1:
         raise ValueError(f"workers is {asked}; at least one process does the work")
-    if device.type != "cpu" or any(trial.norm not in _BUILT_IN for trial in trials):
+    if device.type != "cpu" or any(trial.norm not in BUILT_IN for trial in trials):  # workers do not know others
         return 1
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(len(trials), cores if asked is None else asked)

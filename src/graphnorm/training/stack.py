@@ -9,7 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
+from torch.utils._pytree import tree_map
 
+from graphnorm.foreign import ForeignNorm
 from graphnorm.training.adam import Moments, adam_step
 
 __all__ = ["Stack"]
@@ -25,6 +27,8 @@ class Stack:
     def __init__(self, models: Sequence[nn.Module], device: torch.device) -> None:
         stacked, buffers = stack_module_state(list(models))
         self.members = len(models)
+        self.one_by_one = any(isinstance(module, ForeignNorm) for module in models[0].modules())
+        """Whether a module of someone else's is in the models, which may not bear ``vmap`` or a CUDA graph."""
         self._skeleton = copy.deepcopy(models[0]).to("meta")  # the structure; its own values are never used
         self.flat = torch.cat([value.detach().reshape(-1) for value in stacked.values()]).to(device)
         self.parameters = {name: view.requires_grad_() for name, view in self._views(self.flat, stacked).items()}
@@ -49,9 +53,20 @@ class Stack:
             return functional_call(self._skeleton, (parameters, buffers), (), inputs(*own))
 
         self._skeleton.train(training)
+        if self.one_by_one:
+            return self._forward_one_by_one(one, arguments, stacked)
         dims = (0, 0, *(0 if stacked else None for _ in arguments))
         scores: Tensor = vmap(one, in_dims=dims)(self.parameters, self.buffers, *arguments)
         return scores
+
+    def _forward_one_by_one(self, one: Callable[..., Any], arguments: tuple[Any, ...], stacked: bool) -> Tensor:
+        """The same without ``vmap``; buffers are views, so what a module writes into them is kept."""
+        scores = []
+        for k in range(self.members):
+            own = tree_map(lambda value: value[k], arguments) if stacked else arguments  # noqa: B023
+            parameters, buffers = ({n: v[k] for n, v in group.items()} for group in (self.parameters, self.buffers))
+            scores.append(one(parameters, buffers, *own))
+        return torch.stack(scores)
 
     def descend(self, losses: Tensor, lr: Tensor, decay: Tensor, active: Tensor) -> None:
         """One step of Adam on each member's own loss; losses, lr, decay and active have shape (M,)."""
