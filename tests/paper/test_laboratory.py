@@ -9,10 +9,13 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 import graphnorm
+from graphnorm.data import Images
+from graphnorm.paper.images import image_layers, image_noise_along_training
 from graphnorm.paper.laboratory import Laboratory
-from graphnorm.paper.recipes import CURVES, Recipe, Trainings
+from graphnorm.paper.recipes import CURVES, Recipe, Trainings, Watched
 
 SMALL = Trainings(
     datasets=("synthetic:trees",),
@@ -98,3 +101,27 @@ assert main(["reproduce", "fig2", *options, "--dry-run"]) == 0
     assert done.returncode == 0, done.stderr
     assert "out/fig2.pdf" in done.stdout
     assert '"to train": 0' in done.stdout
+
+
+def test_noise_of_graphs(laboratory: Laboratory) -> None:
+    watched = Watched(datasets=("synthetic:trees",), batch_sizes=(8, 64), layers=(0, 1), epochs=1)
+    product = laboratory.make(recipe("noise", trained=(), looked_at=(), watched=watched))
+    assert set(product.figures) == {f"-synthetic-trees-GIN-batches-of-{size}" for size in (8, 64)}
+    assert product.data is not None
+    last = {(row[1], row[2]): row[4] for row in product.data.rows if row[3] == 1}
+    assert len(last) == 4
+    for layer in {layer for layer, _ in last}:
+        assert last[layer, 8] > last[layer, 64] > 0  # type: ignore[operator]
+
+
+def test_noise_of_images() -> None:
+    random = torch.Generator().manual_seed(0)
+    images = torch.randint(256, (48, 3, 32, 32), generator=random, dtype=torch.uint8)
+    labels = torch.randint(10, (48,), generator=random)
+    data = Images(train_images=images, train_labels=labels, test_images=images, test_labels=labels, lossy=False)
+    layers = image_noise_along_training(
+        data, epochs=1, at=[0, 1], watch=image_layers(2), device=torch.device("cpu")
+    )  # fmt: skip
+    assert [layer.layer for layer in layers] == ["stem_norm", "blocks.7.second_norm"]
+    assert [layer.epochs.tolist() for layer in layers] == [[0, 1]] * 2
+    assert (layers[0].mean[1] != layers[0].mean[0]).any()  # it was trained

@@ -21,9 +21,10 @@ __all__ = ["add"]
 DESCRIPTION = """\
 Measure tables and figures of the GraphNorm paper again, and write them beside the reported numbers.
 
-ITEM is table1, table2, table3 (dataset statistics), fig2, fig3, fig5, fig6, fig7, fig11, fig12, theory, or all. What is
-trained goes into one store: items share their trials, and the same command goes on where it was stopped. In full, a
-table takes days on a CPU; --quick takes minutes, and says so on everything it writes.
+ITEM is table1, table2, table3 (dataset statistics), fig2, fig3, fig4, fig5, fig6, fig7, fig8, fig9, fig10, fig11,
+fig12, theory, or all. What is trained goes into one store: items share their trials, and the same command goes on where
+it was stopped (fig4, fig8, fig9 and fig10 train a few models of their own, anew each time). In full, a table takes days
+on a CPU; --quick takes minutes, and says so on everything it writes.
 """
 EXAMPLES = """\
 examples:

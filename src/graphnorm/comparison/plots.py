@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -31,7 +30,6 @@ def plot_curves(comparison: Comparison) -> Figure:
     figure = Figure(figsize=(10, 4.2), layout="constrained")
     panels = figure.subplots(1, 2, sharey=True)
     metric = comparison.protocol.metric
-    unknown = itertools.cycle(OTHERS)
     for panel, (curve, title) in zip(panels, (("train", "training"), ("valid", "validation")), strict=True):
         for name, result in comparison.norms.items():
             if curve not in result.curves:

@@ -18,7 +18,8 @@ from typing import Any
 import torch
 
 from graphnorm._version import __version__
-from graphnorm.data import PackedGraphs, load
+from graphnorm.data import Images, PackedGraphs, find, load, load_cifar10
+from graphnorm.data.loading import obtain
 from graphnorm.errors import DownloadError, StudyError
 from graphnorm.paper.products import Product
 from graphnorm.paper.recipes import Recipe, Trainings
@@ -139,12 +140,34 @@ class Laboratory:
             self._held = (name, load(name, self._root))
         return self._held[1]
 
+    def images(self) -> Images:
+        """CIFAR-10."""
+        return load_cifar10(self._root)
+
+    @property
+    def device(self) -> torch.device:
+        """Where things are trained."""
+        return default_device(self._device)
+
+    @property
+    def progress(self) -> bool:
+        """Whether to say how far it is."""
+        return self._progress
+
+    def _obtain(self, name: str) -> None:
+        if find(name).format == "images":
+            obtain(find(name), self._root, progress=self._progress)
+        else:
+            self.graphs(name)
+
     def check_data(self, recipes: Sequence[Recipe]) -> None:
         """Refuse to begin where a dataset cannot be had."""
         missing = {}
-        for name in dict.fromkeys(name for recipe in recipes for name in recipe.datasets):
+        names = [name for recipe in recipes for name in recipe.datasets]
+        names += ["CIFAR-10" for recipe in recipes if recipe.watched and recipe.watched.images]
+        for name in dict.fromkeys(names):
             try:
-                self.graphs(name)
+                self._obtain(name)
             except DownloadError as error:
                 missing[name] = error
         if missing:
@@ -187,7 +210,7 @@ class Laboratory:
     def measure(self, planned: Planned, *, train: bool = True) -> Measured:
         """Train what the store lacks of a study, or only read what it has."""
         graphs, plan = self.graphs(planned.dataset), planned.plan
-        device = str(default_device(self._device))
+        device = str(self.device)
         slots = len(choose_devices(device, self._workers))
         fleets = pack(graphs, plan.trials, device, slots)
         if train:

@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
 
 from graphnorm.analysis import Aggregation, affordable, conditions, interlacing, plots, regularity, typical_graphs
 from graphnorm.analysis import spectra as singular_values
+from graphnorm.analysis.batch_noise import LayerNoise, noise_along_training
+from graphnorm.analysis.checkpoints import dense_first
 from graphnorm.analysis.parts import Subject, theory_part
 from graphnorm.analysis.results import plain
 from graphnorm.data.catalog import find
 from graphnorm.paper.figures import Curves, average_curves, plot_panels
+from graphnorm.paper.images import image_layers, image_noise_along_training
 from graphnorm.paper.laboratory import Material, Measured
 from graphnorm.paper.products import Product, Table
+from graphnorm.paper.recipes import Trainings
 from graphnorm.paper.reported import dataset_table, reported
 from graphnorm.paper.tables import Score, agreement, dataset_rows, score_table
 
-__all__ = ["curves", "dataset_statistics", "learned_shift", "scores", "spectra", "theory"]
+__all__ = ["curves", "dataset_statistics", "learned_shift", "noise", "scores", "spectra", "theory"]
 
 AUTHORS = Aggregation("gin", xi=0.0, self_loop=True)
 """Q as the authors' data makes it: A + 2I."""
 LARGEST_SAMPLE = 500
 """Nodes of a graph whose singular values are shown."""
 WORK_QUICK = 2e9
+LOOKS = 20
+"""At so many epochs batches are compared with the dataset."""
 
 
 def scores(material: Material) -> Product:
@@ -209,3 +216,57 @@ def theory(material: Material) -> Product:
         sentences=(f"Theorem 1 holds on {held:,} of {checked:,} graphs.", *finding.text, *_about_quick(material)),
         facts={"summary": plain(finding.summary), "aggregation": AUTHORS.label},
     )
+
+
+def noise(material: Material) -> Product:
+    """How far the statistics of batches are from the dataset's, along training."""
+    watched, laboratory = material.recipe.watched, material.laboratory
+    assert watched is not None, "the recipe says what is watched"
+    # The first norm layer is that of the first linear map; of the others, the one that ends the convolution.
+    names = [f"convolutions.{k}.{'second' if k else 'first'}_norm" for k in watched.layers]
+    found: dict[str, list[LayerNoise]] = {}
+    for dataset in watched.datasets:
+        graphs = material.graphs(dataset)
+        for size in watched.batch_sizes:
+            laboratory.say(f"{material.recipe.item}: {dataset}, batches of {size}")
+            title = f"{dataset}, GIN" if len(watched.batch_sizes) == 1 else f"{dataset}, GIN, batches of {size}"
+            found[title] = noise_along_training(
+                graphs,
+                batch_size=size,
+                epochs=watched.epochs,
+                at=dense_first(watched.epochs, LOOKS),
+                watch=names,
+                device=laboratory.device,
+                progress=laboratory.progress,
+                **Trainings().settings(dataset, "gin"),
+            )
+    if watched.images:
+        laboratory.say(f"{material.recipe.item}: CIFAR-10, ResNet18")
+        found["CIFAR-10, ResNet18"] = image_noise_along_training(
+            laboratory.images(),
+            epochs=watched.epochs,
+            at=dense_first(watched.epochs, LOOKS),
+            watch=image_layers(len(watched.layers)),
+            device=laboratory.device,
+            progress=laboratory.progress,
+        )
+    rows: list[list[str | int | float | None]] = []
+    for title, layers in found.items():
+        for layer in layers:
+            said = plain(layer.summary())
+            for k, epoch in enumerate(said["epochs"]):
+                parts = [said[name][k] for name in ("relative_deviation", "of_mean", "of_std")]
+                rows.append([title, layer.layer, layer.batch_size, epoch, *parts])
+    sentences = [
+        f"{title}, {layer.layer}: after the last epoch a batch of {layer.batch_size} is away from the dataset by "
+        f"{layer.relative_deviation[-1]:.3f} standard deviations."
+        for title, layers in found.items()
+        for layer in layers
+    ]
+    figures = {f"-{_file_name(title)}": plots.plot_noise(layers) for title, layers in found.items()}
+    columns = ("what", "layer", "batch size", "epoch", "relative deviation", "of mean", "of std")
+    return material.product(figures=figures, data=Table(columns, rows), sentences=(*sentences, *_about_quick(material)))
+
+
+def _file_name(title: str) -> str:
+    return re.sub(r"[^\w-]+", "-", title)

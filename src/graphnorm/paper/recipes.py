@@ -16,7 +16,7 @@ from graphnorm.errors import StudyError
 from graphnorm.study.grid import GRIDS, Grid
 from graphnorm.study.protocol import find_protocol
 
-__all__ = ["NARROWED_BY", "QUICK", "RECIPES", "Recipe", "Trainings", "find_recipes"]
+__all__ = ["NARROWED_BY", "QUICK", "RECIPES", "Recipe", "Trainings", "Watched", "find_recipes"]
 
 TU = ("MUTAG", "PTC", "PROTEINS", "NCI1", "IMDB-BINARY", "REDDIT-BINARY", "COLLAB")
 MOLHIV = "ogbg-molhiv"
@@ -75,6 +75,25 @@ class Trainings:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Watched:
+    """Trainings of GIN with BatchNorm on all graphs, whose norm layers are watched: the paper's batch noise."""
+
+    datasets: tuple[str, ...] = ("PROTEINS",)
+    batch_sizes: tuple[int, ...] = (128,)
+    layers: tuple[int, ...] = (0, 3)
+    """The convolutions whose norm layers are looked at."""
+    epochs: int = 100
+    images: bool = False
+    """Whether ResNet18 on CIFAR-10 is watched beside them."""
+
+    def quick(self) -> Watched:
+        """What a quick pass watches: fewer datasets, no images."""
+        datasets = tuple(name for name in self.datasets if name in QUICK.datasets)
+        sizes = tuple(size for size in self.batch_sizes if size in QUICK.batch_sizes) or self.batch_sizes
+        return replace(self, datasets=datasets, batch_sizes=sizes, epochs=QUICK.epochs, images=False)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Recipe:
     """One item of the paper."""
 
@@ -85,18 +104,21 @@ class Recipe:
     trained: tuple[Trainings, ...] = ()
     looked_at: tuple[str, ...] = ()
     """Datasets that are needed as they are."""
+    watched: Watched | None = None
 
     @property
     def datasets(self) -> tuple[str, ...]:
-        """All datasets of it, each once."""
+        """All datasets of graphs of it, each once."""
         names = [name for part in self.trained for name in part.datasets]
-        return tuple(dict.fromkeys([*names, *self.looked_at]))
+        watched = () if self.watched is None else self.watched.datasets
+        return tuple(dict.fromkeys([*names, *self.looked_at, *watched]))
 
     def quick(self) -> Recipe:
         """The item scaled down."""
         trained = tuple(part for given in self.trained if (part := given.quick()).datasets)
         looked_at = tuple(name for name in self.looked_at if name in QUICK.datasets)
-        return replace(self, trained=trained, looked_at=looked_at)
+        watched = None if self.watched is None else self.watched.quick()
+        return replace(self, trained=trained, looked_at=looked_at, watched=watched)
 
     def narrowed(self, **choice: Any) -> Recipe:
         """A part of the item.
@@ -121,10 +143,15 @@ class Recipe:
             part = replace(part, **changes)
             if all(getattr(part, name) for name in NARROWED_BY):
                 trained.append(part)
-        looked_at = tuple(name for name in self.looked_at if name in given.get("datasets", self.looked_at))
-        if not trained and not looked_at and self.datasets:
+        wanted = given.get("datasets", self.datasets)
+        looked_at = tuple(name for name in self.looked_at if name in wanted)
+        watched = self.watched
+        if watched is not None:
+            watched = replace(watched, datasets=tuple(name for name in watched.datasets if name in wanted))
+        narrow = replace(self, trained=tuple(trained), looked_at=looked_at, watched=watched)
+        if self.datasets and not narrow.datasets:
             raise StudyError(f"nothing is left of {self.item}", remedy="leave out --datasets, --models or the like")
-        return replace(self, trained=tuple(trained), looked_at=looked_at)
+        return narrow
 
 
 NARROWED_BY = ("datasets", "models", "norms", "protocols")
@@ -176,6 +203,12 @@ _RECIPES = (
         looked_at=("PROTEINS", "NCI1", "IMDB-BINARY"),
     ),
     Recipe(
+        item="fig4",
+        caption="Figure 4: statistics of batches against the dataset's, GIN on PROTEINS and ResNet18 on CIFAR-10",
+        maker="noise",
+        watched=Watched(images=True),
+    ),
+    Recipe(
         item="fig5",
         caption="Figure 5: GraphNorm and InstanceNorm on irregular (PROTEINS) and regular (IMDB-BINARY) graphs",
         maker="learned_shift",
@@ -193,6 +226,24 @@ _RECIPES = (
         caption="Figure 7: singular values of Q and QN on six datasets",
         maker="spectra",
         looked_at=("PROTEINS", "NCI1", "MUTAG", "PTC", "IMDB-BINARY", "COLLAB"),
+    ),
+    Recipe(
+        item="fig8",
+        caption="Figure 8: statistics of batches against the dataset's on four more datasets",
+        maker="noise",
+        watched=Watched(datasets=("PTC", "NCI1", "MUTAG", "IMDB-BINARY")),
+    ),
+    Recipe(
+        item="fig9",
+        caption="Figure 9: statistics of batches against the dataset's by depth",
+        maker="noise",
+        watched=Watched(layers=(0, 1, 2, 3), images=True),
+    ),
+    Recipe(
+        item="fig10",
+        caption="Figure 10: statistics of batches against the dataset's by batch size",
+        maker="noise",
+        watched=Watched(batch_sizes=(8, 16, 32, 64)),
     ),
     Recipe(
         item="fig11",
