@@ -95,10 +95,22 @@ def _run(options: argparse.Namespace) -> None:
     except Interrupted as stop:
         print("graphnorm: stopped; the same command goes on from here", file=sys.stderr)
         raise SystemExit(128 + stop.signal) from None
+    written["claims"] = [str(_write_claims(folder, options.quick))]
     if options.json:
         print(json.dumps(written, indent=1))
     else:
         print(f"written to {folder}: figures as .png, .svg and .pdf, tables as .md and .tex, data as .csv and .json")
+
+
+def _write_claims(folder: Path, quick: bool) -> Path:
+    """The page of claims, of all items that the folder holds."""
+    from graphnorm.data.cache import replacing
+    from graphnorm.paper.claims import claims_page, read_items
+
+    path = folder / ("claims-quick.md" if quick else "claims.md")
+    with replacing(path) as fresh:
+        fresh.write_text(claims_page(read_items(folder, quick=quick)), encoding="utf-8")
+    return path
 
 
 def _part(options: argparse.Namespace, recipe: Recipe) -> Recipe:

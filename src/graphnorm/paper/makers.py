@@ -193,6 +193,7 @@ def dataset_statistics(material: Material) -> Product:
     return material.product(
         table=Table(("dataset", "statistic", "counted", "printed", "equal"), rows),
         sentences=(f"{equal} of {len(rows)} statistics are as printed.", *notes, *_about_quick(material)),
+        facts={"as_printed": {"equal": equal, "statistics": len(rows)}},
     )
 
 
@@ -214,7 +215,11 @@ def theory(material: Material) -> Product:
         figures=finding.figures and {f"-{name}": figure for name, figure in finding.figures.items()},
         table=Table(columns, rows),
         sentences=(f"Theorem 1 holds on {held:,} of {checked:,} graphs.", *finding.text, *_about_quick(material)),
-        facts={"summary": plain(finding.summary), "aggregation": AUTHORS.label},
+        facts={
+            "theorem_1": {"checked": checked, "holds": held},
+            "summary": plain(finding.summary),
+            "aggregation": AUTHORS.label,
+        },
     )
 
 
@@ -265,7 +270,19 @@ def noise(material: Material) -> Product:
     ]
     figures = {f"-{_file_name(title)}": plots.plot_noise(layers) for title, layers in found.items()}
     columns = ("what", "layer", "batch size", "epoch", "relative deviation", "of mean", "of std")
-    return material.product(figures=figures, data=Table(columns, rows), sentences=(*sentences, *_about_quick(material)))
+    return material.product(
+        figures=figures,
+        data=Table(columns, rows),
+        sentences=(*sentences, *_about_quick(material)),
+        facts={
+            "relative_deviation": [
+                {"what": title, "layer": layer.layer, "batch_size": layer.batch_size, "at_the_end": last}
+                for title, layers in found.items()
+                for layer in layers
+                if (last := plain(layer.relative_deviation[-1])) is not None
+            ]
+        },
+    )
 
 
 def _file_name(title: str) -> str:
