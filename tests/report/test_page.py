@@ -7,6 +7,7 @@ import io
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,15 @@ from urllib.parse import unquote
 
 import pytest
 
+from fake_training import FakeTraining
 from graphnorm.data import load
 from graphnorm.errors import GraphnormError
 from graphnorm.report import Source, build_page, read_comparison, read_study
 from graphnorm.report.charts import curve_charts, score_chart
 from graphnorm.report.structure import look_at
+from graphnorm.study.grid import Grid
+from graphnorm.study.plan import make_plan
+from graphnorm.study.protocol import make_splits
 from graphnorm.study.store import Store
 
 pytest.importorskip("plotly")
@@ -114,6 +119,18 @@ def test_a_study_that_is_complete(store: Path) -> None:
     assert len(graph.curves["valid"][0]) == 12
     assert "test" not in graph.curves
     assert "lr 0.0" in Reader(build_page([source])).text
+
+
+def test_numbers_of_another_setting_are_not_passed_over(tmp_path: Path) -> None:
+    graphs = replace(load("synthetic:trees"), name="MUTAG")
+    plan = make_plan(graphs, Grid("one", {"epochs": (3,)}), norms=["graph"], folds=2)
+    with Store(tmp_path / "a.db") as opened:
+        study = opened.add_study("mutag", plan.spec, plan.trials, [[0, 1]])
+        outcomes = FakeTraining()(graphs, plan.trials, make_splits(graphs, plan.trials))
+        opened.save(opened.begin_session(study, "local"), outcomes)
+        source = read_study(opened, opened.study("mutag"))
+    assert source.norms[0].paper is not None
+    assert "the paper's numbers are of 10 folds and 400 epochs; these of 2 and 3" in source.notes
 
 
 def test_a_study_under_way(store: Path) -> None:

@@ -26,6 +26,9 @@ __all__ = ["NormScore", "Source", "read_comparison", "read_study"]
 
 Curve = tuple[list[float | None], list[float | None]]
 
+PAPER = (10, 400)
+"""Folds and epochs behind the paper's Table 1."""
+
 
 @dataclass(frozen=True)
 class NormScore:
@@ -155,6 +158,11 @@ def read_study(store: Store, study: Study) -> Source:
         notes.append(f"{study.finished:,} of {study.trials:,} trials are trained; the rest is missing or failed")
     if protocol.name == "paper":
         notes.append("protocol paper: the folds that choose are those reported, so numbers are optimistic")
+    epochs = max(trial.epochs for trial in trials)
+    if any(norm.paper for norm in norms) and protocol.unit == "fold" and (folds, epochs) != PAPER:
+        notes.append(
+            f"the paper's numbers are of {PAPER[0]} folds and {PAPER[1]} epochs; these of {folds} and {epochs}"
+        )
     where = f"on {study.spec['dataset']} with {study.spec['model']} and these settings"
     verdict = judge(ranked, lambda a, b: _known_pair(tests, a, b), protocol.metric, where)
     return Source(

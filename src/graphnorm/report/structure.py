@@ -83,8 +83,11 @@ def look_at(graphs: PackedGraphs, model: str = "gin", *, self_loops: bool = Fals
 
 
 def _spectrum(graph: int, q: Floats, shifted: Floats) -> Chart:
-    rows: list[list[str | int | float]] = [[matrix, rank, float(value)] for matrix, values in (("Q", q), ("QN", shifted))
-            for rank, value in enumerate(values, start=1)]  # fmt: skip
+    rows: list[list[str | int | float]] = [
+        [matrix, rank, float(value)]
+        for matrix, values in (("Q", q), ("QN", shifted))
+        for rank, value in enumerate(values, start=1)
+    ]
     traces = [
         {
             "type": "scatter",
