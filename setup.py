@@ -5,7 +5,18 @@ Where it cannot be built the package installs all the same and the layers run on
 
 from setuptools import Extension, setup
 
-HEADERS = ("aggregate", "assemble", "edges", "instructions", "job", "pool", "scalars", "standardize")
+HEADERS = (
+    "aggregate",
+    "assemble",
+    "edges",
+    "instructions",
+    "job",
+    "linear",
+    "linear_job",
+    "pool",
+    "scalars",
+    "standardize",
+)
 
 kernels = Extension(
     "graphnorm._kernels",

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 import graphnorm
 from graphnorm.data import PackedGraphs, load
 from graphnorm.data.catalog import find
-from graphnorm.models import GIN
+from graphnorm.models import GIN, GINConvolution
 from graphnorm.training import Fleet, Split, Trial, build_model, train
 from graphnorm.training.fleet import device_name
 
@@ -67,6 +67,7 @@ class PygGIN(nn.Module):
         assert isinstance(model, GIN)
         state: dict[str, Tensor] = {"head.weight": model.head.weight, "head.bias": model.head.bias}
         for k, layer in enumerate(model.convolutions):
+            assert isinstance(layer, GINConvolution)
             state[f"convolutions.{k}.eps"] = layer.xi.detach()[None]
             for name in ("first", "second", "first_norm", "second_norm"):
                 state |= {f"{name}.{k}.{key}": value for key, value in getattr(layer, name).state_dict().items()}

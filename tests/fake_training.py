@@ -31,10 +31,23 @@ class FakeTraining:
         splits: Sequence[Split],
         *,
         on_epoch: Callable[[Progress], None] | None = None,
+        on_outcomes: Callable[[list[Outcome]], None] | None = None,
         **keywords: Any,
     ) -> list[Outcome]:
         assert len(trials) == len(splits)
         self.keywords = keywords
+        found: dict[int, Outcome] = {}
+        for shape in dict.fromkeys(trial.shape for trial in trials):
+            members = [k for k, trial in enumerate(trials) if trial.shape == shape]
+            outcomes = self._fleet([trials[k] for k in members], [splits[k] for k in members], on_epoch)
+            found |= dict(zip(members, outcomes, strict=True))
+            if on_outcomes is not None:
+                on_outcomes(outcomes)
+        return [found[k] for k in range(len(trials))]
+
+    def _fleet(
+        self, trials: Sequence[Trial], splits: Sequence[Split], on_epoch: Callable[[Progress], None] | None
+    ) -> list[Outcome]:
         outcomes = [self._outcome(trial, split) for trial, split in zip(trials, splits, strict=True)]
         for epoch in range(1, trials[0].epochs + 1):
             metrics = {name: np.array([o.curves[name][epoch - 1] for o in outcomes]) for name in outcomes[0].curves}

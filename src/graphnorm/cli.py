@@ -10,7 +10,18 @@ import sys
 from collections.abc import Callable, Sequence
 
 from graphnorm._version import __version__
-from graphnorm.commands import analyze, compare, datasets, predict, report, reproduce, runs, search, train
+from graphnorm.commands import (
+    advise,
+    analyze,
+    compare,
+    datasets,
+    predict,
+    report,
+    reproduce,
+    runs,
+    search,
+    train,
+)
 from graphnorm.commands.options import Subparsers
 from graphnorm.errors import GraphnormError
 
@@ -23,6 +34,7 @@ COMMANDS: tuple[Callable[[Subparsers], None], ...] = (
     train.add,
     predict.add,
     analyze.add,
+    advise.add,
     reproduce.add,
     report.add,
     datasets.add,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from graphnorm import cli
-from graphnorm.analysis import linear_gnn
+from graphnorm.analysis import linear_gnn, smoothness
 from graphnorm.analysis.parts import PARTS, Subject
 from graphnorm.data import synthetic
 
@@ -36,7 +36,7 @@ def test_a_dataset(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert {path.name for path in folder.iterdir()} == names | {"analysis.json", "summary.md"}
     assert (folder / "spectra.png").read_bytes().startswith(b"\x89PNG")
     numbers = json.loads((folder / "analysis.json").read_text(encoding="utf-8"))
-    assert numbers["settings"] == {"graphs": 40, "aggregation": "GIN, ξ = 0.1", "seed": 0}
+    assert numbers["settings"] == {"graphs": 40, "aggregation": "GIN, ξ = 0.1", "seed": 0, "epochs": 20}
     assert list(numbers["parts"]) == ["spectrum", "regularity"]
     assert numbers["parts"]["spectrum"]["summary"]["theorem_1"]["holds"] == 40
     assert numbers["parts"]["regularity"]["summary"]["share_regular"] == 1
@@ -67,6 +67,25 @@ def test_chosen_parts_as_json(
     assert (tmp_path / "a" / "b" / "rates.svg").exists()
 
 
+def test_parts_that_train(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    short = partial(smoothness.curvature_along_training, norms=("graph", "none"), hidden=3, layers=2)
+    monkeypatch.setattr("graphnorm.analysis.parts.curvature_along_training", short)
+    arguments = ("--parts", "noise", "alpha", "curvature", "--epochs", "2", "--device", "cpu", "--graphs", "40")
+    code, out, err = run(capsys, "analyze", "trees", "--out", tmp_path / "trained", *arguments)
+    assert code == 0, err
+    numbers = json.loads((tmp_path / "trained" / "analysis.json").read_text(encoding="utf-8"))
+    assert list(numbers["parts"]) == ["noise", "alpha", "curvature"]
+    noise = numbers["parts"]["noise"]["summary"]
+    assert noise["batch_size"] == 10
+    assert noise["layers"][0]["epochs"] == [0, 1, 2]
+    assert f"{noise['layers'][-1]['relative_deviation'][-1]:.2g} at the last after 2 epochs" in out
+    alpha = numbers["parts"]["alpha"]["summary"]["layers"]["convolutions.3.second_norm"]
+    assert f"convolutions.3.second_norm: {alpha['quantiles']['0.5']:.2f}" in out
+    assert set(numbers["parts"]["curvature"]["summary"]["norms"]) == {"graph", "none"}
+    for name in ("noise", "alpha", "curvature"):
+        assert (tmp_path / "trained" / f"{name}.png").exists()
+
+
 def test_the_same_seed_gives_the_same_graphs() -> None:
     graphs = synthetic.trees(30)
     first, again, other = (Subject(graphs, 10, seed=seed).ids.tolist() for seed in (1, 1, 2))
@@ -87,6 +106,8 @@ def test_graphs_that_take_too_long_are_left_out(monkeypatch: pytest.MonkeyPatch)
     [
         (["trees", "--parts", "spectra"], "no part spectra.*choose from spectrum, regularity, theory"),
         (["trees", "--graphs", "0"], "one or more"),
+        (["trees", "--epochs", "0"], "0 epochs train nothing"),
+        (["trees", "--parts", "alpha", "--device", "abacus"], "no device 'abacus'"),
         (["trees", "--model", "gcn", "--xi", "1"], "neither ξ nor"),
         (["absent/folder"], "no such file"),
         (["trees", "--out", "taken"], "taken"),

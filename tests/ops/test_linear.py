@@ -2,28 +2,47 @@
 
 from __future__ import annotations
 
+import importlib
+import os
+from types import ModuleType
+
 import pytest
 import torch
 from torch.func import vmap
 
+from graphnorm.kernels import library
 from graphnorm.models.linear import Linear
-from graphnorm.ops.linear import linear
+from graphnorm.ops.linear import cpu, linear
 
-SHAPES = [(3, 200, 37, 64), (2, 130, 64, 64), (4, 70, 7, 64), (3, 65, 64, 2), (40, 5, 64, 64), (2, 0, 8, 8)]
+SHAPES = [
+    (3, 200, 37, 64),
+    (2, 130, 64, 64),
+    (4, 70, 7, 64),
+    (3, 65, 64, 2),
+    (40, 5, 64, 64),
+    (2, 0, 8, 8),
+    (1, 301, 128, 100),
+]
+
+
+def kernels(name: str) -> tuple[ModuleType, str]:
+    """The module of kernels, and the device to try it on."""
+    if name == "cpu":
+        if library is None:
+            pytest.skip("the C library was not built")
+        return cpu, "cpu"
+    if os.environ.get("TRITON_INTERPRET") != "1" and not torch.cuda.is_available():
+        pytest.skip("needs a GPU, or Triton's interpreter (TRITON_INTERPRET=1)")
+    return importlib.import_module("graphnorm.ops.linear.gpu"), "cuda" if torch.cuda.is_available() else "cpu"
 
 
 @pytest.mark.interpreted
+@pytest.mark.parametrize("name", ["cpu", "triton"])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("shared", [False, True], ids=["own rows", "shared rows"])
-def test_triton_kernels_are_the_products(shape, shared):
-    import os
-
-    if os.environ.get("TRITON_INTERPRET") != "1" and not torch.cuda.is_available():
-        pytest.skip("needs a GPU, or Triton's interpreter (TRITON_INTERPRET=1)")
-    from graphnorm.ops.linear import gpu
-
+def test_kernels_are_the_products(name, shape, shared):
+    module, device = kernels(name)
     members, rows, inner, outer = shape
-    device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.manual_seed(0)
     x, g = torch.randn(members, rows, inner, device=device), torch.randn(members, rows, outer, device=device)
     x = x[:1].expand_as(x) if shared else x
@@ -35,10 +54,10 @@ def test_triton_kernels_are_the_products(shape, shared):
         wide[3].mT @ wide[0],
         wide[3].sum(1),
     ]
-    got = [gpu.forward(x, weight, bias), *gpu.backward(g, x, weight, True)]
+    got = [module.forward(x, weight, bias), *module.backward(g, x, weight, True)]
     for mine, right in zip(got, expected, strict=True):
         torch.testing.assert_close(mine.double(), right, rtol=1e-5, atol=1e-5 * max(1.0, rows**0.5))
-    assert gpu.backward(g, x, weight, False)[0] is None
+    assert module.backward(g, x, weight, False)[0] is None
 
 
 def test_alone_it_is_torchs():
@@ -47,10 +66,10 @@ def test_alone_it_is_torchs():
         assert torch.equal(layer(x), torch.nn.functional.linear(x, layer.weight, layer.bias))
 
 
-@pytest.mark.gpu
-def test_stacked_on_the_gpu_with_gradients_of_gradients():
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_stacked_with_gradients_of_gradients(device):
     torch.manual_seed(0)
-    arrays = [torch.randn(*shape, device="cuda", requires_grad=True) for shape in ((3, 9, 5), (3, 4, 5), (3, 4))]
+    arrays = [torch.randn(*shape, device=device, requires_grad=True) for shape in ((3, 9, 5), (3, 4, 5), (3, 4))]
     stacked = vmap(linear)(*arrays)
     each = torch.stack([torch.nn.functional.linear(*member) for member in zip(*arrays, strict=True)])
     torch.testing.assert_close(stacked, each, rtol=1e-5, atol=1e-5)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from fakes import FakeFleet
 
 from graphnorm import cli
@@ -89,6 +90,13 @@ def test_a_dry_run_trains_and_writes_nothing(folder: Path, capsys: pytest.Captur
     run(capsys, *SEARCH)
     plan = json.loads(run(capsys, *SEARCH, "--dry-run", "--json")[1])
     assert (plan["fleets"], plan["trials_done_before"], plan["estimated_seconds"]) == (0, 24, 0.0)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="here a GPU can be measured")
+def test_a_dry_run_for_gpus_that_are_elsewhere(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, *SEARCH, "--dry-run", "--engine", "ray", "--gpus-per-worker", "1")
+    assert code == 0
+    assert "not known: there is no GPU here to measure on" in out
 
 
 def test_an_adaptive_search_costs_what_it_may(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -35,7 +35,8 @@ def graphs() -> PackedGraphs:
 @pytest.fixture(autouse=True)
 def _fake_fleets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("graphnorm.study.work.Fleet", FakeFleet)
-    monkeypatch.setattr(driver_module, "STEP_SECONDS", 1e-9)  # one epoch for each question
+    monkeypatch.setattr(driver_module, "STEP_SECONDS", 1e-9)  # one epoch for each question, and a checkpoint
+    monkeypatch.setattr("os.fsync", lambda descriptor: None)  # no power is cut here
     monkeypatch.setattr(FakeFleet, "trouble", staticmethod(lambda fleet: None))
     FakeFleet.made.clear()
 

@@ -6,11 +6,13 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+import torch
 
 from graphnorm.data import load
 from graphnorm.errors import StudyError
 from graphnorm.study.grid import GRIDS, find_grid
 from graphnorm.study.plan import group_candidates, make_plan
+from graphnorm.study.search import pack
 
 
 def test_the_paper_s_grid() -> None:
@@ -88,3 +90,15 @@ def test_under_ogb_only_seeds_are_repeated() -> None:
     plan = make_plan(load("synthetic:trees"), GRIDS["quick"], norms=["graph"], protocol="ogb", seeds=3, folds=10)
     assert [(t.fold, t.seed) for t in plan.trials[:3]] == [(0, 0), (0, 1), (0, 2)]
     assert len(plan.trials) == 12
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="here the memory of a GPU is known")
+def test_fleets_for_gpus_that_are_elsewhere() -> None:
+    graphs = load("synthetic:trees")
+    trials = make_plan(graphs, GRIDS["paper"], norms=["graph", "batch"]).trials
+    fleets = pack(graphs, trials, "cuda", slots=1)
+    assert [len(fleet) for fleet in fleets] == [300] * 4  # two batch sizes, two normalizations
+    assert all(len({trials[place].shape for place in fleet}) == 1 for fleet in fleets)
+    fleets = pack(graphs, trials, "cuda", slots=64)
+    assert len(fleets) == 64
+    assert sorted(place for fleet in fleets for place in fleet) == list(range(len(trials)))

@@ -46,6 +46,15 @@ def test_workers_give_what_this_process_gives():
     assert set(seen[0].metrics) == {"loss", "train", "valid"}
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_outcomes_are_handed_over_fleet_by_fleet(workers):
+    handed = []
+    found = train(GRAPHS, MIXED, [PART] * 4, device="cpu", workers=workers, on_outcomes=handed.append)
+    assert sorted(outcome.trial.seed for fleet in handed for outcome in fleet) == [0, 1, 2, 3]
+    assert all(len({outcome.trial.shape for outcome in fleet}) == 1 for fleet in handed)
+    assert [outcome.trial for outcome in found] == MIXED
+
+
 def test_what_on_epoch_raises_passes_through_and_ends_the_workers():
     def stop(progress):
         raise KeyboardInterrupt

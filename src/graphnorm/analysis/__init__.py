@@ -8,6 +8,7 @@ Every tool is a function with arrays in and arrays out; its plot is in :mod:`gra
 True
 """
 
+from graphnorm.analysis.advice import Advice, Facts, Statement, advise
 from graphnorm.analysis.aggregation import Aggregation, dense_q, sparse_q
 from graphnorm.analysis.alpha import Alphas, alpha_along_training, learned_alpha
 from graphnorm.analysis.batch_noise import LayerNoise, Moments, batch_noise, graph_moments, noise_along_training
@@ -23,6 +24,8 @@ from graphnorm.analysis.linear_gnn import (
     linear_task,
     rate_study,
 )
+from graphnorm.analysis.measured import Measured, measured_by_study
+from graphnorm.analysis.probe import Probe, probe_mean
 from graphnorm.analysis.regularity import Regularity, regularity, typical_graphs
 from graphnorm.analysis.smoothness import Curvature, curvature_along_training
 from graphnorm.analysis.spectrum import (
@@ -44,22 +47,28 @@ from graphnorm.analysis.theory import (
 )
 
 __all__ = [
+    "Advice",
     "Aggregation",
     "Alphas",
     "Assumptions",
     "Conditions",
     "Curvature",
     "Extremes",
+    "Facts",
     "GradientCheck",
     "Interlacing",
     "LayerNoise",
     "LinearTask",
+    "Measured",
     "Moments",
+    "Probe",
     "RateStudy",
     "Regularity",
     "RitzValues",
     "Spectra",
+    "Statement",
     "Witness",
+    "advise",
     "affordable",
     "alpha_along_training",
     "batch_noise",
@@ -77,8 +86,10 @@ __all__ = [
     "lanczos",
     "learned_alpha",
     "linear_task",
+    "measured_by_study",
     "module_loss",
     "noise_along_training",
+    "probe_mean",
     "rate_study",
     "regularity",
     "sparse_q",

@@ -70,6 +70,7 @@ def alpha_along_training(
     epochs: int = 50,
     at: Iterable[int] | None = None,
     seeds: int = 3,
+    ids: Integers | None = None,
     device: torch.device | str | None = None,
     progress: bool = False,
     **settings: Any,
@@ -77,12 +78,13 @@ def alpha_along_training(
     """Train GIN with GraphNorm, and record α along the way.
 
     at: the epochs, all from 0 if left out.
+    ids: which graphs; all if left out.
     settings: others of :class:`graphnorm.training.Trial`, such as ``model``, ``norm="batch-alpha"`` and ``lr``.
     """
     trial = trial_on_all(graphs, **{"norm": "graph", "epochs": epochs} | settings)
     seen = [
         (epoch, [learned_alpha(model) for model in models])
-        for epoch, models in checkpoints(graphs, trial, at=at, seeds=seeds, device=device, progress=progress)
+        for epoch, models in checkpoints(graphs, trial, at=at, seeds=seeds, ids=ids, device=device, progress=progress)
     ]
     layers = tuple(seen[0][1][0])
     values = tuple(np.array([[alphas[layer] for alphas in models] for _, models in seen]) for layer in layers)

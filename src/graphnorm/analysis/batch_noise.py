@@ -186,9 +186,9 @@ def layer_moments(
 ) -> dict[str, Moments]:
     """Run a model, and record what goes into some of its layers.
 
-    layers: the layers by name.
-    passes: (run, owner, count) for each chunk of data: ``run()`` calls the model; ``owner`` is (rows,) int64, which of
-        the chunk's ``count`` graphs each row belongs to, or None where the layers' inputs are images, (count, C, H, W).
+    - layers: the layers by name.
+    - passes: (run, owner, count) for each chunk of data. ``run()`` calls the model; ``owner``, (rows,) int64, says
+      which of the chunk's ``count`` graphs each row belongs to; it is None for images, (count, C, H, W).
 
     Sums are in float64.
     """
@@ -292,6 +292,7 @@ def noise_along_training(
     at: Iterable[int] | None = None,
     watch: Sequence[str] | None = None,
     batches: int = BATCHES,
+    ids: Integers | None = None,
     device: torch.device | str | None = None,
     progress: bool = False,
     **settings: Any,
@@ -302,12 +303,13 @@ def noise_along_training(
 
     at: the epochs, all from 0 if left out.
     watch: names of layers; all norm layers if left out.
+    ids: which graphs; all if left out.
     settings: others of :class:`graphnorm.training.Trial`, such as ``model``, ``norm``, ``lr`` and ``seed``.
     """
     trial = trial_on_all(graphs, **{"norm": "batch", "batch_size": batch_size, "epochs": epochs} | settings)
     found: dict[str, list[LayerNoise]] = {}
-    for epoch, (model,) in checkpoints(graphs, trial, at=at, device=device, progress=progress):
-        for name, moments in graph_moments(model, graphs, watch).items():
+    for epoch, (model,) in checkpoints(graphs, trial, at=at, ids=ids, device=device, progress=progress):
+        for name, moments in graph_moments(model, graphs, watch, ids).items():
             noise = batch_noise(moments, batch_size, batches=batches, seed=trial.seed, layer=name, epoch=epoch)
             found.setdefault(name, []).append(noise)
     return [along(parts) for parts in found.values()]

@@ -11,9 +11,10 @@ import numpy as np
 import torch
 from torch import nn
 
+from graphnorm.analysis.results import Integers
 from graphnorm.errors import GraphnormError
 from graphnorm.study.protocol import make_splits
-from graphnorm.training import Fleet, Trial, build_model
+from graphnorm.training import Fleet, Split, Trial, build_model
 
 if TYPE_CHECKING:
     from graphnorm.data import PackedGraphs
@@ -46,14 +47,15 @@ def checkpoints(
     *,
     at: Iterable[int] | None = None,
     seeds: int = 1,
+    ids: Integers | None = None,
     device: torch.device | str | None = None,
     progress: bool = False,
 ) -> Iterator[tuple[int, list[nn.Module]]]:
     """Train a trial, and give its models after the epochs ``at``: all from 0, the untrained one, if left out.
 
     Each time comes the epoch and one ordinary model for each seed, in evaluation mode, on the device of the training.
-    The models are the caller's to change. Training stops at the last epoch of ``at``; the learning rate falls as the
-    trial's own number of epochs says.
+    They are trained on the graphs ``ids``, or all. The models are the caller's to change. Training stops at the last
+    epoch of ``at``; the learning rate falls as the trial's own number of epochs says.
 
     >>> from graphnorm.data import load
     >>> graphs = load("synthetic:regular")
@@ -67,7 +69,8 @@ def checkpoints(
     if not wanted or wanted[0] < 0 or wanted[-1] > trial.epochs:
         raise GraphnormError(f"there is nothing to see after the epochs {wanted}", remedy=f"name 0 to {trial.epochs}")
     trials = [replace(trial, seed=trial.seed + k) for k in range(seeds)]
-    fleet = Fleet(graphs, trials, make_splits(graphs, trials), device=device)
+    splits = make_splits(graphs, trials) if ids is None else [Split(ids, ids)] * seeds
+    fleet = Fleet(graphs, trials, splits, device=device)
     skeleton = build_model(trial, graphs).to(fleet.device).eval()
     label = f"training {trial.norm}"
     with tqdm(total=wanted[-1], desc=label, unit=" epochs", disable=not progress, delay=1.0, leave=False) as bar:

@@ -13,11 +13,16 @@ import numpy as np
 
 from graphnorm.analysis import linear_gnn, plots, theory
 from graphnorm.analysis.aggregation import Aggregation
+from graphnorm.analysis.alpha import alpha_along_training
+from graphnorm.analysis.batch_noise import noise_along_training
+from graphnorm.analysis.checkpoints import dense_first
 from graphnorm.analysis.regularity import regularity, typical_graphs
 from graphnorm.analysis.results import Integers
+from graphnorm.analysis.smoothness import curvature_along_training
 from graphnorm.analysis.spectrum import affordable, conditions, interlacing, spectra
-from graphnorm.data import PackedGraphs
+from graphnorm.data import CATALOG, PackedGraphs
 from graphnorm.errors import GraphnormError
+from graphnorm.training.fleet import default_device
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -37,9 +42,17 @@ class Subject:
     """How many graphs are drawn at random; None for all."""
     aggregation: Aggregation = field(default_factory=Aggregation)
     seed: int = 0
+    epochs: int = 20
+    """Of the parts that train."""
+    device: str | None = None
+    """Where they train; None for a GPU where there is one."""
     progress: bool = False
 
     def __post_init__(self) -> None:
+        if self.epochs < 1:
+            raise GraphnormError(f"{self.epochs} epochs train nothing", remedy="ask for one or more")
+        if self.device is not None:
+            default_device(self.device)  # a wrong one is known at once
         if self.sample is not None and self.sample < 1:
             raise GraphnormError(f"{self.sample} graphs cannot be analysed", remedy="ask for one or more")
 
@@ -47,6 +60,21 @@ class Subject:
     def ids(self) -> Integers:
         """The graphs in random order, as many as are wanted."""
         return np.random.default_rng(self.seed).permutation(self.graphs.num_graphs)[: self.sample]
+
+    @property
+    def training(self) -> dict[str, Any]:
+        """What the tools take that train: the paper's setting, with the catalogue's readout for a dataset it knows."""
+        entry = CATALOG.get(self.graphs.name)
+        return {
+            "model": self.aggregation.model,
+            "self_loops": self.aggregation.self_loop,
+            "readout": entry.readout if entry else "sum",
+            "seed": self.seed,
+            "epochs": self.epochs,
+            "ids": None if self.sample is None else np.sort(self.ids),
+            "device": self.device,
+            "progress": self.progress,
+        }
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,12 +220,89 @@ def theory_part(subject: Subject) -> Finding:
     )
 
 
+def noise_part(subject: Subject) -> Finding:
+    """How far batch statistics are from the dataset's, along a training with BatchNorm."""
+    batch_size = min(128, max(1, len(subject.ids) // 4))
+    layers = noise_along_training(
+        subject.graphs, batch_size=batch_size, at=dense_first(subject.epochs, 12), **subject.training
+    )
+    first, last = layers[0], layers[-1]
+
+    def words(place: int) -> str:
+        return f"{first.relative_deviation[place]:.2g} at the first norm layer and {last.relative_deviation[place]:.2g}"
+
+    text = (
+        f"BatchNorm with batches of {batch_size} graphs. The relative deviation of a batch's mean and standard "
+        f"deviation from the dataset's is {words(0)} at the last before training, {words(-1)} at the last after "
+        f"{subject.epochs} epochs. It is measured in the dataset's standard deviations: 0 would be no noise. What "
+        "BatchNorm subtracts and divides by moves by about that much from step to step, and at evaluation it is "
+        "replaced by an average.",
+    )
+    return Finding(
+        title="Batch noise: what BatchNorm would bring",
+        text=text,
+        summary={"batch_size": batch_size, "layers": [noise.summary() for noise in layers]},
+        per_graph={},
+        figures={"noise": plots.plot_noise([first, last], title=subject.graphs.name)},
+    )
+
+
+def alpha_part(subject: Subject) -> Finding:
+    """What share of the mean a trained GraphNorm takes away."""
+    found = alpha_along_training(subject.graphs, at=dense_first(subject.epochs, 12), **subject.training)
+    numbers = found.summary()
+    ends = " ".join(
+        f"{layer}: {values['quantiles']['0.5']:.2f} ({values['quantiles']['0.05']:.2f} to "
+        f"{values['quantiles']['0.95']:.2f})."
+        for layer, values in numbers.items()
+    )
+    far = max(values["median_distance_from_1"] for values in numbers.values())
+    text = (
+        f"GraphNorm's α, trained for {subject.epochs} epochs with three seeds, begins at 1, the full shift of "
+        f"InstanceNorm. Its median over the channels, and between which values nine of ten lie: {ends}",
+        f"The layer that moved furthest is {far:.2f} away from 1 in the median channel. How far α moves depends on the "
+        "learning rate and the epochs, too: a small move is no proof that the full shift is best.",
+    )
+    return Finding(
+        title="α: what the network chose to keep of the mean",
+        text=text,
+        summary={"epochs": subject.epochs, "layers": numbers},
+        per_graph={},
+        figures={"alpha": plots.plot_alpha(found, title=f"{subject.graphs.name}: α after {subject.epochs} epochs")},
+    )
+
+
+def curvature_part(subject: Subject) -> Finding:
+    """Extreme Hessian eigenvalues along training with each normalization."""
+    found = curvature_along_training(subject.graphs, at=dense_first(subject.epochs, 5), **subject.training)
+    numbers = found.summary()
+    largest = {norm: values["median_largest_when_trained"] for norm, values in numbers.items()}
+    order = ", ".join(f"{norm} {largest[norm]:.3g}" for norm in sorted(largest, key=lambda norm: largest[norm]))
+    text = (
+        "The largest eigenvalue of the Hessian of the training loss on one batch, in the median of the epochs looked "
+        f"at, from the smoothest on: {order}.",
+        f"The iterations met their tolerance of 1 % in {found.converged.mean():.0%} of the cases; elsewhere the number "
+        "is a lower bound. One training each. The numbers depend on the scale of the weights, which normalized layers "
+        "ignore: read them together with the loss, which is in the figure.",
+    )
+    return Finding(
+        title="Curvature: how smooth the loss is on the way",
+        text=text,
+        summary={"norms": numbers},
+        per_graph={},
+        figures={"curvature": plots.plot_curvature(found, title=subject.graphs.name)},
+    )
+
+
 PARTS: dict[str, Callable[[Subject], Finding]] = {
     "spectrum": spectrum_part,
     "regularity": regularity_part,
     "theory": theory_part,
+    "noise": noise_part,
+    "alpha": alpha_part,
+    "curvature": curvature_part,
 }
 """Every part by its name, in the order of the summary."""
 
 ABOUT_DATA = ("spectrum", "regularity")
-"""Parts that say something of the data at hand, and run unless others are asked for."""
+"""Parts that say something of the data at hand without training, and run unless others are asked for."""

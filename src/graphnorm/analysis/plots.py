@@ -228,7 +228,7 @@ def plot_noise(layers: Sequence[LayerNoise], *, title: str = "") -> Figure:
     return figure
 
 
-def plot_alpha(alphas: Alphas, *, columns: int = 4, title: str = "") -> Figure:
+def plot_alpha(alphas: Alphas, *, columns: int = 3, title: str = "") -> Figure:
     """How α is spread over the channels of each layer after the last epoch, and its median along training."""
     layers = len(alphas.layers)
     columns = min(columns, layers + 1)

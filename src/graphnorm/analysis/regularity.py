@@ -29,7 +29,7 @@ from graphnorm.analysis.twins import batches, twin_classes
 if TYPE_CHECKING:
     from graphnorm.data import GraphBatch, PackedGraphs
 
-__all__ = ["Regularity", "regularity", "typical_graphs"]
+__all__ = ["Regularity", "regularity", "sparse_features", "typical_graphs"]
 
 Booleans = npt.NDArray[np.bool_]
 
@@ -160,7 +160,7 @@ def _signal_kept(graphs: PackedGraphs, batch: GraphBatch, aggregation: Aggregati
     HQ is sparse. Let m be the mean of a feature over the n nodes of a graph: its squared deviations are those of
     the nonzero entries, and m² for each of the zeros.
     """
-    signal = sparse_q(batch, aggregation) @ _sparse_features(graphs, batch)
+    signal = sparse_q(batch, aggregation) @ sparse_features(graphs, batch)
     graph, sizes, width = batch.batch.numpy(), batch.sizes.numpy(), signal.shape[1]
     row = np.repeat(graph, np.diff(signal.indptr))
     key, cell = np.unique(row * width + signal.indices, return_inverse=True)
@@ -178,7 +178,7 @@ def _signal_kept(graphs: PackedGraphs, batch: GraphBatch, aggregation: Aggregati
     return np.asarray(np.sqrt(kept))
 
 
-def _sparse_features(graphs: PackedGraphs, batch: GraphBatch) -> Any:
+def sparse_features(graphs: PackedGraphs, batch: GraphBatch) -> Any:
     """(R, F) ``csr_array``: the first layer's features, tags one-hot and continuous ones beside them."""
     from scipy import sparse
 

@@ -108,6 +108,7 @@ def curvature_along_training(
     at: Iterable[int] | None = None,
     seeds: int = 1,
     batch_size: int = 128,
+    ids: Integers | None = None,
     device: torch.device | str | None = None,
     progress: bool = False,
     **settings: Any,
@@ -117,18 +118,22 @@ def curvature_along_training(
     The batch is the same for all, drawn at random.
 
     at: the epochs; eight of them, dense at first, if left out.
+    ids: which graphs; all if left out.
     settings: others of :class:`graphnorm.training.Trial`.
     """
     looks = sorted(set(dense_first(epochs) if at is None else at))
     trials = [
         trial_on_all(graphs, **{"norm": norm, "epochs": epochs, "batch_size": batch_size} | settings) for norm in norms
     ]
-    ids = np.sort(np.random.default_rng(trials[0].seed).permutation(graphs.num_graphs)[:batch_size])
+    chosen = np.arange(graphs.num_graphs) if ids is None else ids
+    fixed = np.sort(np.random.default_rng(trials[0].seed).permutation(chosen)[:batch_size])
     found = np.array(
         [
             [
-                [batch_curvature(model, graphs, ids) for model in models]
-                for _, models in checkpoints(graphs, trial, at=looks, seeds=seeds, device=device, progress=progress)
+                [batch_curvature(model, graphs, fixed) for model in models]
+                for _, models in checkpoints(
+                    graphs, trial, at=looks, seeds=seeds, ids=ids, device=device, progress=progress
+                )
             ]
             for trial in trials
         ],

@@ -19,10 +19,11 @@ if TYPE_CHECKING:
     from graphnorm.analysis.parts import Finding, Subject
     from graphnorm.data import PackedGraphs
 
-__all__ = ["add"]
+__all__ = ["add", "default_folder"]
 
 DESCRIPTION = """\
-Look at a dataset with the tools behind the GraphNorm paper's explanations, in a few minutes and without training.
+Look at a dataset with the tools behind the GraphNorm paper's explanations: in a few minutes and without training,
+unless you ask for the parts that train.
 
 parts:
   spectrum     singular values of the aggregation Q and of QN, which also subtracts the graph's mean; whether they
@@ -31,12 +32,18 @@ parts:
   regularity   how regular the graphs are, and how much of the first layer's signal subtracting the mean removes.
                Where little is left, InstanceNorm loses information and GraphNorm's learned shift is worth a try.
   theory       the paper's linear example, gradient formula and Fact 1, as numbers. The same for all data.
+
+parts that train a model on all graphs, for --epochs:
+  noise        how far the mean and standard deviation of a batch are from the dataset's, which BatchNorm suffers from.
+  alpha        the share of the mean that each layer of a trained GraphNorm takes away.
+  curvature    extreme eigenvalues of the Hessian of the loss along training, for each normalization. Takes longest.
 """
 
 EPILOG = """\
 examples:
   graphnorm analyze IMDB-BINARY
   graphnorm analyze my-graphs/ --graphs 500 --out report
+  graphnorm analyze PROTEINS --parts noise alpha --epochs 100
   graphnorm analyze molecules.csv --smiles smiles --label y --model gcn --parts spectrum
 
 The folder then holds summary.md to read, the figures as PNG and SVG, and analysis.json with all numbers: under each
@@ -48,7 +55,7 @@ def add(subparsers: Subparsers) -> None:
     """Add the command to the command line."""
     parser = subparsers.add_parser(
         "analyze",
-        help="spectra and regularity of a dataset: figures, numbers, one page",
+        help="spectra, regularity and more of a dataset: figures, numbers, one page",
         description=DESCRIPTION,
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -64,6 +71,8 @@ def add(subparsers: Subparsers) -> None:
     parser.add_argument("--xi", type=float, default=0.0, metavar="ξ", help="GIN's ξ in Q = A + (1+ξ)I (default: 0)")
     parser.add_argument("--self-loop", action="store_true", help="one self-loop more, as in the authors' code")
     parser.add_argument("--seed", type=int, default=0, help="which graphs are drawn and shown (default: 0)")
+    parser.add_argument("--epochs", type=int, default=20, metavar="E", help="of the parts that train (default: 20)")
+    parser.add_argument("--device", help="where they train: cpu, cuda ... (default: a GPU where there is one)")
     parser.set_defaults(run=_run)
 
 
@@ -77,8 +86,16 @@ def _run(options: argparse.Namespace) -> None:
         raise GraphnormError(f"there is no part {', '.join(unknown)}", remedy=f"choose from {', '.join(PARTS)}")
     aggregation = Aggregation(options.model, options.xi, options.self_loop)
     graphs = load_graphs(options)
-    folder = options.out or Path("analysis-" + re.sub(r"[^\w.-]+", "-", graphs.name))
-    subject = Subject(graphs, options.graphs, aggregation, options.seed, progress=not options.json)
+    folder = options.out or default_folder(graphs.name)
+    subject = Subject(
+        graphs,
+        options.graphs,
+        aggregation,
+        options.seed,
+        epochs=options.epochs,
+        device=options.device,
+        progress=not options.json,
+    )
     fresh = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)  # before the work, so that a wrong place is known at once
     try:
@@ -88,6 +105,11 @@ def _run(options: argparse.Namespace) -> None:
             with suppress(OSError):  # something is in it already
                 folder.rmdir()
         raise
+
+
+def default_folder(name: str) -> Path:
+    """Where the analysis of a dataset goes unless another folder is named."""
+    return Path("analysis-" + re.sub(r"[^\w.-]+", "-", name))
 
 
 def _analyze(options: argparse.Namespace, subject: Subject, parts: list[str], folder: Path) -> None:
@@ -106,7 +128,12 @@ def _analyze(options: argparse.Namespace, subject: Subject, parts: list[str], fo
         "dataset": graphs.name,
         "fingerprint": graphs.fingerprint,
         "statistics": vars(graphs.statistics()),
-        "settings": {"graphs": options.graphs, "aggregation": subject.aggregation.label, "seed": options.seed},
+        "settings": {
+            "graphs": options.graphs,
+            "aggregation": subject.aggregation.label,
+            "seed": options.seed,
+            "epochs": options.epochs,
+        },
         "parts": {
             part: {"text": finding.text, "summary": finding.summary, "per_graph": finding.per_graph}
             for part, finding in findings.items()

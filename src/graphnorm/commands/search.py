@@ -15,13 +15,14 @@ from graphnorm.commands.printing import print_facts, print_table
 from graphnorm.errors import StudyError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from graphnorm.data import PackedGraphs
     from graphnorm.study.callbacks import Callback
     from graphnorm.study.engines import Engine
     from graphnorm.study.plan import Plan
     from graphnorm.study.search import SearchResult
+    from graphnorm.training import Trial
 
 __all__ = ["COLUMNS", "add", "result_rows"]
 
@@ -176,7 +177,7 @@ def _plan(options: argparse.Namespace, graphs: PackedGraphs) -> Plan:
 
 def _adapt(options: argparse.Namespace, graphs: PackedGraphs, plan: Plan, store: Path) -> Plan:
     """The plan of an adaptive search: as it was when the study was begun, or made now."""
-    from graphnorm.study.search import adapt
+    from graphnorm.study.search import adapt, pack
     from graphnorm.study.store import Store
 
     if not (options.budget or options.trials):
@@ -190,20 +191,11 @@ def _adapt(options: argparse.Namespace, graphs: PackedGraphs, plan: Plan, store:
                     return replace(plan, spec=dict(study.spec), trials=tuple(known.trials(study)))
     if options.trials:
         return adapt(plan, options.trials)
-    seconds = _estimate(options, graphs, plan)
-    return adapt(plan, options.budget * len(plan.trials) / seconds)
-
-
-def _estimate(options: argparse.Namespace, graphs: PackedGraphs, plan: Plan) -> float:
-    """How long all of a plan takes."""
-    from graphnorm.study.estimate import estimate_seconds
-    from graphnorm.study.search import pack
-
     slots = _slots(options)
     fleets = [[plan.trials[k] for k in fleet] for fleet in pack(graphs, plan.trials, options.device, slots)]
-    threads = 1 if slots > 1 else None
-    estimate = estimate_seconds(graphs, fleets, device=options.device, threads=threads)
-    return estimate.seconds / max(1, min(slots, len(fleets)))
+    seconds = _seconds(options, graphs, fleets, slots)
+    assert seconds is not None, "the engine local trains here"
+    return adapt(plan, options.budget * len(plan.trials) / seconds)
 
 
 def _slots(options: argparse.Namespace) -> int:
@@ -217,7 +209,9 @@ def _slots(options: argparse.Namespace) -> int:
 
 def _packing_device(options: argparse.Namespace) -> str | None:
     """Fleets are packed for the device they will be on."""
-    return "cpu" if options.engine == "ray" and not options.gpus_per_worker else options.device
+    if options.engine == "ray":
+        return "cuda" if options.gpus_per_worker else "cpu"
+    return options.device  # type: ignore[no-any-return]
 
 
 def _engine_maker(options: argparse.Namespace, graphs: PackedGraphs) -> Callable[[int], Engine]:
@@ -259,22 +253,16 @@ def _show_plan(
     slots: int,
 ) -> None:
     from graphnorm.study.display import clock
-    from graphnorm.study.estimate import estimate_seconds
-    from graphnorm.study.store import Store
+    from graphnorm.study.store import FINAL, Store
 
-    finished = 0
-    statuses: dict[str, Any] = {}
+    done: set[str] = set()
     if store.exists():
         with Store(store, writable=False) as known:
             for study in known.studies():
-                statuses |= known.statuses(study)
-    missing = [[plan.trials[k] for k in fleet if plan.trials[k].key not in statuses] for fleet in fleets]
+                done |= {key for key, status in known.statuses(study).items() if status in FINAL}
+    missing = [[plan.trials[k] for k in fleet if plan.trials[k].key not in done] for fleet in fleets]
     missing = [fleet for fleet in missing if fleet]
-    finished = len(plan.trials) - sum(map(len, missing))
-    seconds = 0.0
-    if missing:
-        estimate = estimate_seconds(graphs, missing, device=options.device, threads=1 if slots > 1 else None)
-        seconds = estimate.seconds / max(1, min(slots, len(missing)))
+    seconds = _seconds(options, graphs, missing, slots)
     facts: dict[str, Any] = {
         "study": plan.name,
         "data": f"{graphs.name}, {graphs.num_graphs:,} graphs",
@@ -282,18 +270,37 @@ def _show_plan(
         "normalizations": plan.spec["norms"],
         "configurations": plan.spec.get("configurations", len(_configurations(plan))),
         "trials": len(plan.trials),
-        "trials_done_before": finished,
+        "trials_done_before": len(plan.trials) - sum(map(len, missing)),
         "fleets": len(missing),
         "at_a_time": min(slots, max(len(missing), 1)),
         "store": str(store),
     }
     if rungs := plan.spec.get("rungs"):
         facts["rungs"] = [f"after epoch {epoch} {keep} go on" for epoch, keep in rungs]
-        seconds *= _share(plan)
-    facts["estimated_seconds" if options.json else "estimated time"] = (
-        round(seconds, 1) if options.json else f"about {clock(seconds)}"
-    )
+        seconds = None if seconds is None else seconds * _share(plan)
+    if options.json:
+        facts["estimated_seconds"] = None if seconds is None else round(seconds, 1)
+    else:
+        unknown = "not known: there is no GPU here to measure on"
+        facts["estimated_time"] = unknown if seconds is None else f"about {clock(seconds)}"
     print_facts(facts, options.json)
+
+
+def _seconds(
+    options: argparse.Namespace, graphs: PackedGraphs, fleets: Sequence[Sequence[Trial]], slots: int
+) -> float | None:
+    """How long fleets take, by a short calibration; None where they will be on a device that is not here."""
+    import torch
+
+    from graphnorm.study.estimate import estimate_seconds
+
+    device = _packing_device(options)
+    if device == "cuda" and not torch.cuda.is_available():
+        return None
+    if not fleets:
+        return 0.0
+    estimate = estimate_seconds(graphs, fleets, device=device, threads=1 if slots > 1 else None)
+    return estimate.seconds / min(slots, len(fleets))
 
 
 def _configurations(plan: Plan) -> list[list[int]]:

@@ -160,22 +160,34 @@ def _run(
                 results[norm] = _report(norm, kept, entry is not None)
                 tally.finish(norm, _summary(results[norm]), found=True)
                 display.refresh(norm)
-            for norm in settings.norms:
-                if norm in results:
-                    continue
+            missing = [norm for norm in settings.norms if norm not in results]
+            trained: dict[training.Trial, training.Outcome] = {}
 
-                def on_epoch(report: training.Progress, norm: str = norm) -> None:
-                    tally.update(report)
-                    display.refresh(norm)
+            def on_epoch(report: training.Progress) -> None:
+                tally.update(report)
+                display.refresh(report.trials[0].norm)
 
-                outcomes = training.train(
-                    graphs, trials[norm], splits, device=device, on_epoch=on_epoch, workers=workers
-                )
+            def on_outcomes(outcomes: list[training.Outcome]) -> None:
+                trained.update((outcome.trial, outcome) for outcome in outcomes)
+                norm = outcomes[0].trial.norm
+                if not all(trial in trained for trial in trials[norm]):
+                    return  # another fleet has the rest of it
+                complete = [trained[trial] for trial in trials[norm]]
                 if folder is not None:
-                    folder.keep(norm, outcomes)
-                results[norm] = _report(norm, outcomes, entry is not None)
+                    folder.keep(norm, complete)
+                results[norm] = _report(norm, complete, entry is not None)
                 tally.finish(norm, _summary(results[norm]))
                 display.refresh(norm)
+
+            training.train(
+                graphs,
+                [trial for norm in missing for trial in trials[norm]],
+                list(splits) * len(missing),
+                device=device,
+                on_epoch=on_epoch,
+                on_outcomes=on_outcomes,
+                workers=workers,
+            )
     except KeyboardInterrupt as stop:
         partial = result(partly=True) if results else None
         raise ComparisonInterrupted(partial, None if folder is None else folder.path) from stop

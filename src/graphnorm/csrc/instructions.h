@@ -53,6 +53,8 @@ INLINE double_vector ISA(root_double)(double_vector v) {
 }
 #endif
 
+#include "linear.h"
+
 #define T float
 #define A float
 #define V float_vector

@@ -18,9 +18,11 @@
 #include "job.h"
 #include "edges.h"
 #include "assemble.h"
+#include "linear_job.h"
 
 typedef void (*kernel)(job *);
 typedef void (*edge_kernel)(edge_job *);
+typedef void (*linear_kernel)(linear_job *);
 
 #define ISA(f) f##_baseline
 #include "instructions.h"
@@ -41,12 +43,14 @@ typedef void (*edge_kernel)(edge_job *);
 /* Chosen once, when the module is loaded. */
 static const kernel *forward_kernels = forward_kernels_baseline, *backward_kernels = backward_kernels_baseline;
 static const edge_kernel *aggregate_kernels = aggregate_kernels_baseline;
+static linear_kernel linear_product = linear_product_baseline, linear_gradient = linear_gradient_baseline;
 
 static void choose_instructions(void) {
 #if HAVE_AVX2
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c"))
     forward_kernels = forward_kernels_avx2, backward_kernels = backward_kernels_avx2,
-    aggregate_kernels = aggregate_kernels_avx2;
+    aggregate_kernels = aggregate_kernels_avx2, linear_product = linear_product_avx2,
+    linear_gradient = linear_gradient_avx2;
 #endif
 }
 
@@ -184,6 +188,22 @@ static PyObject *py_aggregate(PyObject *self, PyObject *const *args, Py_ssize_t 
   Py_RETURN_NONE;
 }
 
+/* linear(backward, members, rows, inner, outer, padded, parts, threads, x, x_stride, packed, bias, g, out, sums) */
+static PyObject *py_linear(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+  int64_t a[15];
+  if (!read_integers(args, count, 15, a)) return NULL;
+  linear_job w = {a[1], a[2], a[3], a[4], a[5], a[6], a[7], address(a[8]), a[9], address(a[10]), address(a[11]),
+                  address(a[12]), (float *)address(a[13]), (float *)address(a[14])};
+  if (w.padded > LINEAR_WIDEST || w.padded % 16) {
+    PyErr_SetString(PyExc_ValueError, "a padded width must be a multiple of 16, at most 128");
+    return NULL;
+  }
+  Py_BEGIN_ALLOW_THREADS
+  (a[0] ? linear_gradient : linear_product)(&w);
+  Py_END_ALLOW_THREADS
+  Py_RETURN_NONE;
+}
+
 /* boundaries(batch, rows, segments, ptr): fill ptr (segments + 1) from a sorted vector of ids.
  * Returns -1 when it is sorted and in range, else the first row that is not. */
 static PyObject *py_boundaries(PyObject *self, PyObject *const *args, Py_ssize_t count) {
@@ -283,6 +303,7 @@ static PyMethodDef methods[] = {
     {"forward", (PyCFunction)(void (*)(void))py_forward, METH_FASTCALL, "Standardize; see ops/standardize/cpu.py."},
     {"backward", (PyCFunction)(void (*)(void))py_backward, METH_FASTCALL, "Its gradients."},
     {"aggregate", (PyCFunction)(void (*)(void))py_aggregate, METH_FASTCALL, "See ops/aggregate/cpu.py."},
+    {"linear", (PyCFunction)(void (*)(void))py_linear, METH_FASTCALL, "See ops/linear/cpu.py."},
     {"boundaries", (PyCFunction)(void (*)(void))py_boundaries, METH_FASTCALL, "Pointers of a sorted batch vector."},
     {"measure", (PyCFunction)(void (*)(void))py_measure, METH_FASTCALL, "What graph ids ask for; see data/compiled.py."},
     {"assemble", (PyCFunction)(void (*)(void))py_assemble, METH_FASTCALL, "The batch of graph ids."},

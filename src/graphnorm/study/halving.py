@@ -59,7 +59,7 @@ def make_ladder(configurations: int, epochs: int, budget: float) -> Ladder:
 
     >>> make_ladder(60, 400, 60 * 400).rungs
     ()
-    >>> make_ladder(60, 400, 5000)
+    >>> make_ladder(60, 400, 8000)
     Ladder(configurations=60, rungs=(Rung(epoch=50, keep=30), Rung(epoch=100, keep=15), Rung(epoch=200, keep=8)))
     """
     if budget < epochs:

@@ -12,6 +12,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import torch
+
 from graphnorm.data import PackedGraphs
 from graphnorm.errors import StudyError
 from graphnorm.study.callbacks import Callback
@@ -23,6 +25,7 @@ from graphnorm.study.plan import Plan, group_candidates
 from graphnorm.study.results import NormResult, study_results
 from graphnorm.study.store import Store, Study
 from graphnorm.training import Trial, plan_fleets
+from graphnorm.training.packing import MOST_ON_GPU
 
 __all__ = ["SearchResult", "adapt", "pack", "run_plan"]
 
@@ -49,9 +52,27 @@ class SearchResult:
 
 
 def pack(graphs: PackedGraphs, trials: Sequence[Trial], device: str | None, slots: int) -> list[list[int]]:
-    """Pack trials into fleets, by shape and memory, enough of them for every slot where that can be."""
+    """Pack trials into fleets, by shape and memory, enough of them for every slot where that can be.
+
+    For GPUs of other machines the memory is not known: fleets are as large as they get, and one that does not fit is
+    split when that shows.
+    """
     shapes = len({trial.shape for trial in trials})
-    return plan_fleets(graphs, trials, device, share=-(-slots // max(shapes, 1)))
+    share = -(-slots // max(shapes, 1))
+    if device == "cuda" and not torch.cuda.is_available():
+        return _pack_by_shape(trials, share)
+    return plan_fleets(graphs, trials, device, share=share)
+
+
+def _pack_by_shape(trials: Sequence[Trial], share: int) -> list[list[int]]:
+    groups: dict[tuple[Any, ...], list[int]] = {}
+    for place, trial in enumerate(trials):
+        groups.setdefault(trial.shape, []).append(place)
+    fleets = []
+    for places in groups.values():
+        count = min(len(places), max(share, -(-len(places) // MOST_ON_GPU)))
+        fleets += [places[k * len(places) // count : (k + 1) * len(places) // count] for k in range(count)]
+    return fleets
 
 
 def adapt(plan: Plan, full_trainings: float) -> Plan:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -14,7 +14,9 @@ from graphnorm.training.packing import plan_fleets
 from graphnorm.training.trial import Outcome, Split, Trial
 from graphnorm.training.workers import Job, train_in_workers
 
-__all__ = ["train"]
+__all__ = ["OnOutcomes", "train"]
+
+OnOutcomes = Callable[[list[Outcome]], None]
 
 
 def train(
@@ -24,6 +26,7 @@ def train(
     *,
     device: torch.device | str | None = None,
     on_epoch: OnEpoch | None = None,
+    on_outcomes: OnOutcomes | None = None,
     keep_state: bool = False,
     workers: int | None = None,
 ) -> list[Outcome]:
@@ -39,35 +42,49 @@ def train(
         splits: each trial's training, validation and test graphs.
         device: where to train; a GPU where there is one.
         on_epoch: called after every epoch of every fleet. What it raises ends the training and passes through.
+        on_outcomes: called with the outcomes of a fleet when it is done, likewise.
         keep_state: whether outcomes hold the trained models' ``state_dict``.
         workers: processes on a CPU; the number of cores if left out, 1 for none but this one.
     """
     chosen = default_device(device)
     if len(splits) != len(trials):
         raise ValueError(f"{len(trials)} trials need as many splits, got {len(splits)}")
-    workers = _workers(trials, chosen, workers)
-    fleets = plan_fleets(graphs, trials, chosen, share=workers)
     outcomes: dict[int, Outcome] = {}
-    if workers > 1:
+
+    def done(fleet: list[int], found: list[Outcome]) -> None:
+        outcomes.update(zip(fleet, found, strict=True))
+        if on_outcomes is not None:
+            on_outcomes(found)
+
+    crew = _workers(len(trials), chosen, workers)
+    abroad, here = _divide(trials, crew)
+    if abroad:
+        fleets = [
+            [abroad[k] for k in fleet] for fleet in plan_fleets(graphs, [trials[k] for k in abroad], chosen, crew)
+        ]
         jobs = [Job([trials[k] for k in fleet], [splits[k] for k in fleet], keep_state) for fleet in fleets]
-        results = train_in_workers(graphs.to("cpu"), jobs, workers, on_epoch)
-        for fleet, found in zip(fleets, results, strict=True):
-            outcomes |= dict(zip(fleet, found, strict=True))
-    else:
-        for fleet in fleets:
-            members, parts = [trials[k] for k in fleet], [splits[k] for k in fleet]
-            found = _train_one(graphs, members, parts, chosen, on_epoch, keep_state)
-            outcomes |= dict(zip(fleet, found, strict=True))
+        train_in_workers(graphs.to("cpu"), jobs, crew, on_epoch, lambda job, found: done(fleets[job], found))
+    for fleet in plan_fleets(graphs, [trials[k] for k in here], chosen):
+        members = [here[k] for k in fleet]
+        parts = [trials[k] for k in members], [splits[k] for k in members]
+        done(members, _train_one(graphs, *parts, chosen, on_epoch, keep_state))
     return [outcomes[k] for k in range(len(trials))]
 
 
-def _workers(trials: Sequence[Trial], device: torch.device, asked: int | None) -> int:
+def _workers(trials: int, device: torch.device, asked: int | None) -> int:
     if asked is not None and asked < 1:
         raise ValueError(f"workers is {asked}; at least one process does the work")
-    if device.type != "cpu" or any(trial.norm not in BUILT_IN for trial in trials):  # workers do not know others
+    if device.type != "cpu":
         return 1
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(len(trials), cores if asked is None else asked)
+    return min(trials, cores if asked is None else asked)
+
+
+def _divide(trials: Sequence[Trial], workers: int) -> tuple[list[int], list[int]]:
+    """Trials for the workers, and those for this process: all of them without workers, else those whose normalization
+    was registered here and is unknown to workers."""
+    abroad = [k for k, trial in enumerate(trials) if workers > 1 and trial.norm in BUILT_IN]
+    return abroad, sorted(set(range(len(trials))) - set(abroad))
 
 
 def _train_one(

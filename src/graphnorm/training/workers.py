@@ -16,7 +16,7 @@ import subprocess
 import sys
 import threading
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import IO, Any, NamedTuple
 
 import torch
@@ -37,9 +37,16 @@ class Job(NamedTuple):
 
 
 def train_in_workers(
-    graphs: PackedGraphs, jobs: Sequence[Job], workers: int, on_epoch: OnEpoch | None = None
+    graphs: PackedGraphs,
+    jobs: Sequence[Job],
+    workers: int,
+    on_epoch: OnEpoch | None = None,
+    on_done: Callable[[int, list[Outcome]], None] | None = None,
 ) -> list[list[Outcome]]:
-    """The outcomes of every job, in order. ``on_epoch`` is called in this process, by this thread."""
+    """The outcomes of every job, in order.
+
+    ``on_epoch``, and ``on_done`` with the number of a job and its outcomes, are called in this process and thread.
+    """
     crew = [_Worker(graphs) for _ in range(min(workers, len(jobs)))]
     inbox: queue.SimpleQueue[tuple[_Worker, str, Any]] = queue.SimpleQueue()
     outcomes: dict[int, list[Outcome]] = {}
@@ -53,9 +60,12 @@ def train_in_workers(
             if kind == "epoch" and on_epoch is not None:
                 on_epoch(content)
             elif kind == "done":
-                outcomes[worker.job] = content
+                number = worker.job
+                outcomes[number] = content
                 if (following := next(waiting, None)) is not None:
                     worker.take(*following)
+                if on_done is not None:
+                    on_done(number, content)
             elif kind == "failed":
                 raise RuntimeError(f"a training process failed:\n{content}")
     finally:

@@ -1,10 +1,10 @@
 """A linear layer that knows what to do when a fleet stacks it.
 
-For one model it is ``torch.nn.functional.linear``. Under ``torch.func.vmap`` over models on a GPU, torch makes of it a
-batched product, a pass that adds the bias, and in backward two batched products and a sum over the rows; and the
-product for the weight's gradient, whose inner dimension is the rows of the batch, keeps only as many of the GPU's
+For one model it is ``torch.nn.functional.linear``. Under ``torch.func.vmap`` over models torch makes of it a batched
+product, a pass that adds the bias, and in backward two batched products and a sum over the rows. On a GPU, moreover,
+the product for the weight's gradient, whose inner dimension is the rows of the batch, keeps only as many
 multiprocessors busy as there are models. Here bias and product are one kernel, the gradients of weight and bias
-another, which shares the rows out and adds up partial sums in a fixed order.
+another, which shares the rows out and adds up partial sums in a fixed order; in C, and in Triton.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from torch import Tensor
 from torch._C import _are_functorch_transforms_active
 from torch.nn import functional
 
+from graphnorm.ops.linear import cpu
 from graphnorm.switches import chosen_backend
 
 __all__ = ["linear"]
@@ -42,14 +43,23 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     tensor([[3.],
             [3.]])
     """
-    if not (x.is_cuda and _are_functorch_transforms_active() and _suits(x, weight)):
+    if not (_are_functorch_transforms_active() and _suits(x, weight)):
         return functional.linear(x, weight, bias)
     return cast(Tensor, _Linear.apply(x, weight, bias))  # type: ignore[no-untyped-call]
 
 
 def _suits(x: Tensor, weight: Tensor) -> bool:
-    same = x.dtype == weight.dtype == torch.float32
-    return same and max(weight.shape) <= WIDEST and chosen_backend() != "reference" and _triton() is not None
+    same = x.dtype == weight.dtype == torch.float32 and x.ndim == 2
+    if not same or max(weight.shape) > WIDEST or chosen_backend() == "reference":
+        return False
+    return _triton() is not None if x.is_cuda else cpu.available(x)
+
+
+def _kernels(x: Tensor) -> ModuleType:
+    """A module with ``forward`` and ``backward`` of stacked layers."""
+    module = _triton() if x.is_cuda else cpu
+    assert module is not None
+    return module
 
 
 class _Linear(torch.autograd.Function):
@@ -86,14 +96,12 @@ class _Linear(torch.autograd.Function):
 
 
 class StackedLinear(torch.autograd.Function):
-    """M linear layers: x (M, N, K), weight (M, O, K), bias (M, O) to (M, N, O), by the GPU's kernels."""
+    """M linear layers: x (M, N, K), weight (M, O, K), bias (M, O) to (M, N, O), by the kernels of its device."""
 
     @staticmethod
     def forward(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         """One kernel."""
-        kernels = _triton()
-        assert kernels is not None
-        out: Tensor = kernels.forward(x, weight, bias)
+        out: Tensor = _kernels(x).forward(x, weight, bias)
         return out
 
     @staticmethod
@@ -107,7 +115,6 @@ class StackedLinear(torch.autograd.Function):
         x, weight = ctx.saved_tensors
         if torch.is_grad_enabled():
             return gradient @ weight, gradient.mT @ x, gradient.sum(-2)
-        kernels = _triton()
-        assert kernels is not None
-        found: tuple[Tensor | None, Tensor, Tensor] = kernels.backward(gradient, x, weight, ctx.needs_input_grad[0])
+        found: tuple[Tensor | None, Tensor, Tensor]
+        found = _kernels(x).backward(gradient, x, weight, ctx.needs_input_grad[0])
         return found

@@ -48,9 +48,9 @@ def standardize(
         mean: with ``"given"``, the mean to use, shape (G, C), or (1, C) with scope ``"batch"``.
         var: with ``"given"``, the variance to use, likewise. The second moment follows as v + (1-α)²·mean².
         eps: ε, added to the second moment.
-        act: ``"relu"`` or ``None``, applied in the same pass. Its slope at exactly 0 is taken as 1, not 0: where all rows
-            of a graph are equal the standardized value is exactly 0 at α = 1 and β = 0, and a slope of 0 there would
-            keep α and β from ever moving.
+        act: ``"relu"`` or ``None``, applied in the same pass. Its slope at exactly 0 is taken as 1, not 0: where all
+            rows of a graph are equal the standardized value is exactly 0 at α = 1 and β = 0, and a slope of 0 there
+            would keep α and β from ever moving.
         residual: added after ``act`` in the same pass, shape (N, C).
 
     Returns:

@@ -1,7 +1,7 @@
 """The engine ``local``: this process, or worker processes of this machine.
 
-One worker runs in the driver's own process. Several, one for each GPU or, on a CPU, for each core with a thread each, are
-processes of their own; they end by themselves when the driver is gone, however it went.
+One worker runs in the driver's own process. Several, one for each GPU or, on a CPU, for each core with a thread each,
+are processes of their own; they end by themselves when the driver is gone, however it went.
 """
 
 from __future__ import annotations

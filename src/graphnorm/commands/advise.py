@@ -1,0 +1,134 @@
+"""``graphnorm advise``: which normalization to try first, and why."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from graphnorm.commands.analyze import default_folder
+from graphnorm.commands.options import Subparsers, common, load_graphs, own_graphs
+from graphnorm.errors import GraphnormError
+
+if TYPE_CHECKING:
+    from graphnorm.analysis import Facts, Measured
+    from graphnorm.data import PackedGraphs
+
+__all__ = ["add"]
+
+SAMPLE = 1000
+"""Graphs that are looked at where there is no analysis to read."""
+
+DESCRIPTION = """\
+Say in plain words which normalization to try first on a dataset, with the evidence behind each sentence in brackets.
+
+Two kinds of evidence are used. Trainings of the same graphs, where --study names some, come first. Predictions come
+from the graphs alone: from the folder of an earlier `graphnorm analyze` where there is one, else from a quick look at
+up to 1,000 graphs. Each sentence is marked certain (it is mathematics), likely, or weak (a hint).
+"""
+
+EPILOG = """\
+examples:
+  graphnorm advise IMDB-BINARY                       predictions only, in seconds
+  graphnorm compare NCI1 --out nci1
+  graphnorm advise NCI1 --study nci1                 what was measured, and whether the predictions agree
+  graphnorm advise NCI1 --study graphnorm.db         the same from the store of graphnorm search
+"""
+
+
+def add(subparsers: Subparsers) -> None:
+    """Add the command to the command line."""
+    parser = subparsers.add_parser(
+        "advise",
+        help="which normalization to try first on a dataset, and why",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        parents=[common(data_root=None, json=False), own_graphs()],
+    )
+    parser.add_argument("data", metavar="DATA", help="a dataset's name, or the path of your own graphs")
+    parser.add_argument(
+        "--study", type=Path, metavar="PATH", help="a folder of compare --out, or a store of graphnorm search"
+    )
+    parser.add_argument(
+        "--analysis",
+        type=Path,
+        metavar="DIR",
+        help="the folder of graphnorm analyze (default: analysis-NAME, if there)",
+    )
+    parser.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace) -> None:
+    from graphnorm.analysis import advise
+    from graphnorm.analysis.results import plain
+
+    graphs = load_graphs(options)
+    measured = None if options.study is None else _measured(options.study, graphs)
+    parts = _parts(options, graphs)
+    facts = _facts(graphs, parts, progress=not options.json)
+    advice = advise(facts, measured)
+    if options.json:
+        values = {"dataset": graphs.name, "fingerprint": graphs.fingerprint} | advice.to_dict()
+        values["statements"] = [statement.to_dict() for statement in advice.statements]
+        values["measured"] = None if measured is None else measured.to_dict()
+        values["facts"] = vars(facts)
+        print(json.dumps(plain(values), indent=1, ensure_ascii=False))
+        return
+    print(f"{graphs.name}\n\n{advice}")
+
+
+def _measured(path: Path, graphs: PackedGraphs) -> Measured:
+    from graphnorm.analysis import measured_by_study
+    from graphnorm.comparison.evidence import measured_by_comparison
+
+    if not path.exists():
+        raise GraphnormError("there is no such file or folder", where=path, remedy="name what compare or search wrote")
+    return measured_by_comparison(path, graphs) if path.is_dir() else measured_by_study(path, graphs)
+
+
+def _parts(options: argparse.Namespace, graphs: PackedGraphs) -> dict[str, Any]:
+    """The parts of the analysis of these graphs that there is, by name."""
+    folder = options.analysis or default_folder(graphs.name)
+    file = folder / "analysis.json"
+    if not file.exists():
+        if options.analysis is not None:
+            raise GraphnormError("there is no analysis here", where=folder, remedy="run graphnorm analyze --out DIR")
+        return {}
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+        if content["fingerprint"] == graphs.fingerprint:
+            return {part: values["summary"] for part, values in content["parts"].items()}
+    except (json.JSONDecodeError, KeyError, TypeError) as error:
+        raise GraphnormError("this is no analysis", where=file, remedy="run graphnorm analyze again") from error
+    if options.analysis is not None:
+        raise GraphnormError(
+            f"this is the analysis of other graphs ({content['dataset']})", where=file, remedy="analyze the same data"
+        )
+    return {}  # another dataset of the same name
+
+
+def _facts(graphs: PackedGraphs, parts: dict[str, Any], *, progress: bool) -> Facts:
+    """What was analysed before, and a quick look for the rest."""
+    import numpy as np
+
+    from graphnorm.analysis import Facts, conditions, probe_mean, regularity, spectra
+    from graphnorm.analysis.spectrum import affordable
+
+    if progress and ("regularity" not in parts or "spectrum" not in parts):
+        print(f"looking at up to {SAMPLE:,} graphs …", file=sys.stderr, flush=True)
+    sample = np.sort(np.random.default_rng(0).permutation(graphs.num_graphs)[:SAMPLE])
+    if "spectrum" in parts:
+        condition = parts["spectrum"]["condition"]
+    else:
+        within = np.sort(affordable(graphs, sample))
+        condition = conditions(spectra(graphs, within)).summary() if len(within) else None
+    probe = probe_mean(graphs, sample)
+    return Facts(
+        regularity=parts["regularity"] if "regularity" in parts else regularity(graphs, sample).summary(),
+        condition=condition,
+        probe=None if probe is None else probe.summary(),
+        noise=parts["noise"]["layers"][-1] if "noise" in parts else None,
+    )

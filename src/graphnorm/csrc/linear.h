@@ -1,0 +1,130 @@
+/* Products of many rows with a small matrix each, in float, for one instruction set.
+ *
+ * product: out = x·W (+ b), W being packed as (inner, padded) with the columns padded by zeros to whole tiles.
+ * gradient: dW = gᵀ·x and db, the sums of g.
+ *
+ * Both keep a tile of BLOCK rows by two vectors of columns in registers over the whole inner dimension: twelve sums and
+ * eight loads for twelve multiply-adds, which is as many as the units take. The packed matrix (16 kB at 64 × 64) stays in
+ * the first cache; rows are streamed.
+ */
+
+enum { ISA(BLOCK) = 6, ISA(COLUMNS) = 2 * sizeof(float_vector) / sizeof(float) };
+
+#ifndef EACH_ROW
+#define EACH_ROW(r) _Pragma("GCC unroll 6") for (int r = 0; r < rows; r++)
+
+/* The call with what is left after the blocks of 6 as a constant, which keeps its sums in registers too. */
+#define REST_CASE(n, call) case n: { enum { left = n }; call; break; }
+#define REST(count, call) \
+  switch (count) { REST_CASE(1, call) REST_CASE(2, call) REST_CASE(3, call) REST_CASE(4, call) REST_CASE(5, call) }
+
+#endif
+
+/* `rows` rows (a constant at every call) by COLUMNS columns from `at` on; `wanted` of these exist. */
+INLINE void ISA(product_tile)(const linear_job *w, const float *x, const float *packed, const float *bias, float *out,
+                              int64_t at, const int rows) {
+  enum { STEP = sizeof(float_vector) / sizeof(float) };
+  float_vector a[6], b[6];
+  float_vector first = {0}, second = {0};
+  if (bias) first = ISA(load_float32)(bias + at), second = ISA(load_float32)(bias + at + STEP);
+  EACH_ROW(r) a[r] = first, b[r] = second;
+  const float *row = packed + at;
+  for (int64_t k = 0; k < w->inner; k++, row += w->padded) {
+    first = ISA(load_float32)(row), second = ISA(load_float32)(row + STEP);
+    EACH_ROW(r) {
+      const float value = x[r * w->inner + k];
+      a[r] += first * value, b[r] += second * value;
+    }
+  }
+  const int64_t wanted = w->outer - at;
+  EACH_ROW(r) {
+    float *to = out + r * w->outer + at;
+    if (wanted >= ISA(COLUMNS)) {
+      ISA(store_float32)(to, a[r]), ISA(store_float32)(to + STEP, b[r]);
+    } else {
+      float whole[ISA(COLUMNS)];
+      ISA(store_float32)(whole, a[r]), ISA(store_float32)(whole + STEP, b[r]);
+      memcpy(to, whole, wanted * sizeof(float));
+    }
+  }
+}
+
+/* The rows of one share: a run of one member's. */
+static void ISA(product_share)(void *task, int64_t share, int64_t shares) {
+  const linear_job *w = (const linear_job *)task;
+  const int64_t member = share / w->parts, part = share % w->parts;
+  const int64_t begin = w->rows * part / w->parts, end = w->rows * (part + 1) / w->parts;
+  const float *x = w->x + member * w->x_stride, *packed = w->packed + member * w->inner * w->padded;
+  const float *bias = w->bias ? w->bias + member * w->padded : 0;
+  float *out = w->out + member * w->rows * w->outer;
+  int64_t i = begin;
+  for (; i + ISA(BLOCK) <= end; i += ISA(BLOCK))
+    for (int64_t at = 0; at < w->outer; at += ISA(COLUMNS))
+      ISA(product_tile)(w, x + i * w->inner, packed, bias, out + i * w->outer, at, ISA(BLOCK));
+  for (int64_t at = 0; at < w->outer; at += ISA(COLUMNS))
+    REST(end - i, ISA(product_tile)(w, x + i * w->inner, packed, bias, out + i * w->outer, at, left))
+}
+
+/* Adds gᵀ·x of `count` rows to a tile of dW: `rows` of its rows (a constant at every call) by COLUMNS. */
+INLINE void ISA(gradient_tile)(const float *g, const float *x, float *sum, int64_t count, int64_t g_width, int64_t width,
+                               const int rows) {
+  enum { STEP = sizeof(float_vector) / sizeof(float) };
+  float_vector a[6], b[6];
+  EACH_ROW(r) a[r] = ISA(load_float32)(sum + r * width), b[r] = ISA(load_float32)(sum + r * width + STEP);
+  for (int64_t i = 0; i < count; i++) {
+    const float_vector first = ISA(load_float32)(x + i * width), second = ISA(load_float32)(x + i * width + STEP);
+    EACH_ROW(r) {
+      const float value = g[i * g_width + r];
+      a[r] += first * value, b[r] += second * value;
+    }
+  }
+  EACH_ROW(r) ISA(store_float32)(sum + r * width, a[r]), ISA(store_float32)(sum + r * width + STEP, b[r]);
+}
+
+/* db += the sum of `count` rows of g. */
+INLINE void ISA(add_rows)(const float *g, float *db, int64_t count, int64_t width) {
+  enum { STEP = sizeof(float_vector) / sizeof(float) };
+  int64_t o = 0;
+  for (; o + STEP <= width; o += STEP) {
+    float_vector sum = ISA(load_float32)(db + o);
+    for (int64_t i = 0; i < count; i++) sum += ISA(load_float32)(g + i * width + o);
+    ISA(store_float32)(db + o, sum);
+  }
+  for (; o < width; o++)
+    for (int64_t i = 0; i < count; i++) db[o] += g[i * width + o];
+}
+
+/* One part's share of a member's dW, (outer, padded), and db, (outer): written over, in order of rows.
+ * Rows go through in chunks that stay in the first cache; x is copied there with its columns padded where they do not
+ * fill whole tiles. */
+static void ISA(gradient_share)(void *task, int64_t share, int64_t shares) {
+  enum { CHUNK = 16 };
+  const linear_job *w = (const linear_job *)task;
+  const int64_t member = share / w->parts, part = share % w->parts;
+  const int64_t begin = w->rows * part / w->parts, end = w->rows * (part + 1) / w->parts;
+  const float *g = w->g + member * w->rows * w->outer, *x = w->x + member * w->x_stride;
+  float *sum = w->sums + share * w->outer * (w->padded + 1), *db = sum + w->outer * w->padded;
+  memset(sum, 0, w->outer * (w->padded + 1) * sizeof(float));
+  float chunk[CHUNK * LINEAR_WIDEST];
+  for (int64_t i = begin; i < end; i += CHUNK) {
+    const int64_t count = end - i < CHUNK ? end - i : CHUNK, width = w->padded;
+    const float *from = x + i * w->inner, *of = g + i * w->outer;
+    if (w->inner != width) {
+      for (int64_t r = 0; r < count; r++) {
+        memcpy(chunk + r * width, from + r * w->inner, w->inner * sizeof(float));
+        memset(chunk + r * width + w->inner, 0, (width - w->inner) * sizeof(float));
+      }
+      from = chunk;
+    }
+    for (int64_t at = 0; at < width; at += ISA(COLUMNS)) {
+      int64_t o = 0;
+      for (; o + ISA(BLOCK) <= w->outer; o += ISA(BLOCK))
+        ISA(gradient_tile)(of + o, from + at, sum + o * width + at, count, w->outer, width, ISA(BLOCK));
+      REST(w->outer - o, ISA(gradient_tile)(of + o, from + at, sum + o * width + at, count, w->outer, width, left))
+    }
+    ISA(add_rows)(of, db, count, w->outer);
+  }
+}
+
+static void ISA(linear_product)(linear_job *w) { run_shares(ISA(product_share), w, w->members * w->parts, w->threads); }
+static void ISA(linear_gradient)(linear_job *w) { run_shares(ISA(gradient_share), w, w->members * w->parts, w->threads); }
