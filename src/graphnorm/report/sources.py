@@ -218,7 +218,7 @@ def _from_study(
         reported(trial.dataset, trial.model, trial.norm, trial.protocol),
         sum(record.seconds for record in members),
         selection.diverged,
-        "varies by fold" if chosen is None else ", ".join(f"{name} {value:g}" for name, value in chosen.items()),
+        "varies by fold" if chosen is None else ", ".join(f"{name} {value}" for name, value in chosen.items()),
         _average([record for record in members if record.status == "done"]),
     )
 
