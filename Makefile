@@ -4,11 +4,11 @@ VENV   := .venv
 PY     := $(VENV)/bin/python
 READY  := $(VENV)/.ready
 
-.PHONY: help venv demo test lint bench docs dist clean
+.PHONY: help venv demo reproduce-quick test lint bench docs dist clean
 .DEFAULT_GOAL := help
 
 help:           ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(READY): pyproject.toml setup.py constraints.txt $(wildcard src/graphnorm/csrc/*)
 	@test -x $(PY) || { echo "making $(VENV) (a few minutes the first time)"; $(PYTHON) -m venv $(VENV); }
@@ -19,6 +19,9 @@ venv: $(READY)  ## make the environment and compile the CPU kernels
 
 demo: $(READY)  ## which normalization for molecules? about two minutes on two cores
 	$(VENV)/bin/graphnorm compare molecules --out build/demo --overwrite
+
+reproduce-quick: $(READY)  ## the paper's tables and figures, scaled down; under 15 minutes on two cores
+	$(VENV)/bin/graphnorm reproduce all --quick --out build/reproduction-quick
 
 test: $(READY)  ## run the checks and all tests
 	$(MAKE) --no-print-directory lint

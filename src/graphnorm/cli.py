@@ -10,7 +10,18 @@ import sys
 from collections.abc import Callable, Sequence
 
 from graphnorm._version import __version__
-from graphnorm.commands import advise, analyze, compare, datasets, predict, runs, search, train
+from graphnorm.commands import (
+    advise,
+    analyze,
+    compare,
+    datasets,
+    predict,
+    report,
+    reproduce,
+    runs,
+    search,
+    train,
+)
 from graphnorm.commands.options import Subparsers
 from graphnorm.errors import GraphnormError
 
@@ -24,6 +35,8 @@ COMMANDS: tuple[Callable[[Subparsers], None], ...] = (
     predict.add,
     analyze.add,
     advise.add,
+    reproduce.add,
+    report.add,
     datasets.add,
 )
 """Every command of the command line, in the order of the help text."""

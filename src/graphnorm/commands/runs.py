@@ -15,7 +15,7 @@ from graphnorm.errors import StudyError
 if TYPE_CHECKING:
     from graphnorm.study.store import Store, Study
 
-__all__ = ["add"]
+__all__ = ["add", "find_study"]
 
 DESCRIPTION = """\
 List the studies of a store, with how far each one is. A store can be read while a study writes to it.
@@ -111,7 +111,7 @@ def _describe(study: Study) -> dict[str, Any]:
     }
 
 
-def _find(store: Store, name: str) -> Study:
+def find_study(store: Store, name: str) -> Study:
     """A study by its name, or by a beginning that only it has."""
     studies = store.studies()
     matches = [s for s in studies if s.name == name] or [s for s in studies if s.name.startswith(name)]
@@ -126,7 +126,7 @@ def _show(options: argparse.Namespace) -> None:
     from graphnorm.study.search import SearchResult
 
     with _open(options) as store:
-        study = _find(store, options.study)
+        study = find_study(store, options.study)
         result = SearchResult(study, tuple(study_results(store, study)))
         records = store.records(study)
     errors = sorted({record.error.splitlines()[0] for record in records if record.error})
@@ -147,7 +147,7 @@ def _export(options: argparse.Namespace) -> None:
     from graphnorm.study.export import export_trials
 
     with _open(options) as store:
-        studies = [_find(store, name) for name in options.study] or store.studies()
+        studies = [find_study(store, name) for name in options.study] or store.studies()
         rows = export_trials(store, studies, options.file, curves=options.curves)
     print_facts({"written": str(options.file), "rows": rows}, options.json)
 
@@ -156,7 +156,7 @@ def _delete(options: argparse.Namespace) -> None:
     from graphnorm.study.lock import study_lock
 
     with _open(options) as reading:
-        name = _find(reading, options.study).name
+        name = find_study(reading, options.study).name
     with _open(options, writable=True) as store:
         study = store.study(name)
         with study_lock(store, study):

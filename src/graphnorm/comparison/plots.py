@@ -2,38 +2,19 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from graphnorm.errors import MissingDependencyError
+from graphnorm.paper.colours import colour
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from graphnorm.comparison.result import Comparison
 
-__all__ = ["COLOURS", "plot_curves"]
-
-COLOURS = {
-    "none": "#7f7f7f",
-    "layer": "#e69f00",
-    "batch": "#0072b2",
-    "instance": "#009e73",
-    "graph": "#d55e00",
-    "batch-alpha": "#56b4e9",
-    "batch-running": "#004c6d",
-    "batch-detached": "#8c6bb1",
-    "size": "#a6761d",
-    "pair": "#cc79a7",
-    "mean-subtraction": "#b2df8a",
-    "message": "#f0e442",
-    "diff-group": "#332288",
-}
-"""One colour for each normalization in all pictures; told apart by colour-blind eyes too."""
-OTHERS = ("#882255", "#117733", "#999933", "#44aa99", "#aa4499")
-"""For those that the table does not know, in turn."""
+__all__ = ["plot_curves"]
 
 
 def plot_curves(comparison: Comparison) -> Figure:
@@ -49,20 +30,18 @@ def plot_curves(comparison: Comparison) -> Figure:
     figure = Figure(figsize=(10, 4.2), layout="constrained")
     panels = figure.subplots(1, 2, sharey=True)
     metric = comparison.protocol.metric
-    unknown = itertools.cycle(OTHERS)
-    colours = {name: COLOURS[name] if name in COLOURS else next(unknown) for name in comparison.norms}
     for panel, (curve, title) in zip(panels, (("train", "training"), ("valid", "validation")), strict=True):
         for name, result in comparison.norms.items():
             if curve not in result.curves:
                 continue
             mean, spread = result.curves[curve]
             epochs = np.arange(1, len(mean) + 1)
-            panel.plot(epochs, mean, color=colours[name], label=name, linewidth=1.6)
+            panel.plot(epochs, mean, color=colour(name), label=name, linewidth=1.6)
             if np.isfinite(spread).all():
-                panel.fill_between(epochs, mean - spread, mean + spread, color=colours[name], alpha=0.12, linewidth=0)
+                panel.fill_between(epochs, mean - spread, mean + spread, color=colour(name), alpha=0.12, linewidth=0)
             chosen = result.selection.epoch
             if curve == "valid" and chosen is not None:
-                panel.plot(chosen, mean[chosen - 1], "o", color=colours[name], markersize=5)
+                panel.plot(chosen, mean[chosen - 1], "o", color=colour(name), markersize=5)
         panel.set_title(f"{title} {metric}")
         panel.set_xlabel("epoch")
         panel.xaxis.set_major_locator(MaxNLocator(integer=True))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
+
+from graphnorm.study.significance import PairedTest
 
 if TYPE_CHECKING:
     from graphnorm.comparison.result import Comparison
 
-__all__ = ["listing", "pronounce"]
+__all__ = ["judge", "listing", "pronounce"]
 
 SAME = 1e-4
 """Means that differ by less percentage points than this are equal."""
@@ -16,20 +18,30 @@ SAME = 1e-4
 
 def pronounce(comparison: Comparison) -> str:
     """Say which normalization is best, over which others that is significant, and where it is not."""
-    metric, ranking = comparison.protocol.metric, comparison.ranking
     where = f"on {comparison.dataset} with {comparison.settings.model} and these settings"
-    if not ranking:
+    scores = {name: (comparison.norms[name].mean, comparison.norms[name].std) for name in comparison.ranking}
+    return judge(scores, comparison.pair, comparison.protocol.metric, where)
+
+
+def judge(
+    scores: Mapping[str, tuple[float, float]], pair: Callable[[str, str], PairedTest], metric: str, where: str
+) -> str:
+    """Say the same of scores, mean and standard deviation in percent, the highest first.
+
+    pair: the test of two of them, its difference seen from the first.
+    """
+    if not scores:
         return f"Nothing can be said: no training {where} came to its end."
-    best, *others = ranking
-    top = comparison.norms[best]
-    score = f"{top.mean:.1f} %" if top.std != top.std else f"{top.mean:.1f} ± {top.std:.1f} %"
+    best, *others = scores
+    mean, std = scores[best]
+    score = f"{mean:.1f} %" if std != std else f"{mean:.1f} ± {std:.1f} %"
     if not others:
         return f"Only {best} has a result ({metric} {score} {where}): there is nothing to compare it with."
-    tied = [best] + [name for name in others if top.mean - comparison.norms[name].mean < SAME]
+    tied = [best] + [name for name in others if mean - scores[name][0] < SAME]
     if len(tied) > 1:
         return f"No clear winner: {listing(tied)} share the highest {metric} {where}, {score}."
     highest = f"{best} has the highest {metric} {where}, {score}"
-    tests = {name: comparison.pair(best, name) for name in others}
+    tests = {name: pair(best, name) for name in others}
     if all(test.p_adjusted is None for test in tests.values()):
         return f"No clear winner: {highest}, but there are too few scores to tell that from chance."
     beaten = [name for name in others if tests[name].significant and (tests[name].difference or 0) > 0]

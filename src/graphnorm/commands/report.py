@@ -1,0 +1,108 @@
+"""``graphnorm report``: studies and comparisons as one page to look at."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from graphnorm.commands.options import Subparsers, common
+from graphnorm.commands.printing import print_facts
+from graphnorm.commands.runs import find_study
+from graphnorm.errors import GraphnormError
+
+if TYPE_CHECKING:
+    from graphnorm.data import PackedGraphs
+    from graphnorm.report import Source
+
+__all__ = ["add"]
+
+DESCRIPTION = """\
+Write one page of HTML that needs no network: verdict, tables, training curves to zoom into, spectra, regularity with
+drawings, configuration and environment.
+
+WHAT is the folder of a comparison (graphnorm compare --out), or a study of the store (graphnorm runs lists them). With
+nothing given, all studies of the store are shown.
+"""
+EXAMPLES = """\
+examples:
+  graphnorm report mutag/ --open
+  graphnorm report NCI1-gin-paper --store graphnorm.db --out nci1.html
+"""
+
+
+def add(subparsers: Subparsers) -> None:
+    """Add the command."""
+    parser = subparsers.add_parser(
+        "report",
+        help="studies and comparisons as one page of HTML",
+        description=DESCRIPTION,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        parents=[common(data_root=None, json=False)],
+    )
+    parser.add_argument("what", nargs="*", metavar="WHAT", help="folders of comparisons, names of studies")
+    parser.add_argument("--out", type=Path, default=Path("report.html"), metavar="FILE", help="default: report.html")
+    parser.add_argument(
+        "--store", type=Path, default=Path("graphnorm.db"), metavar="FILE", help="default: graphnorm.db"
+    )
+    parser.add_argument("--title", default="Which normalization?", help="of the page")
+    parser.add_argument("--no-graphs", action="store_true", help="say nothing of the graphs themselves")
+    parser.add_argument("--open", action="store_true", help="show it in the browser")
+    parser.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace) -> None:
+    from graphnorm.data.cache import replacing
+    from graphnorm.report import build_page
+
+    if options.out.is_dir():
+        raise GraphnormError("this is a folder", where=options.out, remedy="name a file: --out page.html")
+    sources = _sources(options)
+
+    def find_graphs(source: Source) -> PackedGraphs:
+        from graphnorm.data import load
+
+        graphs = load(source.dataset, options.data_root, download=False)
+        if graphs.fingerprint != source.fingerprint:
+            raise GraphnormError(f"the graphs found as {source.dataset} are not those that were trained on")
+        return graphs
+
+    def say(title: str) -> None:
+        if not options.json:
+            print(f"{title} …", file=sys.stderr, flush=True)
+
+    page = build_page(
+        sources, title=options.title, find_graphs=None if options.no_graphs else find_graphs, progress=say
+    )
+    with replacing(options.out) as fresh:
+        fresh.write_text(page, encoding="utf-8")
+    size = f"{options.out.stat().st_size / 1e6:.1f} MB"
+    print_facts({"written": str(options.out), "size": size, "parts": len(sources)}, options.json)
+    if options.open:
+        import webbrowser
+
+        webbrowser.open(options.out.resolve().as_uri())
+
+
+def _sources(options: argparse.Namespace) -> list[Source]:
+    from graphnorm.report import read_comparison, read_study
+    from graphnorm.study.store import Store
+
+    folders = {name: Path(name) for name in options.what if (Path(name) / "comparison.json").exists()}
+    names = [name for name in options.what if name not in folders]
+    for name in names:
+        if Path(name).is_dir():
+            raise GraphnormError("there is no comparison in it", where=name, remedy="give another folder")
+    found: dict[str, Source] = {name: read_comparison(folder) for name, folder in folders.items()}
+    if names or not options.what:
+        if not options.store.exists():
+            what = f"no folder {names[0]!r} with a comparison, and no store" if names else "no store of studies"
+            raise GraphnormError(f"there is {what}", where=options.store, remedy="name a folder, or --store FILE")
+        with Store(options.store, writable=False) as store:
+            if not options.what:
+                return [read_study(store, study) for study in store.studies()]
+            for name in names:
+                found[name] = read_study(store, find_study(store, name))
+    return [found[name] for name in options.what]

@@ -1,0 +1,140 @@
+"""``graphnorm reproduce``: tables and figures of the paper, measured here."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from graphnorm.commands.options import Subparsers, common
+from graphnorm.commands.printing import print_table
+from graphnorm.errors import StudyError
+
+if TYPE_CHECKING:
+    from graphnorm.paper.laboratory import Laboratory
+    from graphnorm.paper.recipes import Recipe
+
+__all__ = ["add"]
+
+DESCRIPTION = """\
+Measure tables and figures of the GraphNorm paper again, and write them beside the reported numbers.
+
+ITEM is table1, table2, table3 (dataset statistics), fig2, fig3, fig4, fig5, fig6, fig7, fig8, fig9, fig10, fig11,
+fig12, theory, or all. What is trained goes into one store: items share their trials, and the same command goes on where
+it was stopped (fig4, fig8, fig9 and fig10 train a few models of their own, anew each time). In full, a table takes days
+on a CPU; --quick takes minutes, and says so on everything it writes.
+"""
+EXAMPLES = """\
+examples:
+  graphnorm reproduce all --quick
+  graphnorm reproduce fig2 --device cuda --store results/fig2.db --out results
+  graphnorm reproduce table1 --datasets MUTAG,PTC --protocols paper --dry-run
+  graphnorm reproduce table1 --no-train                  the table of what the store has so far
+"""
+
+
+def add(subparsers: Subparsers) -> None:
+    """Add the command."""
+    parser = subparsers.add_parser(
+        "reproduce",
+        help="tables and figures of the paper, measured here",
+        description=DESCRIPTION,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        parents=[common(data_root=None, json=False)],
+    )
+    parser.add_argument("items", nargs="+", metavar="ITEM", help="what to reproduce, or all")
+    parser.add_argument("--quick", action="store_true", help="scaled down to minutes on a CPU; marked on every output")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="default: reproduction, or reproduction-quick")
+    parser.add_argument("--store", type=Path, metavar="FILE", help="default: graphnorm.db in the output folder")
+    parser.add_argument("--device", help="cpu, cuda ... (default: a GPU where there is one)")
+    parser.add_argument("--workers", type=int, metavar="N", help="processes to train in, on a CPU")
+    parser.add_argument("--dry-run", action="store_true", help="say what would be trained, and stop")
+    parser.add_argument("--no-train", action="store_true", help="make the items of what the store has")
+    part = parser.add_argument_group("a part of an item")
+    for name in ("datasets", "models", "norms", "protocols"):
+        part.add_argument(f"--{name}", metavar="A,B,…", help=f"only these {name}")
+    part.add_argument("--grid", metavar="GRID", help="another grid: paper, quick, or a .toml file (not for molhiv)")
+    part.add_argument("--seeds", type=int, metavar="N", help="another number of seeds")
+    parser.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace) -> None:
+    from graphnorm.paper.laboratory import Interrupted, Laboratory
+    from graphnorm.paper.recipes import find_recipes
+
+    recipes = [_part(options, recipe) for recipe in find_recipes(options.items)]
+    if too_large := [recipe.item for recipe in recipes if not recipe.datasets]:
+        if len(too_large) == len(recipes):
+            raise StudyError(f"there is no quick pass of {', '.join(too_large)}", remedy="leave out --quick, on a GPU")
+        print(f"no quick pass: {', '.join(too_large)}", file=sys.stderr)
+        recipes = [recipe for recipe in recipes if recipe.datasets]
+    folder: Path = options.out or Path("reproduction-quick" if options.quick else "reproduction")
+    laboratory = Laboratory(
+        options.store or folder / "graphnorm.db",
+        data_root=options.data_root,
+        device=options.device,
+        workers=options.workers,
+        progress=not options.json,
+    )
+    laboratory.check_data(recipes)
+    if options.dry_run:
+        _show_plans(options, laboratory, recipes)
+        return
+    written: dict[str, list[str]] = {}
+    try:
+        for recipe in recipes:
+            product = laboratory.make(recipe, quick=options.quick, train=not options.no_train)
+            written[recipe.item] = [str(path) for path in product.write(folder)]
+            if not options.json:
+                print(f"{recipe.item}: {product.title}")
+                for sentence in product.sentences:
+                    print(f"  {sentence}")
+    except Interrupted as stop:
+        print("graphnorm: stopped; the same command goes on from here", file=sys.stderr)
+        raise SystemExit(128 + stop.signal) from None
+    written["claims"] = [str(_write_claims(folder, options.quick))]
+    if options.json:
+        print(json.dumps(written, indent=1))
+    else:
+        print(f"written to {folder}: figures as .png, .svg and .pdf, tables as .md and .tex, data as .csv and .json")
+
+
+def _write_claims(folder: Path, quick: bool) -> Path:
+    """The page of claims, of all items that the folder holds."""
+    from graphnorm.data.cache import replacing
+    from graphnorm.paper.claims import claims_page, read_items
+
+    path = folder / ("claims-quick.md" if quick else "claims.md")
+    with replacing(path) as fresh:
+        fresh.write_text(claims_page(read_items(folder, quick=quick)), encoding="utf-8")
+    return path
+
+
+def _part(options: argparse.Namespace, recipe: Recipe) -> Recipe:
+    from graphnorm.study.grid import find_grid
+
+    choice: dict[str, Any] = {
+        name: None if (given := getattr(options, name)) is None else tuple(text.strip() for text in given.split(","))
+        for name in ("datasets", "models", "norms", "protocols")
+    }
+    grid = None if options.grid is None else find_grid(options.grid)
+    recipe = recipe.quick() if options.quick else recipe
+    return recipe.narrowed(**choice, grid=grid, seeds=options.seeds)
+
+
+def _show_plans(options: argparse.Namespace, laboratory: Laboratory, recipes: list[Recipe]) -> None:
+    rows: list[list[str | int]] = []
+    for recipe in recipes:
+        for planned in laboratory.plans(recipe):
+            trials = len(planned.plan.trials)
+            left = laboratory.missing(planned.plan)
+            rows.append([recipe.item, planned.dataset, planned.model, planned.protocol, trials, left])
+    columns = ("item", "dataset", "model", "protocol", "trials", "to train")
+    if options.json:
+        print(json.dumps([dict(zip(columns, row, strict=True)) for row in rows], indent=1))
+        return
+    texts = [[cell if isinstance(cell, str) else f"{cell:,}" for cell in row] for row in rows]
+    print_table(columns, texts, left=columns[:4])

@@ -1,0 +1,203 @@
+"""The paper's claims, one by one, against what was measured.
+
+A claim is judged by the JSON files that ``graphnorm reproduce`` writes. One whose item is not there is left out. Each
+is counted over cases (panels, cells, graphs): it *holds* if it does in all of them, *holds in part* in more than half.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from graphnorm.errors import GraphnormError
+from graphnorm.paper.products import QUICK_NOTE
+
+__all__ = ["CLAIMS", "Claim", "Judged", "claims_page", "read_items"]
+
+Facts = Mapping[str, Any]
+
+
+class Judged(NamedTuple):
+    """In how many of how many cases a claim holds, and the numbers in words."""
+
+    right: int
+    cases: int
+    words: str
+
+    @property
+    def verdict(self) -> str:
+        """For people.
+
+        >>> Judged(3, 4, "").verdict
+        'holds in part'
+        """
+        if self.right == self.cases:
+            return "holds"
+        return "holds in part" if 2 * self.right > self.cases else "does not hold here"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A sentence of the paper."""
+
+    item: str
+    text: str
+    judge: Callable[[Facts], Judged | None]
+
+
+def _theorem(facts: Facts) -> Judged:
+    found = facts["theorem_1"]
+    return Judged(found["holds"], found["checked"], f"on {found['holds']:,} of {found['checked']:,} graphs")
+
+
+def _linear(facts: Facts) -> Judged:
+    found = facts["summary"]["linear_gnn"]
+    words = (
+        f"faster in {found['shift_faster']} of {found['runs']} runs, {found['median_speedup']:.2f} times in the median"
+    )
+    return Judged(found["shift_faster"], found["runs"], words)
+
+
+def _printed(facts: Facts) -> Judged:
+    found = facts["as_printed"]
+    return Judged(found["equal"], found["statistics"], f"{found['equal']} of {found['statistics']} statistics")
+
+
+def _faster(norm: str, others: Iterable[str] | None = None, panels: str = "") -> Callable[[Facts], Judged | None]:
+    """Whether a normalization's training curve has the highest average, panel by panel."""
+
+    def judge(facts: Facts) -> Judged | None:
+        averages: dict[tuple[str, str], dict[str, float]] = {}
+        for curve in facts["convergence"]:
+            if curve["train_average"] is not None and panels in curve["panel"]:
+                averages.setdefault((curve["panel"], curve["variant"]), {})[curve["norm"]] = curve["train_average"]
+        right, words = 0, []
+        for (panel, variant), found in averages.items():
+            rivals = {name: value for name, value in found.items() if name != norm and (not others or name in others)}
+            if norm not in found or not rivals:
+                continue
+            best = max(rivals, key=rivals.__getitem__)
+            right += found[norm] >= rivals[best]
+            where = f"{panel}, {variant}" if variant else panel
+            words.append(f"{where}: {found[norm]:.1f} against {rivals[best]:.1f} ({best})")
+        return Judged(right, len(words), "average of the training curve, " + "; ".join(words)) if words else None
+
+    return judge
+
+
+def _best_cell(facts: Facts) -> Judged | None:
+    """Whether GraphNorm has the highest score, by dataset and model."""
+    groups: dict[tuple[str, str], dict[str, float]] = {}
+    for cell in facts["cells"]:
+        if cell["mean"] is not None:
+            groups.setdefault((cell["dataset"], cell["model"]), {})[cell["norm"]] = cell["mean"]
+    judged = {key: scores for key, scores in groups.items() if "graph" in scores and len(scores) > 1}
+    if not judged:
+        return None
+    words = [
+        f"{dataset}, {model}: {scores['graph']:.1f} against {max(v for k, v in scores.items() if k != 'graph'):.1f}"
+        for (dataset, model), scores in judged.items()
+    ]
+    right = sum(scores["graph"] >= max(scores.values()) for scores in judged.values())
+    return Judged(right, len(judged), "; ".join(words))
+
+
+def _within(facts: Facts) -> Judged | None:
+    judged = [cell["within_one_sd"] for cell in facts["cells"] if cell["within_one_sd"] is not None]
+    if not judged:
+        return None
+    return Judged(sum(judged), len(judged), f"{sum(judged)} of {len(judged)} cells ({sum(judged) / len(judged):.0%})")
+
+
+def _noisier(facts: Facts) -> Judged | None:
+    found = facts["relative_deviation"]
+    images = [entry["at_the_end"] for entry in found if "CIFAR" in entry["what"]]
+    graphs = [entry["at_the_end"] for entry in found if "CIFAR" not in entry["what"]]
+    if not images or not graphs:
+        return None
+    words = (
+        f"relative deviations {', '.join(f'{v:.3f}' for v in graphs)} against {', '.join(f'{v:.3f}' for v in images)}"
+    )
+    return Judged(sum(value > max(images) for value in graphs), len(graphs), words)
+
+
+CLAIMS: tuple[Claim, ...] = (
+    Claim("theory", "Theorem 1: the singular values of QN interlace those of Q.", _theorem),
+    Claim("theory", "Appendix A.2: in the linear example gradient descent is faster with the shift.", _linear),
+    Claim("table3", "The dataset table.", _printed),
+    Claim("fig2", "Figure 2: GIN converges faster with GraphNorm than with any other one.", _faster("graph")),
+    Claim(
+        "fig2",
+        "Section 3: InstanceNorm, adapted to graphs, converges faster than BatchNorm and LayerNorm in most tasks.",
+        _faster("instance", ("batch", "layer")),
+    ),
+    Claim("fig6", "Figure 6: the same of GCN with GraphNorm.", _faster("graph")),
+    Claim("fig4", "Figure 4: batch statistics of graphs are noisier than those of images.", _noisier),
+    Claim(
+        "fig5",
+        "Figure 5: on regular graphs (IMDB-BINARY) GraphNorm trains better than InstanceNorm.",
+        _faster("graph", ("instance",), "IMDB"),
+    ),
+    Claim(
+        "fig11", "Figure 11: GraphNorm trains better than BatchNorm at all batch sizes.", _faster("graph", ("batch",))
+    ),
+    Claim("fig12", "Figure 12: no variant of BatchNorm trains as well as GraphNorm.", _faster("graph")),
+    Claim("table1", "Table 1: GraphNorm has the highest accuracy.", _best_cell),
+    Claim("table1", "Table 1: the numbers, within one reported standard deviation.", _within),
+    Claim("table2", "Table 2: GraphNorm has the highest test ROC-AUC on ogbg-molhiv.", _best_cell),
+    Claim("table2", "Table 2: the numbers, within one reported standard deviation.", _within),
+)
+"""In the order of the page."""
+
+
+def read_items(folder: Path, *, quick: bool = False) -> dict[str, Facts]:
+    """The items that a folder holds, by name."""
+    items: dict[str, Facts] = {}
+    for file in sorted(folder.glob("*-quick.json" if quick else "*.json")):
+        try:
+            content = json.loads(file.read_text(encoding="utf-8"))
+            if content["quick"] is quick:
+                items[content["item"]] = content
+        except (KeyError, TypeError, UnicodeDecodeError, json.JSONDecodeError):
+            continue  # not one of ours
+    if not items:
+        raise GraphnormError("there is no item in it", where=folder, remedy="run `graphnorm reproduce` first")
+    return items
+
+
+def claims_page(items: Mapping[str, Facts]) -> str:
+    """Give the page: a table of verdicts, then each claim with its numbers and where they come from."""
+    quick = any(facts["quick"] for facts in items.values())
+    found = [(claim, judged) for claim in CLAIMS if claim.item in items and (judged := claim.judge(items[claim.item]))]
+    lines = ["# The paper's claims, measured", ""]
+    lines += [f"**{QUICK_NOTE}.**", ""] if quick else []
+    lines += [
+        "Made by `graphnorm reproduce` from the results beside it. A claim holds if it does in every case that was "
+        "measured, and in part if in more than half; claims without measured numbers are not listed.",
+        "",
+        "| claim | here | cases |",
+        "|---|---|---|",
+        *(f"| {claim.text} | {judged.verdict} | {judged.right:,} of {judged.cases:,} |" for claim, judged in found),
+    ]
+    for claim, judged in found:
+        facts = items[claim.item]
+        where = ", ".join(facts["trained_on"]) or "nothing was trained"
+        versions = f"graphnorm {facts['graphnorm']}, torch {facts['torch']}, {facts['made'][:10]}"
+        lines += [
+            "",
+            f"## {claim.text}",
+            "",
+            f"**{judged.verdict[0].upper()}{judged.verdict[1:]}**: {judged.words}.",
+            "",
+            f"From `{claim.item}`: {where}; {versions}.{_unfinished(facts)}",
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _unfinished(facts: Facts) -> str:
+    trials = sum(study["trials"] for study in facts["studies"])
+    finished = sum(study["finished"] for study in facts["studies"])
+    return f" {finished:,} of {trials:,} trials are trained." if trials else ""

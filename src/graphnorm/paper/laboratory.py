@@ -1,0 +1,246 @@
+"""The laboratory: trains what recipes need, in one store, and makes their products.
+
+Each dataset, model and protocol of a recipe is a study of the store. A trial that another item has trained, in this run
+or an earlier one, is there already; the same command again goes on from where it was stopped.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import platform
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from graphnorm._version import __version__
+from graphnorm.data import Images, PackedGraphs, find, load, load_cifar10
+from graphnorm.data.loading import obtain
+from graphnorm.errors import DownloadError, StudyError
+from graphnorm.paper.products import Product
+from graphnorm.paper.recipes import Recipe, Trainings
+from graphnorm.study.display import Display
+from graphnorm.study.engines.local import choose_devices, local_engine
+from graphnorm.study.plan import Plan, make_plan
+from graphnorm.study.results import NormResult, study_results
+from graphnorm.study.search import pack, run_plan
+from graphnorm.study.store import Record, Store, Study
+from graphnorm.training.fleet import default_device
+
+__all__ = ["Interrupted", "Laboratory", "Material", "Measured", "Planned"]
+
+
+class Interrupted(Exception):  # noqa: N818 - not a mistake
+    """A signal stopped a study; what it had finished is in the store."""
+
+    def __init__(self, signal: int) -> None:
+        self.signal = signal
+        super().__init__(f"stopped by signal {signal}")
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A study that a recipe needs."""
+
+    dataset: str
+    model: str
+    protocol: str
+    plan: Plan
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A study as far as it is trained."""
+
+    dataset: str
+    model: str
+    protocol: str
+    study: Study
+    results: tuple[NormResult, ...]
+    store: Path
+
+    def records(self, curves: Sequence[str] = ("train", "valid")) -> list[Record]:
+        """Its trials that are there, with these curves."""
+        with Store(self.store, writable=False) as store:
+            return store.records(self.study, curves=curves)
+
+
+@dataclass(frozen=True)
+class Material:
+    """What a maker works with."""
+
+    recipe: Recipe
+    quick: bool
+    studies: tuple[Measured, ...]
+    laboratory: Laboratory
+
+    def graphs(self, name: str) -> PackedGraphs:
+        """A dataset of the recipe."""
+        return self.laboratory.graphs(name)
+
+    def product(self, **parts: Any) -> Product:
+        """A product of this recipe, with what was measured where and when added to its facts."""
+        facts = parts.pop("facts", {}) | self._provenance()
+        return Product(self.recipe.item, self.recipe.caption, self.quick, facts=facts, **parts)
+
+    def _provenance(self) -> dict[str, Any]:
+        records = [record for measured in self.studies for record in measured.records(curves=())]
+        return {
+            "made": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            "graphnorm": __version__,
+            "torch": torch.__version__,
+            "python": platform.python_version(),
+            "trained_with": sorted({record.code for record in records}),
+            "trained_on": sorted({record.device for record in records if record.device}),
+            "training_seconds": round(sum(record.seconds for record in records), 1),
+            "studies": [
+                {
+                    "name": measured.study.name,
+                    "trials": measured.study.trials,
+                    "finished": measured.study.finished,
+                    "spec": dict(measured.study.spec),
+                }
+                for measured in self.studies
+            ],
+        }
+
+
+class Laboratory:
+    """Where recipes are carried out.
+
+    Args:
+        store: the file of studies.
+        data_root: folder of the datasets.
+        device: where to train.
+        workers: processes on a CPU.
+        progress: whether to say on standard error how far it is.
+    """
+
+    def __init__(
+        self,
+        store: str | os.PathLike[str],
+        *,
+        data_root: str | os.PathLike[str] | None = None,
+        device: str | None = None,
+        workers: int | None = None,
+        progress: bool = True,
+    ) -> None:
+        self.store = Path(store)
+        self._root, self._device, self._workers, self._progress = data_root, device, workers, progress
+        self._held: tuple[str, PackedGraphs] | None = None
+
+    def graphs(self, name: str) -> PackedGraphs:
+        """A dataset; the last one is held, since studies of one dataset follow each other."""
+        if self._held is None or self._held[0] != name:
+            self._held = None
+            self._held = (name, load(name, self._root))
+        return self._held[1]
+
+    def images(self) -> Images:
+        """CIFAR-10."""
+        return load_cifar10(self._root)
+
+    @property
+    def device(self) -> torch.device:
+        """Where things are trained."""
+        return default_device(self._device)
+
+    @property
+    def progress(self) -> bool:
+        """Whether to say how far it is."""
+        return self._progress
+
+    def _obtain(self, name: str) -> None:
+        if find(name).format == "images":
+            obtain(find(name), self._root, progress=self._progress)
+        else:
+            self.graphs(name)
+
+    def check_data(self, recipes: Sequence[Recipe]) -> None:
+        """Refuse to begin where a dataset cannot be had."""
+        missing = {}
+        names = [name for recipe in recipes for name in recipe.datasets]
+        names += ["CIFAR-10" for recipe in recipes if recipe.watched and recipe.watched.images]
+        for name in dict.fromkeys(names):
+            try:
+                self._obtain(name)
+            except DownloadError as error:
+                missing[name] = error
+        if missing:
+            others = f", or leave them out: --datasets with the names of others than {', '.join(missing)}"
+            first = next(iter(missing.values()))
+            raise StudyError(first.problem, remedy=(first.remedy or "") + others)
+
+    def plans(self, recipe: Recipe) -> Iterator[Planned]:
+        """The studies of a recipe, dataset by dataset."""
+        for part in recipe.trained:
+            for dataset in part.datasets:
+                for model in part.models:
+                    for protocol in part.protocols:
+                        yield Planned(dataset, model, protocol, self._plan(part, dataset, model, protocol))
+
+    def _plan(self, part: Trainings, dataset: str, model: str, protocol: str) -> Plan:
+        return make_plan(
+            self.graphs(dataset),
+            part.grid,
+            norms=part.norms,
+            model=model,
+            protocol=protocol,
+            folds=part.folds,
+            seeds=part.seeds,
+            **part.settings(dataset, model),
+        )
+
+    def missing(self, plan: Plan) -> int:
+        """How many trials of a plan no study of the store has finished."""
+        if not self.store.exists():
+            return len(plan.trials)
+        done: set[str] = set()
+        with Store(self.store, writable=False) as store:
+            for study in store.studies():
+                if study.spec.get("fingerprint") == plan.spec["fingerprint"]:
+                    statuses = store.statuses(study)
+                    done |= {key for key, status in statuses.items() if status in ("done", "diverged")}
+        return sum(trial.key not in done for trial in plan.trials)
+
+    def measure(self, planned: Planned, *, train: bool = True) -> Measured:
+        """Train what the store lacks of a study, or only read what it has."""
+        graphs, plan = self.graphs(planned.dataset), planned.plan
+        device = str(self.device)
+        slots = len(choose_devices(device, self._workers))
+        fleets = pack(graphs, plan.trials, device, slots)
+        if train:
+            result = run_plan(
+                self.store,
+                plan,
+                graphs,
+                lambda count: local_engine(graphs, device=device, workers=self._workers, fleets=count),
+                fleets=fleets,
+                callbacks=[Display()] if self._progress and self.missing(plan) else [],
+            )
+            if result.stopped_by is not None:
+                raise Interrupted(result.stopped_by)
+            study, results = result.study, result.norms
+        else:
+            with Store(self.store) as store:
+                study = store.add_study(plan.name, plan.spec, plan.trials, fleets)
+                results = tuple(study_results(store, study))
+        return Measured(planned.dataset, planned.model, planned.protocol, study, results, self.store)
+
+    def make(self, recipe: Recipe, *, quick: bool = False, train: bool = True) -> Product:
+        """Carry out a recipe."""
+        from graphnorm.paper import makers
+
+        studies = tuple(self.measure(planned, train=train) for planned in self.plans(recipe))
+        self.say(f"{recipe.item}: drawing and writing")
+        product: Product = getattr(makers, recipe.maker)(Material(recipe, quick, studies, self))
+        return product
+
+    def say(self, text: str) -> None:
+        """A line of progress."""
+        if self._progress:
+            print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,144 @@
+"""Products: a table or figure that was made, and the files it is written to."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from graphnorm.data.cache import replacing
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["QUICK_NOTE", "Product", "Table"]
+
+QUICK_NOTE = "QUICK PASS: scaled down, not the paper's setting"
+"""What every output of a quick pass says."""
+NOTHING = "–"
+
+Cell = str | int | float | bool | None
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns and rows of plain values; None is what there is not."""
+
+    columns: tuple[str, ...]
+    rows: Sequence[Sequence[Cell]]
+
+    def to_csv(self) -> str:
+        """Comma-separated, with a line of column names."""
+        stream = io.StringIO()
+        writer = csv.writer(stream, lineterminator="\n")
+        writer.writerow(self.columns)
+        writer.writerows([_for_csv(cell) for cell in row] for row in self.rows)
+        return stream.getvalue()
+
+    def to_markdown(self, caption: str) -> str:
+        """With its caption above; a vertical bar in a cell is escaped."""
+        rows = [[_shown(cell).replace("|", "\\|") for cell in row] for row in self.rows]
+        lines = [list(self.columns), ["---"] * len(self.columns), *rows]
+        return f"**{caption}**\n\n" + "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+    def to_latex(self, caption: str) -> str:
+        """A ``table`` with a ``tabular``, to be put into a document by ``\\input``."""
+        rows = [" & ".join(_latex(_shown(cell)) for cell in row) + r" \\" for row in self.rows]
+        head = " & ".join(_latex(name) for name in self.columns) + r" \\"
+        lines = [
+            r"\begin{table}",
+            r"\centering",
+            rf"\caption{{{_latex(caption)}}}",
+            rf"\begin{{tabular}}{{{'l' * len(self.columns)}}}",
+            r"\hline",
+            head,
+            r"\hline",
+            *rows,
+            r"\hline",
+            r"\end{tabular}",
+            r"\end{table}",
+        ]
+        return "\n".join(lines) + "\n"
+
+
+@dataclass(frozen=True, eq=False)
+class Product:
+    """An item as it came out: figures with the data behind them, tables, and sentences."""
+
+    item: str
+    caption: str
+    quick: bool
+    figures: dict[str, Figure] = field(default_factory=dict)
+    """By what is added to the item's name in the file's name; '' for the item's one figure."""
+    data: Table | None = None
+    """What the figures show."""
+    table: Table | None = None
+    """For people: shown as Markdown and LaTeX."""
+    sentences: tuple[str, ...] = ()
+    facts: dict[str, Any] = field(default_factory=dict)
+    """Configuration, versions, devices, numbers: written as JSON."""
+
+    @property
+    def title(self) -> str:
+        """The caption, with the mark of a quick pass."""
+        return f"{self.caption}. {QUICK_NOTE}" if self.quick else self.caption
+
+    @property
+    def stem(self) -> str:
+        """How its files' names begin."""
+        return f"{self.item}-quick" if self.quick else self.item
+
+    def write(self, folder: Path) -> list[Path]:
+        """Write every file, each wholly or not at all."""
+        texts: dict[str, str] = {}
+        if self.table is not None:
+            notes = "".join(f"\n{sentence}\n" for sentence in self.sentences)
+            texts["md"] = self.table.to_markdown(self.title) + notes
+            texts["tex"] = self.table.to_latex(self.title)
+        if (data := self.data or self.table) is not None:
+            texts["csv"] = data.to_csv()
+        described = {"item": self.item, "title": self.title, "quick": self.quick, "sentences": list(self.sentences)}
+        texts["json"] = json.dumps(described | self.facts, indent=1, ensure_ascii=False) + "\n"
+        files = []
+        for suffix, figure in self.figures.items():
+            self._mark(figure)
+            for ending in ("png", "svg", "pdf"):
+                files.append(folder / f"{self.stem}{suffix}.{ending}")
+                with replacing(files[-1]) as fresh:
+                    figure.savefig(fresh, format=ending, dpi=150)
+        for ending, text in texts.items():
+            files.append(folder / f"{self.stem}.{ending}")
+            with replacing(files[-1]) as fresh:
+                fresh.write_text(text, encoding="utf-8")
+        return files
+
+    def _mark(self, figure: Figure) -> None:
+        figure.suptitle(self.title, fontsize=10, color="#b3261e" if self.quick else "black", wrap=True)
+
+
+def _shown(cell: Cell) -> str:
+    if cell is None:
+        return NOTHING
+    if isinstance(cell, bool):
+        return "yes" if cell else "no"
+    return f"{cell:.4g}" if isinstance(cell, float) else str(cell)
+
+
+def _for_csv(cell: Cell) -> Cell:
+    if isinstance(cell, bool):
+        return "yes" if cell else "no"
+    return f"{cell:.6g}" if isinstance(cell, float) else cell
+
+
+_LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+_LATEX |= {character: f"\\{character}" for character in "&%$#_{}"}
+_LATEX |= {"±": r"$\pm$", "−": "$-$", "–": "--", "α": r"$\alpha$", "×": r"$\times$", "→": r"$\to$"}
+
+
+def _latex(text: str) -> str:
+    return re.sub("|".join(map(re.escape, _LATEX)), lambda found: _LATEX[found.group()], text)

@@ -1,0 +1,292 @@
+"""Recipes: what each table and figure of the paper is made of.
+
+A recipe says which trainings it needs and which datasets it looks at; :mod:`graphnorm.paper.laboratory` provides them,
+and a maker turns them into a :class:`~graphnorm.paper.products.Product`. Trials are named by their content, so those
+that several items need are trained once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from graphnorm.data.catalog import find
+from graphnorm.errors import StudyError
+from graphnorm.study.grid import GRIDS, Grid
+from graphnorm.study.protocol import find_protocol
+
+__all__ = ["NARROWED_BY", "QUICK", "RECIPES", "Recipe", "Trainings", "Watched", "find_recipes"]
+
+TU = ("MUTAG", "PTC", "PROTEINS", "NCI1", "IMDB-BINARY", "REDDIT-BINARY", "COLLAB")
+MOLHIV = "ogbg-molhiv"
+FIVE = ("none", "layer", "batch", "instance", "graph")
+
+CURVES = Grid(
+    "curves", {"epochs": (400,), "batch_size": (128,), "dropout": (0.5,), "weight_decay": (0.0,), "lr": (1e-2,)}
+)
+"""The setting of the paper's training curves: one configuration of its grid."""
+
+
+@dataclass(frozen=True)
+class Quick:
+    """What is left of a recipe in a quick pass: minutes on two cores."""
+
+    datasets: tuple[str, ...] = ("MUTAG", "PROTEINS", "IMDB-BINARY")
+    epochs: int = 10
+    batch_sizes: tuple[int, ...] = (16, 64)
+    """Where a recipe compares several."""
+    folds: int = 3
+
+
+QUICK = Quick()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trainings:
+    """A grid for each dataset, model and protocol: one study for each of these."""
+
+    datasets: tuple[str, ...] = TU
+    models: tuple[str, ...] = ("gin",)
+    norms: tuple[str, ...] = FIVE
+    protocols: tuple[str, ...] = ("paper",)
+    grid: Grid = CURVES
+    hidden: int = 64
+    folds: int = 10
+    seeds: int = 1
+
+    def quick(self) -> Trainings:
+        """What a quick pass trains instead: of the grid only the configuration of the curves, for fewer epochs.
+
+        It has no dataset where none of its own is small.
+        """
+        axes = {
+            name: tuple(value for value in values if value in CURVES.axes.get(name, ()))
+            for name, values in self.grid.axes.items()
+        }
+        axes["epochs"] = (QUICK.epochs,)
+        axes["batch_size"] = axes["batch_size"] or QUICK.batch_sizes
+        datasets = tuple(name for name in self.datasets if name in QUICK.datasets)
+        return replace(self, datasets=datasets, grid=Grid("quick", axes), folds=QUICK.folds)
+
+    def settings(self, dataset: str, model: str) -> dict[str, Any]:
+        """What all trials of a study share: the readout of the dataset, and the self-loops of the authors' data."""
+        return {"readout": find(dataset).readout, "self_loops": model == "gin", "hidden": self.hidden}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Watched:
+    """Trainings of GIN with BatchNorm on all graphs, whose norm layers are watched: the paper's batch noise."""
+
+    datasets: tuple[str, ...] = ("PROTEINS",)
+    batch_sizes: tuple[int, ...] = (128,)
+    layers: tuple[int, ...] = (0, 3)
+    """The convolutions whose norm layers are looked at."""
+    epochs: int = 100
+    images: bool = False
+    """Whether ResNet18 on CIFAR-10 is watched beside them."""
+
+    def quick(self) -> Watched:
+        """What a quick pass watches: fewer datasets, no images."""
+        datasets = tuple(name for name in self.datasets if name in QUICK.datasets)
+        sizes = tuple(size for size in self.batch_sizes if size in QUICK.batch_sizes) or self.batch_sizes
+        return replace(self, datasets=datasets, batch_sizes=sizes, epochs=QUICK.epochs, images=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """One item of the paper."""
+
+    item: str
+    caption: str
+    maker: str
+    """The name of a function of :mod:`graphnorm.paper.makers`."""
+    trained: tuple[Trainings, ...] = ()
+    looked_at: tuple[str, ...] = ()
+    """Datasets that are needed as they are."""
+    watched: Watched | None = None
+
+    @property
+    def datasets(self) -> tuple[str, ...]:
+        """All datasets of graphs of it, each once."""
+        names = [name for part in self.trained for name in part.datasets]
+        watched = () if self.watched is None else self.watched.datasets
+        return tuple(dict.fromkeys([*names, *self.looked_at, *watched]))
+
+    def quick(self) -> Recipe:
+        """The item scaled down."""
+        trained = tuple(part for given in self.trained if (part := given.quick()).datasets)
+        looked_at = tuple(name for name in self.looked_at if name in QUICK.datasets)
+        watched = None if self.watched is None else self.watched.quick()
+        return replace(self, trained=trained, looked_at=looked_at, watched=watched)
+
+    def narrowed(self, **choice: Any) -> Recipe:
+        """A part of the item.
+
+        choice: ``datasets``, ``models``, ``norms`` and ``protocols`` name what is kept of each; ``grid`` and ``seeds``
+        take the place of the recipe's own. What is None is left as it is.
+        """
+        given = {name: value for name, value in choice.items() if value is not None}
+        if "datasets" in given:
+            given["datasets"] = tuple(find(name).name for name in given["datasets"])
+        trained = []
+        for part in self.trained:
+            changes: dict[str, Any] = {
+                name: tuple(value for value in getattr(part, name) if value in wanted)
+                for name, wanted in given.items()
+                if name in NARROWED_BY
+            }
+            if "grid" in given and find_protocol(part.protocols[0]).unit == "fold":
+                changes["grid"] = given["grid"]
+            if "seeds" in given:
+                changes["seeds"] = given["seeds"]
+            part = replace(part, **changes)
+            if all(getattr(part, name) for name in NARROWED_BY):
+                trained.append(part)
+        wanted = given.get("datasets", self.datasets)
+        looked_at = tuple(name for name in self.looked_at if name in wanted)
+        watched = self.watched
+        if watched is not None:
+            watched = replace(watched, datasets=tuple(name for name in watched.datasets if name in wanted))
+        narrow = replace(self, trained=tuple(trained), looked_at=looked_at, watched=watched)
+        if self.datasets and not narrow.datasets:
+            raise StudyError(f"nothing is left of {self.item}", remedy="leave out --datasets, --models or the like")
+        return narrow
+
+
+NARROWED_BY = ("datasets", "models", "norms", "protocols")
+
+_MOLHIV = {
+    model: Trainings(
+        datasets=(MOLHIV,),
+        models=(model,),
+        protocols=("ogb",),
+        grid=Grid(
+            "molhiv",
+            {"epochs": (epochs,), "batch_size": (size,), "dropout": (0.5,), "weight_decay": (0.0,), "lr": (1e-4,)},
+        ),
+        hidden=300,
+        seeds=10,
+    )
+    for model, epochs, size in (("molecular-gin", 25, 128), ("molecular-gcn", 50, 64))
+}
+
+_RECIPES = (
+    Recipe(
+        item="table1",
+        caption="Table 1: accuracy (%) on graph classification",
+        maker="scores",
+        trained=(Trainings(models=("gin", "gcn"), protocols=("paper", "fair"), grid=GRIDS["paper"]),),
+    ),
+    Recipe(
+        item="table2",
+        caption="Table 2: test ROC-AUC (%) on ogbg-molhiv",
+        maker="scores",
+        trained=tuple(_MOLHIV.values()),
+    ),
+    Recipe(
+        item="table3",
+        caption="Dataset table: statistics of the datasets",
+        maker="dataset_statistics",
+        looked_at=(*TU, MOLHIV),
+    ),
+    Recipe(
+        item="fig2",
+        caption="Figure 2: training curves of GIN",
+        maker="curves",
+        trained=(Trainings(), _MOLHIV["molecular-gin"]),
+    ),
+    Recipe(
+        item="fig3",
+        caption="Figure 3: singular values of Q and QN of sampled graphs",
+        maker="spectra",
+        looked_at=("PROTEINS", "NCI1", "IMDB-BINARY"),
+    ),
+    Recipe(
+        item="fig4",
+        caption="Figure 4: statistics of batches against the dataset's, GIN on PROTEINS and ResNet18 on CIFAR-10",
+        maker="noise",
+        watched=Watched(images=True),
+    ),
+    Recipe(
+        item="fig5",
+        caption="Figure 5: GraphNorm and InstanceNorm on irregular (PROTEINS) and regular (IMDB-BINARY) graphs",
+        maker="learned_shift",
+        trained=(Trainings(datasets=("PROTEINS", "IMDB-BINARY"), norms=("instance", "graph")),),
+        looked_at=("PROTEINS", "IMDB-BINARY"),
+    ),
+    Recipe(
+        item="fig6",
+        caption="Figure 6: training curves of GCN",
+        maker="curves",
+        trained=(Trainings(models=("gcn",)), _MOLHIV["molecular-gcn"]),
+    ),
+    Recipe(
+        item="fig7",
+        caption="Figure 7: singular values of Q and QN on six datasets",
+        maker="spectra",
+        looked_at=("PROTEINS", "NCI1", "MUTAG", "PTC", "IMDB-BINARY", "COLLAB"),
+    ),
+    Recipe(
+        item="fig8",
+        caption="Figure 8: statistics of batches against the dataset's on four more datasets",
+        maker="noise",
+        watched=Watched(datasets=("PTC", "NCI1", "MUTAG", "IMDB-BINARY")),
+    ),
+    Recipe(
+        item="fig9",
+        caption="Figure 9: statistics of batches against the dataset's by depth",
+        maker="noise",
+        watched=Watched(layers=(0, 1, 2, 3), images=True),
+    ),
+    Recipe(
+        item="fig10",
+        caption="Figure 10: statistics of batches against the dataset's by batch size",
+        maker="noise",
+        watched=Watched(batch_sizes=(8, 16, 32, 64)),
+    ),
+    Recipe(
+        item="fig11",
+        caption="Figure 11: GraphNorm and BatchNorm by batch size",
+        maker="curves",
+        trained=(
+            Trainings(
+                datasets=("PROTEINS", "REDDIT-BINARY"),
+                models=("gin", "gcn"),
+                norms=("batch", "graph"),
+                grid=Grid("batch-sizes", {**CURVES.axes, "batch_size": (8, 16, 32, 64)}),
+            ),
+        ),
+    ),
+    Recipe(
+        item="fig12",
+        caption="Figure 12: GraphNorm and variants of BatchNorm",
+        maker="curves",
+        trained=(
+            Trainings(
+                datasets=("PROTEINS", "PTC", "IMDB-BINARY"),
+                norms=("batch", "batch-alpha", "batch-running", "batch-detached", "graph"),
+            ),
+        ),
+    ),
+    Recipe(
+        item="theory",
+        caption="Theory: Theorem 1 on every graph, the linear example, the gradient formula, Fact 1",
+        maker="theory",
+        looked_at=TU,
+    ),
+)
+
+RECIPES: dict[str, Recipe] = {recipe.item: recipe for recipe in _RECIPES}
+"""Every item that can be reproduced, by its name."""
+
+
+def find_recipes(items: Sequence[str]) -> list[Recipe]:
+    """Give recipes by name, each once, in the order of the paper's items where ``all`` is asked for."""
+    names = [name for item in items for name in (RECIPES if item == "all" else [item])]
+    unknown = [name for name in names if name not in RECIPES]
+    if unknown:
+        raise StudyError(
+            f"there is no item {', '.join(map(repr, unknown))}; known: {', '.join(RECIPES)}, all", remedy="choose some"
+        )
+    return [RECIPES[name] for name in dict.fromkeys(names)]

@@ -1,0 +1,107 @@
+"use strict";
+(async () => {
+  const charts = JSON.parse(document.getElementById("charts").textContent);
+  const phone = matchMedia("(max-width: 40rem)");
+  const coarse = matchMedia("(pointer: coarse)").matches;
+
+  // Colours of the page, as the style sheet has them now.
+  const look = () => {
+    const style = getComputedStyle(document.documentElement);
+    const value = (name) => style.getPropertyValue(name).trim();
+    const axis = { gridcolor: value("--grid"), linecolor: value("--line"), zerolinecolor: value("--line"), automargin: true };
+    return { ink: value("--ink"), card: value("--card"), line: value("--line"), axis };
+  };
+  const layout = (chart) => {
+    const { ink, card, line, axis } = look();
+    const own = chart.layout;
+    return {
+      ...own,
+      paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
+      font: { family: getComputedStyle(document.body).fontFamily, size: phone.matches ? 11 : 12, color: ink },
+      hoverlabel: { bgcolor: card, bordercolor: line, font: { color: ink } },
+      margin: { l: 8, r: 8, t: 8, b: 8 },
+      showlegend: chart.traces.length === 2 && !chart.chapter,
+      legend: { x: 0.02, y: 0.98, bgcolor: "rgba(0,0,0,0)" },
+      dragmode: coarse ? false : "zoom",
+      xaxis: { ...axis, ...own.xaxis }, yaxis: { ...axis, ...own.yaxis },
+    };
+  };
+  const colours = (chart) => {
+    const full = layout(chart);
+    return {
+      "font.color": full.font.color, "hoverlabel.bgcolor": full.hoverlabel.bgcolor,
+      "hoverlabel.bordercolor": full.hoverlabel.bordercolor, "hoverlabel.font.color": full.hoverlabel.font.color,
+      "xaxis.gridcolor": full.xaxis.gridcolor, "yaxis.gridcolor": full.yaxis.gridcolor,
+      "xaxis.linecolor": full.xaxis.linecolor, "yaxis.linecolor": full.yaxis.linecolor,
+      "xaxis.zerolinecolor": full.xaxis.zerolinecolor, "yaxis.zerolinecolor": full.yaxis.zerolinecolor,
+    };
+  };
+  const repaint = () => charts.filter((chart) => chart.drawn)
+    .forEach((chart) => Plotly.relayout(chart.id, colours(chart)));
+
+  // Light, dark, or as the system says.
+  const root = document.documentElement;
+  document.getElementById("theme").addEventListener("click", () => {
+    const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+    root.dataset.theme = dark ? "light" : "dark";
+    repaint();
+  });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", repaint);
+
+  // Normalizations are shown and hidden in all charts of their chapter.
+  const hidden = {};
+  const shown = (chart) => chart.traces.map((trace) => !(hidden[chart.chapter] || new Set()).has(trace.meta));
+  document.querySelectorAll(".chip").forEach((chip) => chip.addEventListener("click", () => {
+    const chapter = chip.closest("article").dataset.chapter;
+    const off = chip.getAttribute("aria-pressed") === "true";
+    chip.setAttribute("aria-pressed", String(!off));
+    const names = (hidden[chapter] ||= new Set());
+    off ? names.add(chip.dataset.norm) : names.delete(chip.dataset.norm);
+    charts.filter((chart) => chart.chapter === chapter && chart.drawn)
+      .forEach((chart) => Plotly.restyle(chart.id, { visible: shown(chart) }));
+  }));
+
+  // The library travels compressed; a browser that cannot unpack it still has the words and the data.
+  const say = (text) => document.querySelectorAll(".chart .waiting").forEach((place) => { place.textContent = text; });
+  if (typeof DecompressionStream === "undefined") {
+    say("This browser is too old to draw charts. The caption says what this one shows, and links to its data.");
+    return;
+  }
+  const packed = Uint8Array.from(atob(document.getElementById("plotly").textContent.trim()), (c) => c.charCodeAt(0));
+  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
+  const script = document.createElement("script");
+  script.textContent = await new Response(stream).text();
+  document.head.append(script);
+
+  const draw = async (chart) => {
+    if (chart.drawn) return;
+    chart.drawn = true;
+    const place = document.getElementById(chart.id);
+    place.replaceChildren();
+    const traces = chart.traces.map((trace, k) => ({ ...trace, visible: chart.chapter ? shown(chart)[k] : true }));
+    const options = { responsive: true, displaylogo: false, displayModeBar: coarse ? false : "hover",
+      modeBarButtonsToRemove: ["lasso2d", "select2d"] };
+    await Plotly.newPlot(place, traces, layout(chart), options);
+    place.dataset.drawn = "true";
+  };
+  // Charts are drawn as they come near; all of them before printing.
+  const near = new IntersectionObserver((entries) => entries.filter((entry) => entry.isIntersecting).forEach((entry) => {
+    near.unobserve(entry.target);
+    draw(charts.find((chart) => chart.id === entry.target.id));
+  }), { rootMargin: "600px" });
+  charts.forEach((chart) => near.observe(document.getElementById(chart.id)));
+  let theme = null;  // what to go back to after printing
+  addEventListener("beforeprint", () => {
+    if (theme !== null) return;
+    theme = root.dataset.theme || "";
+    root.dataset.theme = "light";
+    document.querySelectorAll("details").forEach((part) => { part.open = true; });
+    charts.forEach(draw);
+    repaint();
+  });
+  addEventListener("afterprint", () => {
+    if (theme) root.dataset.theme = theme; else delete root.dataset.theme;
+    theme = null;
+    repaint();
+  });
+})();

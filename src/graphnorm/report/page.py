@@ -1,0 +1,216 @@
+"""From sources to one page: the template, with everything that it needs inside.
+
+Every name that comes from a user is escaped: in HTML by the template engine, in scripts as JSON, in charts as text.
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import gzip
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from graphnorm._version import __version__
+from graphnorm.data import PackedGraphs
+from graphnorm.errors import GraphnormError, MissingDependencyError
+from graphnorm.paper.colours import colour
+from graphnorm.report.charts import Chart, curve_charts, score_chart
+from graphnorm.report.sources import NormScore, Source
+from graphnorm.report.structure import Structure, look_at
+
+__all__ = ["build_page"]
+
+NOTHING = "–"
+FIGURE = """<figure>
+  <h4>{{ chart.title }}</h4>
+  <div class="chart" id="{{ id }}" role="img" aria-label="{{ chart.title }}. {{ chart.text }}">
+    <p class="waiting">Drawing …</p>
+  </div>
+  <figcaption>{{ chart.text }} <a href="{{ chart.link }}" download="{{ id }}.csv">Data (CSV)</a></figcaption>
+</figure>"""
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A chart and where it stands on the page."""
+
+    id: str
+    chart: Chart
+    chapter: str
+    """Whose normalizations can be hidden in it; empty where it has none."""
+
+
+def build_page(
+    sources: Sequence[Source],
+    *,
+    title: str = "Which normalization?",
+    find_graphs: Callable[[Source], PackedGraphs] | None = None,
+    progress: Callable[[str], None] = lambda text: None,
+) -> str:
+    """Give the page of some comparisons and studies.
+
+    find_graphs: gives the graphs of a source, or raises a ``GraphnormError`` that says why not; without it, the page
+    says nothing of the graphs themselves.
+    """
+    if not sources:
+        raise GraphnormError("there is nothing to report", remedy="name a study, or the folder of a comparison")
+    template, figure = _templates()
+    placed: list[Placed] = []
+    chapters = []
+    known: dict[tuple[str, str, bool], Structure | str] = {}
+    for number, source in enumerate(sources, start=1):
+        name = f"part-{number}"
+        progress(source.title)
+        charts = [*curve_charts(source), *([chart] if (chart := score_chart(source)) else [])]
+        structure = _structure(source, find_graphs, known) if find_graphs else None
+        own = [Placed(f"{name}-{chart.name}", chart, name) for chart in charts]
+        others = (
+            [Placed(f"{name}-{chart.name}", chart, "") for chart in structure.charts]
+            if isinstance(structure, Structure)
+            else []
+        )
+        placed += own + others
+        chapters.append(
+            _chapter(name, source)
+            | {
+                "charts": own,
+                "structure": structure if isinstance(structure, Structure) else None,
+                "structure_charts": others,
+                "why_no_structure": structure if isinstance(structure, str) else None,
+            }
+        )
+    from markupsafe import Markup
+
+    return str(
+        template.render(
+            title=title,
+            lead=_lead(sources),
+            chapters=chapters,
+            charts=[
+                {"id": p.id, "chapter": p.chapter, "traces": p.chart.traces, "layout": p.chart.layout} for p in placed
+            ],
+            show=lambda item: Markup(figure.render(id=item.id, chart=item.chart)),
+            css=Markup(_file("page.css")),
+            js=Markup(_file("page.js")),
+            plotly=Markup(_plotly()),
+            made=datetime.datetime.now(datetime.UTC).strftime("%d %B %Y"),
+            version=__version__,
+        )
+    )
+
+
+def _structure(
+    source: Source,
+    find_graphs: Callable[[Source], PackedGraphs],
+    known: dict[tuple[str, str, bool], Structure | str],
+) -> Structure | str:
+    """What there is to say of a source's graphs, or why nothing; the same graphs are looked at once."""
+    loops = bool(source.config.get("self_loops", False))
+    key = (source.fingerprint, source.model, loops)
+    if key not in known:
+        try:
+            known[key] = look_at(find_graphs(source), source.model, self_loops=loops)
+        except GraphnormError as error:
+            known[key] = f"Nothing is said of the graphs themselves: {error.problem}."
+    return known[key]
+
+
+def _lead(sources: Sequence[Source]) -> str:
+    datasets = list(dict.fromkeys(source.dataset for source in sources))
+    norms = list(dict.fromkeys(norm.name for source in sources for norm in source.norms))
+    what = datasets[0] if len(datasets) == 1 else f"{len(datasets)} datasets"
+    return f"{len(norms)} normalizations trained alike on {what}, and how sure their differences are."
+
+
+def _chapter(name: str, source: Source) -> dict[str, Any]:
+    ranked = sorted((n for n in source.norms if n.mean is not None), key=lambda norm: -(norm.mean or 0))
+    best = ranked[0] if ranked else None
+    has_paper = any(norm.paper for norm in source.norms)
+    has_settings = any(norm.settings for norm in source.norms)
+    columns = ["norm", f"{source.metric} %", "epoch", "p vs best", "seconds"]
+    columns += (["paper", "difference"] if has_paper else []) + (["configuration"] if has_settings else [])
+    rows = [
+        {
+            "name": norm.name,
+            "colour": colour(norm.name),
+            "best": norm is best,
+            "cells": _cells(norm, norm is best, has_paper, has_settings),
+        }
+        for norm in source.norms
+    ]
+    return {
+        "id": name,
+        "source": source,
+        "columns": columns,
+        "rows": rows,
+        "best": best and {"name": best.name, "colour": colour(best.name), "score": _score(best)},
+        "config": _facts(source.config),
+        "environment": _facts(source.environment),
+    }
+
+
+def _cells(norm: NormScore, best: bool, has_paper: bool, has_settings: bool) -> list[str]:
+    score = _score(norm) + (f" ({norm.diverged} diverged)" if norm.diverged else "")
+    cells = [score, _epoch(norm), "best" if best else _against_best(norm), f"{norm.seconds:.1f}"]
+    if has_paper:
+        difference = None if norm.paper is None or norm.mean is None else norm.mean - norm.paper.mean
+        cells += [NOTHING if norm.paper is None else str(norm.paper)]
+        cells += [NOTHING if difference is None else f"{difference:+.1f}".replace("-", "−")]
+    return cells + ([norm.settings or NOTHING] if has_settings else [])
+
+
+def _score(norm: NormScore) -> str:
+    if norm.mean is None:
+        return NOTHING
+    return f"{norm.mean:.1f}" if norm.std is None else f"{norm.mean:.1f} ± {norm.std:.1f}"
+
+
+def _epoch(norm: NormScore) -> str:
+    return (NOTHING if norm.mean is None else "varies") if norm.epoch is None else str(norm.epoch)
+
+
+def _against_best(norm: NormScore) -> str:
+    test = norm.against_best
+    if test is None or test.p_adjusted is None:
+        return NOTHING
+    number = "<0.001" if test.p_adjusted < 0.001 else f"{test.p_adjusted:.3f}"
+    return number + (" *" if test.significant else "")
+
+
+def _facts(values: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Names and values as text; a mapping inside is written out."""
+    found = []
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            found += _facts({f"{name} {inner}": item for inner, item in value.items()})
+        else:
+            text = ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+            found.append((name.replace("_", " "), text))
+    return found
+
+
+def _templates() -> tuple[Any, Any]:
+    try:
+        import jinja2
+    except ImportError as error:
+        raise MissingDependencyError("jinja2", "a report", "report") from error
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
+    return environment.from_string(_file("page.html.j2")), environment.from_string(FIGURE)
+
+
+def _file(name: str) -> str:
+    return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
+
+
+@cache
+def _plotly() -> str:
+    """Plotly's script, compressed, as text."""
+    try:
+        from plotly.offline import get_plotlyjs
+    except ImportError as error:
+        raise MissingDependencyError("plotly", "a report", "report") from error
+    return base64.b64encode(gzip.compress(get_plotlyjs().encode(), mtime=0)).decode()

@@ -1,0 +1,58 @@
+"""``graphnorm report``: from folders and stores to a file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fake_training import FakeTraining
+
+pytest.importorskip("plotly")
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def folder(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr("graphnorm.training.train", FakeTraining())
+    monkeypatch.chdir(tmp_path)
+    assert run("compare", "trees", "--epochs", "5", "--folds", "3", "--norms", "none,graph", "--out", "mine")[0] == 0
+    return tmp_path / "mine"
+
+
+def test_a_folder_becomes_a_page(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[str] = []
+    monkeypatch.setattr("webbrowser.open", shown.append)
+    code, out, err = run("report", "mine", "--out", "page.html", "--open", "--title", "Trees")
+    assert code == 0
+    assert re.search(r"written +page.html\nsize +[1-5]\.\d MB\nparts +1", out)
+    assert "synthetic:trees, gin …" in err
+    page = Path("page.html").read_text(encoding="utf-8")
+    assert "<title>Trees</title>" in page
+    assert "Singular values of graph" in page
+    assert shown == [Path("page.html").resolve().as_uri()]
+
+
+def test_without_the_graphs(run: Run, folder: Path) -> None:
+    assert run("report", "mine", "--no-graphs")[0] == 0
+    assert "Singular values" not in Path("report.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "there is no store of studies"),
+        (["nothing"], "no folder 'nothing' with a comparison, and no store"),
+        (["mine/trained"], "no comparison in it"),
+        (["mine", "--out", "mine"], "this is a folder"),
+    ],
+)
+def test_mistakes(run: Run, folder: Path, arguments: list[str], message: str) -> None:
+    code, out, err = run("report", *arguments)
+    assert (code, out) == (2, "")
+    assert message in err
+    assert len(err.splitlines()) == 1
+    assert not list(folder.parent.glob("*.html"))

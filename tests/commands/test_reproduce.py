@@ -1,0 +1,84 @@
+"""``graphnorm reproduce``: what it says, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from graphnorm.paper.recipes import CURVES, RECIPES, Recipe, Trainings
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def _small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Every item is small, and nothing is written but here."""
+    part = Trainings(
+        datasets=("synthetic:trees",), norms=("graph",), hidden=8, folds=2, grid=CURVES.fixed(epochs=1)
+    )  # fmt: skip
+    for item in list(RECIPES):
+        monkeypatch.setitem(RECIPES, item, Recipe(item=item, caption=item, maker="curves", trained=(part,)))
+    monkeypatch.chdir(tmp_path)
+
+
+def test_the_help_names_every_item(capsys: pytest.CaptureFixture[str]) -> None:
+    from graphnorm.cli import main
+
+    with pytest.raises(SystemExit):
+        main(["reproduce", "--help"])
+    words = set(re.findall(r"\w+", capsys.readouterr().out))
+    assert set(RECIPES) <= words
+
+
+@pytest.mark.usefixtures("_small")
+def test_dry_run_trains_nothing(run: Run, tmp_path: Path) -> None:
+    code, out, _ = run("reproduce", "fig2", "table1", "--dry-run", "--json")
+    assert code == 0
+    assert [row["to train"] for row in json.loads(out)] == [2, 2]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("_small")
+def test_items_are_written(run: Run, tmp_path: Path) -> None:
+    code, out, err = run("reproduce", "fig2", "--device", "cpu", "--workers", "1")
+    assert code == 0
+    assert "written to reproduction" in out
+    assert "2 of 2 trials are done" in err
+    names = {path.name for path in (tmp_path / "reproduction").iterdir()}
+    assert {"fig2.png", "fig2.svg", "fig2.pdf", "fig2.csv", "fig2.json", "graphnorm.db"} <= names
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["fig1"], "there is no item 'fig1'; known: table1"),
+        (["table2", "--quick"], "no quick pass of table2"),
+        (["fig2", "--norms", "wrong"], "nothing is left of fig2"),
+        (["fig2", "--datasets", "MUTAGG"], "did you mean MUTAG"),
+        (["table1", "--grid", "nothing"], "there is no grid 'nothing'"),
+    ],
+)
+def test_mistakes(
+    run: Run, arguments: list[str], message: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, out, err = run("reproduce", *arguments)
+    assert (code, out) == (2, "")
+    assert re.search(message, err)
+    assert len(err.splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("_small")
+def test_a_dataset_that_is_not_there(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    part = Trainings(datasets=("PTC",), norms=("graph",))
+    monkeypatch.setitem(RECIPES, "fig2", Recipe(item="fig2", caption="x", maker="curves", trained=(part,)))
+    code, _, err = run("reproduce", "fig2")
+    assert code == 2
+    assert "PTC is not on this machine" in err
+    assert "others than PTC" in err
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,72 @@
+"""Claims: judged by the numbers, and only where there are some."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from graphnorm.errors import GraphnormError
+from graphnorm.paper.claims import CLAIMS, claims_page, read_items
+from graphnorm.paper.recipes import RECIPES
+
+ABOUT = {"quick": False, "graphnorm": "1", "torch": "2", "made": "2026-01-02T03", "trained_on": [], "studies": []}
+
+
+def curve(panel: str, norm: str, average: float | None, variant: str = "") -> dict[str, Any]:
+    return {"panel": panel, "norm": norm, "variant": variant, "train_average": average}
+
+
+def cell(norm: str, mean: float | None, within: bool | None, dataset: str = "MUTAG") -> dict[str, Any]:
+    return {"dataset": dataset, "model": "gin", "norm": norm, "mean": mean, "within_one_sd": within}
+
+
+def verdicts(item: str, **facts: Any) -> list[str]:
+    page = claims_page({item: ABOUT | {"item": item} | facts})
+    rows = [line for line in page.splitlines() if line.startswith("| ") and not line.startswith("| claim")]
+    return [" ".join(row.split("|")[2:4]).strip() for row in rows]
+
+
+def test_every_claim_belongs_to_an_item() -> None:
+    assert {claim.item for claim in CLAIMS} <= set(RECIPES)
+
+
+def test_curves() -> None:
+    curves = [curve("A", "graph", 90.0), curve("A", "batch", 80.0), curve("A", "instance", 85.0)]
+    curves += [curve("B", "graph", 70.0), curve("B", "batch", 75.0), curve("B", "instance", None)]
+    assert verdicts("fig2", convergence=curves) == ["does not hold here   1 of 2", "holds   1 of 1"]
+    assert verdicts("fig6", convergence=curves[:3]) == ["holds   1 of 1"]
+    assert verdicts("fig5", convergence=curves) == []  # nothing of IMDB-BINARY
+    sizes = [
+        curve("A", n, v, f"batch size {s}") for s in (8, 64, 32) for n, v in (("graph", 50.0 + s), ("batch", 60.0))
+    ]
+    assert verdicts("fig11", convergence=sizes) == ["holds in part   2 of 3"]
+
+
+def test_cells() -> None:
+    cells = [cell("graph", 91.0, True), cell("batch", 90.0, False), cell("none", None, None)]
+    assert verdicts("table1", cells=cells) == ["holds   1 of 1", "does not hold here   1 of 2"]
+    assert verdicts("table1", cells=[cell("graph", None, None), cell("batch", 90.0, None)]) == []
+
+
+def test_noise_and_theory() -> None:
+    noise = [{"what": w, "at_the_end": v} for w, v in (("PROTEINS", 0.2), ("PROTEINS", 0.04), ("CIFAR-10", 0.05))]
+    assert verdicts("fig4", relative_deviation=noise) == ["does not hold here   1 of 2"]
+    assert verdicts("fig4", relative_deviation=noise[:2]) == []
+    linear = {"shift_faster": 36, "runs": 36, "median_speedup": 1.3}
+    found = verdicts("theory", theorem_1={"holds": 9, "checked": 10}, summary={"linear_gnn": linear})
+    assert found == ["holds in part   9 of 10", "holds   36 of 36"]
+
+
+def test_quick_passes_are_kept_apart(tmp_path: Path) -> None:
+    facts = ABOUT | {"item": "table3", "as_printed": {"equal": 5, "statistics": 5}}
+    (tmp_path / "table3.json").write_text(json.dumps(facts))
+    (tmp_path / "other.json").write_text("[1]")
+    assert set(read_items(tmp_path)) == {"table3"}
+    with pytest.raises(GraphnormError, match="no item in it"):
+        read_items(tmp_path, quick=True)
+    (tmp_path / "table3-quick.json").write_text(json.dumps(facts | {"quick": True}))
+    assert "QUICK PASS" in claims_page(read_items(tmp_path, quick=True))
+    assert "QUICK PASS" not in claims_page(read_items(tmp_path))

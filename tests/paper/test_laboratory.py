@@ -1,0 +1,127 @@
+"""From recipes to files with the real engine, on small data; a second run finds everything trained."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import graphnorm
+from graphnorm.data import Images
+from graphnorm.paper.images import image_layers, image_noise_along_training
+from graphnorm.paper.laboratory import Laboratory
+from graphnorm.paper.recipes import CURVES, Recipe, Trainings, Watched
+
+SMALL = Trainings(
+    datasets=("synthetic:trees",),
+    norms=("none", "graph"),
+    grid=CURVES.fixed(epochs=2, lr=1e-3),
+    hidden=8,
+    folds=2,
+)
+
+
+def recipe(maker: str, item: str = "small", **changes: object) -> Recipe:
+    settings: dict[str, object] = {"trained": (SMALL,), "looked_at": ("synthetic:trees",)} | changes
+    return Recipe(item=item, caption="Small", maker=maker, **settings)  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def laboratory(tmp_path_factory: pytest.TempPathFactory) -> Laboratory:
+    return Laboratory(tmp_path_factory.mktemp("store") / "a.db", device="cpu", workers=1, progress=False)
+
+
+def test_curves_then_scores_of_the_same_trials(
+    laboratory: Laboratory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    product = laboratory.make(recipe("curves"))
+    assert product.data is not None
+    assert len(product.data.rows) == 2 * 2 * 2  # norms, curves, epochs
+    assert product.facts["convergence"][0]["members"] == 2
+    assert product.facts["studies"][0]["finished"] == 4
+    assert product.facts["trained_on"] == ["cpu"]
+    product.write(tmp_path)
+    assert json.loads((tmp_path / "small.json").read_text())["studies"][0]["spec"]["self_loops"] is True
+
+    monkeypatch.setattr("graphnorm.paper.laboratory.local_engine", None)  # nothing is left to train
+    again = laboratory.make(recipe("scores"))
+    assert again.table is not None
+    assert [row[:4] for row in again.table.rows] == [
+        ["synthetic:trees", "gin", "none", "1 of 1"],
+        ["synthetic:trees", "gin", "graph", "1 of 1"],
+    ]
+    (planned,) = laboratory.plans(recipe("scores"))
+    assert laboratory.missing(planned.plan) == 0
+
+
+def test_a_table_of_what_is_there(laboratory: Laboratory) -> None:
+    more = Trainings(**vars(SMALL) | {"grid": CURVES.fixed(epochs=2, lr=1e-4), "protocols": ("paper", "fair")})
+    product = laboratory.make(recipe("scores", trained=(more,)), train=False)
+    assert product.table is not None
+    assert [row[3:5] for row in product.table.rows] == [["0 of 1", "–"]] * 2
+    assert product.sentences[0].startswith("No cell")
+
+
+def test_looking_at_data_without_training(laboratory: Laboratory) -> None:
+    product = laboratory.make(recipe("spectra", trained=()))
+    assert product.data is not None
+    assert {row[2] for row in product.data.rows} == {"Q", "QN"}
+    product = laboratory.make(recipe("learned_shift"), quick=True)
+    assert set(product.figures) == {"", "-graphs-synthetic:trees"}
+    assert 0 <= product.facts["regularity"]["synthetic:trees"]["share_regular"] <= 1
+
+
+def test_the_command_needs_nothing_that_a_gpu_machine_lacks(tmp_path: Path) -> None:
+    """With the packages of the study extra alone; and what was stopped goes on."""
+    code = """
+import importlib.abc, sys
+class Block(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {"tyro", "plotly", "pydantic", "ogb", "rdkit", "ray", "duckdb"}:
+            raise ModuleNotFoundError(f"{name} is blocked")
+sys.meta_path.insert(0, Block())
+from graphnorm.paper import recipes
+small = recipes.Trainings(datasets=("synthetic:trees",), norms=("graph",), hidden=8, folds=2,
+                          grid=recipes.CURVES.fixed(epochs=1))
+recipes.RECIPES["fig2"] = recipes.Recipe(item="fig2", caption="Figure 2", maker="curves", trained=(small,))
+from graphnorm.cli import main
+options = ["--store", "a.db", "--out", "out", "--device", "cpu", "--workers", "1", "--json"]
+assert main(["reproduce", "fig2", *options]) == 0
+assert main(["reproduce", "fig2", *options, "--dry-run"]) == 0
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False,
+        env=os.environ | {"PYTHONPATH": str(Path(graphnorm.__file__).parents[1]), "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "out/fig2.pdf" in done.stdout
+    assert '"to train": 0' in done.stdout
+
+
+def test_noise_of_graphs(laboratory: Laboratory) -> None:
+    watched = Watched(datasets=("synthetic:trees",), batch_sizes=(8, 64), layers=(0, 1), epochs=1)
+    product = laboratory.make(recipe("noise", trained=(), looked_at=(), watched=watched))
+    assert set(product.figures) == {f"-synthetic-trees-GIN-batches-of-{size}" for size in (8, 64)}
+    assert product.data is not None
+    last = {(row[1], row[2]): row[4] for row in product.data.rows if row[3] == 1}
+    assert len(last) == 4
+    for layer in {layer for layer, _ in last}:
+        assert last[layer, 8] > last[layer, 64] > 0  # type: ignore[operator]
+
+
+def test_noise_of_images() -> None:
+    random = torch.Generator().manual_seed(0)
+    images = torch.randint(256, (48, 3, 32, 32), generator=random, dtype=torch.uint8)
+    labels = torch.randint(10, (48,), generator=random)
+    data = Images(train_images=images, train_labels=labels, test_images=images, test_labels=labels, lossy=False)
+    layers = image_noise_along_training(
+        data, epochs=1, at=[0, 1], watch=image_layers(2), device=torch.device("cpu")
+    )  # fmt: skip
+    assert [layer.layer for layer in layers] == ["stem_norm", "blocks.7.second_norm"]
+    assert [layer.epochs.tolist() for layer in layers] == [[0, 1]] * 2
+    assert (layers[0].mean[1] != layers[0].mean[0]).any()  # it was trained

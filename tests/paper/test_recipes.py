@@ -1,0 +1,84 @@
+"""Recipes: what is shared, what a quick pass keeps, and what can be left out."""
+
+from __future__ import annotations
+
+import pytest
+
+from graphnorm.data import load
+from graphnorm.errors import StudyError
+from graphnorm.paper import makers
+from graphnorm.paper.recipes import CURVES, QUICK, RECIPES, find_recipes
+from graphnorm.study.grid import GRIDS
+from graphnorm.study.plan import make_plan
+
+
+def keys(item: str, *, quick: bool) -> set[str]:
+    """The trials of an item, as if each dataset were the same small one."""
+    graphs = load("synthetic:trees")
+    recipe = RECIPES[item].quick() if quick else RECIPES[item]
+    return {
+        trial.key
+        for part in recipe.trained
+        for dataset in part.datasets
+        for model in part.models
+        for protocol in part.protocols
+        if protocol != "ogb"
+        for trial in make_plan(
+            graphs,
+            part.grid,
+            norms=part.norms,
+            model=model,
+            protocol=protocol,
+            folds=part.folds,
+            **part.settings(dataset, model),
+        ).trials
+    }
+
+
+def test_every_recipe_has_its_maker() -> None:
+    assert {recipe.maker for recipe in RECIPES.values()} <= set(makers.__all__)
+
+
+@pytest.mark.parametrize("quick", [False, True])
+@pytest.mark.parametrize("figure", ["fig2", "fig5", "fig6"])
+def test_tables_and_figures_share_trials(figure: str, quick: bool) -> None:
+    assert keys(figure, quick=quick) <= keys("table1", quick=quick)
+
+
+def test_the_curves_are_one_configuration_of_the_grid() -> None:
+    assert CURVES.configurations()[0] in GRIDS["paper"].configurations()
+
+
+def test_reproductions_have_the_self_loops_of_the_authors() -> None:
+    part = RECIPES["fig2"].trained[0]
+    assert part.settings("MUTAG", "gin") == {"readout": "sum", "self_loops": True, "hidden": 64}
+    assert not part.settings("IMDB-BINARY", "gcn")["self_loops"]  # its Q has them anyway
+
+
+def test_a_quick_pass_is_small_and_never_mistaken_for_the_real_one() -> None:
+    for recipe in RECIPES.values():
+        assert set(recipe.quick().datasets) <= set(QUICK.datasets)
+        for part in recipe.quick().trained:
+            assert len(part.grid) <= 2
+            assert part.grid.axes["epochs"] == (QUICK.epochs,)
+    assert not keys("fig2", quick=True) & keys("fig2", quick=False)
+    assert RECIPES["fig11"].quick().trained[0].grid.axes["batch_size"] == QUICK.batch_sizes
+    assert not RECIPES["table2"].quick().datasets
+
+
+def test_a_part_of_an_item() -> None:
+    recipe = RECIPES["table1"].narrowed(datasets=("imdb-b", "PTC"), protocols=("paper",), grid=GRIDS["quick"])
+    (part,) = recipe.trained
+    assert (part.datasets, part.protocols, part.models) == (("PTC", "IMDB-BINARY"), ("paper",), ("gin", "gcn"))
+    assert part.grid is GRIDS["quick"]
+    molhiv = RECIPES["table2"].narrowed(models=("molecular-gcn",), seeds=3, grid=GRIDS["quick"])
+    assert [part.seeds for part in molhiv.trained] == [3]
+    assert molhiv.trained[0].grid.axes["epochs"] == (50,)
+    with pytest.raises(StudyError, match="nothing is left of fig2"):
+        RECIPES["fig2"].narrowed(norms=("batch-alpha",))
+
+
+def test_names() -> None:
+    assert [recipe.item for recipe in find_recipes(["all", "fig2"])] == list(RECIPES)
+    with pytest.raises(StudyError, match="no item 'fig99'; known: table1"):
+        find_recipes(["fig2", "fig99"])

@@ -1,0 +1,116 @@
+"""The page in a real browser: charts are drawn, can be changed, and ask nobody for anything."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from graphnorm.data import load
+from graphnorm.report import build_page, read_comparison
+
+pytest.importorskip("plotly")
+playwright = pytest.importorskip("playwright.sync_api", reason="driving a browser needs playwright")
+CHROMIUM = next(
+    (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
+)
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def address(comparison: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("page") / "page.html"
+    path.write_text(build_page([read_comparison(comparison)], find_graphs=lambda source: load(source.dataset)))
+    return path.as_uri()
+
+
+class Opened:
+    """A page, and what it complained about or asked for."""
+
+    def __init__(self, browser: Any, address: str, **context: Any) -> None:
+        self.page = browser.new_context(**context).new_page()
+        self.complaints: list[str] = []
+        self.requests: list[str] = []
+        self.page.on("console", lambda message: self.complaints.append(message.text))
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.goto(address)
+        self.page.wait_for_selector("#part-1-train-curves[data-drawn]", timeout=60_000)
+
+    def visible(self, chart: str) -> list[str]:
+        """The normalizations that a chart shows."""
+        script = """chart => [...new Set(document.getElementById(chart).data
+            .filter(trace => trace.visible !== false && trace.visible !== "legendonly").map(trace => trace.meta))]"""
+        found: list[str] = self.page.evaluate(script, chart)
+        return found
+
+
+def test_a_reader_at_a_desk(browser: Any, address: str) -> None:
+    opened = Opened(browser, address, viewport={"width": 1200, "height": 900}, color_scheme="dark")
+    page = opened.page
+    assert opened.visible("part-1-train-curves") == ["none", "layer", "batch", "instance", "graph"]
+
+    page.click(".chip[data-norm=layer]")
+    for chart in ("part-1-train-curves", "part-1-valid-curves"):
+        assert opened.visible(chart) == ["none", "batch", "instance", "graph"]
+    assert page.get_attribute(".chip[data-norm=layer]", "aria-pressed") == "false"
+    page.click(".chip[data-norm=layer]")
+    assert "layer" in opened.visible("part-1-train-curves")
+
+    page.hover("#part-1-train-curves .nsewdrag", position={"x": 150, "y": 100})
+    page.wait_for_selector("#part-1-train-curves .hoverlayer :text('graph')", timeout=10_000)
+
+    script = "document.getElementById('part-1-train-curves').layout.xaxis.range[1]"
+    before = page.evaluate(script)
+    box = page.locator("#part-1-train-curves .nsewdrag").bounding_box()
+    page.mouse.move(box["x"] + 40, box["y"] + 40)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 160, box["y"] + 140, steps=4)
+    page.mouse.up()
+    page.wait_for_function(f"{script} < {before}")
+
+    ground = "getComputedStyle(document.body).backgroundColor"
+    ink = "document.getElementById('part-1-train-curves').layout.font.color"
+    dark = page.evaluate(ground), page.evaluate(ink)
+    page.click("#theme")
+    page.wait_for_function(f"{ink} !== {dark[1]!r}")
+    assert page.evaluate(ground) != dark[0]
+
+    for place in page.query_selector_all(".chart"):
+        place.scroll_into_view_if_needed()
+    page.wait_for_function("document.querySelectorAll('.chart:not([data-drawn])').length === 0", timeout=60_000)
+    assert opened.complaints == []
+    assert [url for url in opened.requests if not url.startswith(("file:", "data:", "blob:"))] == []
+
+
+def test_a_reader_with_a_phone(browser: Any, address: str) -> None:
+    opened = Opened(browser, address, viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
+    page = opened.page
+    for place in page.query_selector_all(".chart"):
+        place.scroll_into_view_if_needed()
+    page.wait_for_function("document.querySelectorAll('.chart:not([data-drawn])').length === 0", timeout=60_000)
+    page.click("summary")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert opened.complaints == []
+
+
+def test_paper(browser: Any, address: str) -> None:
+    opened = Opened(browser, address, color_scheme="dark")
+    opened.page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    opened.page.wait_for_function("document.querySelectorAll('.chart:not([data-drawn])').length === 0", timeout=60_000)
+    printed = opened.page.pdf()
+    assert printed.startswith(b"%PDF")
+    opened.page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert opened.page.evaluate("document.documentElement.dataset.theme") is None
+    assert opened.complaints == []

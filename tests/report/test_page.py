@@ -1,0 +1,177 @@
+"""The page: what it says, that it needs nothing else, and that names stay names."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pytest
+
+from fake_training import FakeTraining
+from graphnorm.data import load
+from graphnorm.errors import GraphnormError
+from graphnorm.report import Source, build_page, read_comparison, read_study
+from graphnorm.report.charts import curve_charts, score_chart
+from graphnorm.report.structure import look_at
+from graphnorm.study.grid import Grid
+from graphnorm.study.plan import make_plan
+from graphnorm.study.protocol import make_splits
+from graphnorm.study.store import Store
+
+pytest.importorskip("plotly")
+
+EVIL = "<img src=x onerror=alert(1)>\"'</script><b>"
+
+
+class Reader(HTMLParser):
+    """Every tag with its attributes, and the text of the page."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+@pytest.fixture(scope="module")
+def source(comparison: Path) -> Source:
+    return read_comparison(comparison)
+
+
+@pytest.fixture(scope="module")
+def page(source: Source) -> str:
+    return build_page([source], find_graphs=lambda source: load(source.dataset))
+
+
+def test_size(page: str) -> None:
+    assert len(page.encode()) < 6e6
+
+
+def test_it_needs_nothing_else(page: str) -> None:
+    for tag, attributes in Reader(page).tags:
+        for name in ("src", "href", "srcset", "action"):
+            value = attributes.get(name)
+            assert value is None or value.startswith(("#", "data:")), (tag, value)
+    assert "@import" not in page
+    assert "url(" not in page.split("<body>")[0]
+
+
+def test_it_says_what_the_comparison_says(page: str, source: Source) -> None:
+    text = Reader(page).text
+    assert source.verdict in text
+    best = max((norm for norm in source.norms if norm.mean is not None), key=lambda norm: norm.mean)
+    assert f"{best.mean:.1f} ± {best.std:.1f}" in text
+    assert "1 diverged" in text
+    assert "batch size128" in re.sub(r"\s+", " ", text)
+
+
+def test_every_chart_has_words_and_data(page: str) -> None:
+    reader = Reader(page)
+    places = {a["id"]: a for _, a in reader.tags if a.get("class") == "chart"}
+    links = {a["download"]: a["href"] for _, a in reader.tags if "download" in a}
+    charts = json.loads(re.findall(r'id="charts">(.*?)</script>', page, re.DOTALL)[0])
+    assert len(charts) >= 3 + 2  # curves and scores, spectra and regularity
+    assert set(places) == {chart["id"] for chart in charts}
+    for name, attributes in places.items():
+        assert len(attributes["aria-label"] or "") > 40
+        rows = list(csv.reader(io.StringIO(unquote((links[f"{name}.csv"] or "").partition(",")[2]))))
+        assert len(rows) > 3
+        assert len({len(row) for row in rows}) == 1
+
+
+def test_names_stay_names(renamed: Callable[[Callable[[dict[str, Any]], None]], Path]) -> None:
+    def edit(content: dict[str, Any]) -> None:
+        content["dataset"] = content["verdict"] = EVIL
+        content["config"]["model"] = EVIL
+        content["norms"][EVIL] = content["norms"].pop("graph")
+
+    source = read_comparison(renamed(edit))
+    reader = Reader(build_page([source], title=EVIL))
+    assert not [tag for tag, attributes in reader.tags if tag in ("img", "b") or "onerror" in attributes]
+    assert sum(tag == "script" for tag, _ in reader.tags) == 3
+    assert EVIL in reader.text
+    for chart in (*curve_charts(source), score_chart(source)):
+        assert chart is not None
+        assert not [trace for trace in chart.traces if "<img" in trace["name"]]
+
+
+def test_a_study_that_is_complete(store: Path) -> None:
+    with Store(store, writable=False) as opened:
+        source = read_study(opened, opened.study("trees-paper"))
+    graph = next(norm for norm in source.norms if norm.name == "graph")
+    assert source.verdict.startswith("graph has the highest accuracy on synthetic:trees")
+    assert graph.settings in ("lr 0.001", "lr 0.01")
+    assert len(graph.scores) == 4
+    assert len(graph.curves["valid"][0]) == 12
+    assert "test" not in graph.curves
+    assert "lr 0.0" in Reader(build_page([source])).text
+
+
+def test_numbers_of_another_setting_are_not_passed_over(tmp_path: Path) -> None:
+    graphs = replace(load("synthetic:trees"), name="MUTAG")
+    plan = make_plan(graphs, Grid("one", {"epochs": (3,)}), norms=["graph"], folds=2)
+    with Store(tmp_path / "a.db") as opened:
+        study = opened.add_study("mutag", plan.spec, plan.trials, [[0, 1]])
+        outcomes = FakeTraining()(graphs, plan.trials, make_splits(graphs, plan.trials))
+        opened.save(opened.begin_session(study, "local"), outcomes)
+        source = read_study(opened, opened.study("mutag"))
+    assert source.norms[0].paper is not None
+    assert "the paper's numbers are of 10 folds and 400 epochs; these of 2 and 3" in source.notes
+
+
+def test_a_study_under_way(store: Path) -> None:
+    with Store(store, writable=False) as opened:
+        source = read_study(opened, opened.study("trees-fair"))
+    batch, graph = source.norms
+    assert batch.mean is not None
+    assert "test" in batch.curves
+    assert (graph.mean, dict(graph.curves)) == (None, {})
+    assert "8 of 16 trials are trained" in source.notes[0]
+    assert source.verdict.startswith("Only batch has a result")
+    assert build_page([source])
+
+
+def test_graphs_that_are_not_at_hand(source: Source) -> None:
+    def missing(source: Source) -> Any:
+        raise GraphnormError("they are elsewhere")
+
+    text = Reader(build_page([source], find_graphs=missing)).text
+    assert "Nothing is said of the graphs themselves: they are elsewhere." in text
+
+
+def test_structure_of_regular_graphs() -> None:
+    found = look_at(load("synthetic:regular"))
+    assert "100% are regular" in found.sentences[1]
+    assert "keeps 0% of the first layer's signal" in found.sentences[1]
+    assert len(found.drawings) == 4
+    for drawing in found.drawings:
+        assert all(0 <= value <= 100 for x, y, _ in drawing.points for value in (x, y))
+        assert {round(share, 2) for _, _, share in drawing.points} == {1.0}
+
+
+def test_nothing_to_report() -> None:
+    with pytest.raises(GraphnormError, match="nothing to report"):
+        build_page([])
+
+
+def test_folders_that_are_no_comparison(tmp_path: Path, renamed: Callable[..., Path]) -> None:
+    with pytest.raises(GraphnormError, match="no comparison in it"):
+        read_comparison(tmp_path)
+    with pytest.raises(GraphnormError, match="the format is 'x'"):
+        read_comparison(renamed(lambda content: content.update(format="x")))
+    with pytest.raises(GraphnormError, match="this is no comparison: 'norms'"):
+        read_comparison(renamed(lambda content: content.pop("norms")))
