@@ -29,9 +29,9 @@ class Dropout(nn.Module):
     uniform(key ⊕ site, i) < rate: nothing is drawn from a generator, and the mask does not depend on what else is
     trained beside it. Padded rows come last, so they do not move the masks of the others.
 
-    >>> key = DropoutKey(torch.tensor(3), torch.tensor(0.5))
+    >>> key = DropoutKey(torch.tensor(5), torch.tensor(0.5))
     >>> Dropout(0.5)(torch.ones(6), key)
-    tensor([0., 2., 2., 0., 2., 0.])
+    tensor([2., 0., 2., 2., 0., 2.])
     """
 
     def __init__(self, rate: float = 0.5, site: int = 0) -> None:
