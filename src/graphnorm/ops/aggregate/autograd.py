@@ -9,7 +9,7 @@ Both take their arguments flat, in the order of :data:`ARGUMENTS`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -18,6 +18,7 @@ from torch import Tensor
 from graphnorm.ops.aggregate import reference
 from graphnorm.ops.aggregate.choice import kernels_for
 from graphnorm.ops.aggregate.problem import Problem, Wanted
+from graphnorm.ops.members import EagerFunction, vmap_rule
 from graphnorm.ops.standardize.problem import computed_in
 
 ARGUMENTS = {
@@ -26,7 +27,6 @@ ARGUMENTS = {
     "t_rowptr": 1, "t_col": 1, "t_edge": 1, "constant": None, "relu": None, "mean": None, "max_degree": None,
 }  # fmt: skip
 BACKWARD_ARGUMENTS = {"dy": 2, **ARGUMENTS, "wants_x": None, "wants_edges": None, "wants_self_weight": None}
-_FEATURES = ("dy", "x", "edge_x")
 _SHARED = ("scale", "rowptr", "col", "edge_of", "t_rowptr", "t_col", "t_edge")  # need not be repeated for every member
 _TENSORS = sum(dims is not None for dims in ARGUMENTS.values())
 
@@ -112,59 +112,10 @@ def second_gradients(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
     return *of_inputs, *[None] * (len(BACKWARD_ARGUMENTS) - 4)
 
 
-# ---- vmap ------------------------------------------------------------------------------------------------------
-
-
-def _stack(
-    names: dict[str, int | None], info: Any, dims: Sequence[int | None], arguments: Sequence[Any]
-) -> tuple[list[Any], tuple[int, ...]]:
-    """All members as one leading dimension, and the shape it unfolds to afterwards.
-
-    A ``vmap`` inside a ``vmap`` arrives with a dimension of members already there; the two become one.
-    """
-    inner = 0
-    for name, dim, value in zip(names, dims, arguments, strict=True):
-        if name in _FEATURES and value is not None:
-            inner, size = value.dim() - 2 - (dim is not None), value.movedim(dim or 0, 0).shape[int(dim is not None)]
-            break
-    lead = (info.batch_size, size) if inner else (info.batch_size,)
-    stacked = []
-    for (name, base), dim, value in zip(names.items(), dims, arguments, strict=True):
-        if base is not None and value is not None and not (name in _SHARED and dim is None and value.dim() == base):
-            value = value.unsqueeze(0) if dim is None else value.movedim(dim, 0)
-            if value.dim() < len(lead) + base:
-                value = value.unsqueeze(1)
-            value = value.expand(*lead, *value.shape[len(lead) :]).flatten(0, len(lead) - 1)
-        stacked.append(value)
-    return stacked, lead
-
-
-def vmap_rule(apply: Callable[..., Any], names: dict[str, int | None]) -> Callable[..., Any]:
-    """Members become one more dimension of the same kernel launch."""
-
-    def rule(info: Any, dims: Sequence[int | None], *arguments: Any) -> Any:
-        stacked, lead = _stack(names, info, dims, arguments)
-        outputs = apply(*stacked)
-        if isinstance(outputs, Tensor):
-            return outputs.reshape(*lead, *outputs.shape[1:]), 0
-        return tuple(t.reshape(*lead, *t.shape[1:]) for t in outputs), (0,) * len(outputs)
-
-    return rule
-
-
 # ---- eager: two autograd functions ---------------------------------------------------------------------------
 
 
-class _Function(torch.autograd.Function):
-    @classmethod
-    def apply(cls, *arguments: Any) -> Any:
-        """``Function.apply``, less its look at the signature at every call, which the functorch transforms need."""
-        if torch._C._are_functorch_transforms_active():
-            return super().apply(*arguments)  # type: ignore[no-untyped-call]
-        return super(torch.autograd.Function, cls).apply(*arguments)  # type: ignore[misc]
-
-
-class AggregateBackward(_Function):
+class AggregateBackward(EagerFunction):
     """The gradient of :class:`Aggregate`, differentiable itself."""
 
     forward = staticmethod(run_backward)
@@ -174,10 +125,10 @@ class AggregateBackward(_Function):
     @staticmethod
     def vmap(info: Any, dims: Any, *arguments: Any) -> Any:
         """Fold the members into one call."""
-        return vmap_rule(AggregateBackward.apply, BACKWARD_ARGUMENTS)(info, dims, *arguments)
+        return vmap_rule(AggregateBackward.apply, BACKWARD_ARGUMENTS, _SHARED)(info, dims, *arguments)
 
 
-class Aggregate(_Function):
+class Aggregate(EagerFunction):
     """Arguments as in :data:`ARGUMENTS`; returns y."""
 
     forward = staticmethod(run_forward)
@@ -191,7 +142,7 @@ class Aggregate(_Function):
     @staticmethod
     def vmap(info: Any, dims: Any, *arguments: Any) -> Any:
         """Fold the members into one call."""
-        return vmap_rule(Aggregate.apply, ARGUMENTS)(info, dims, *arguments)
+        return vmap_rule(Aggregate.apply, ARGUMENTS, _SHARED)(info, dims, *arguments)
 
 
 # ---- compiled: two custom operators ----------------------------------------------------------------------------
@@ -269,6 +220,6 @@ def _op_gradients(ctx: Any, dy: Tensor) -> Any:
 
 
 aggregate_op.register_autograd(_op_gradients, setup_context=keep_for_backward)
-aggregate_op.register_vmap(vmap_rule(aggregate_op, ARGUMENTS))
+aggregate_op.register_vmap(vmap_rule(aggregate_op, ARGUMENTS, _SHARED))
 aggregate_backward_op.register_autograd(second_gradients, setup_context=keep_for_double_backward)
-aggregate_backward_op.register_vmap(vmap_rule(aggregate_backward_op, BACKWARD_ARGUMENTS))
+aggregate_backward_op.register_vmap(vmap_rule(aggregate_backward_op, BACKWARD_ARGUMENTS, _SHARED))

@@ -9,8 +9,6 @@ another, which shares the rows out and adds up partial sums in a fixed order; in
 
 from __future__ import annotations
 
-import importlib
-from functools import cache
 from types import ModuleType
 from typing import Any, cast
 
@@ -19,6 +17,7 @@ from torch import Tensor
 from torch._C import _are_functorch_transforms_active
 from torch.nn import functional
 
+from graphnorm.ops.choice import triton_kernels
 from graphnorm.ops.linear import cpu
 from graphnorm.switches import chosen_backend
 
@@ -26,14 +25,6 @@ __all__ = ["linear"]
 
 WIDEST = 128
 """A weight with more rows or columns does not fit beside its tile of rows; torch's products suit it better."""
-
-
-@cache
-def _triton() -> ModuleType | None:
-    try:
-        return importlib.import_module("graphnorm.ops.linear.gpu")
-    except ImportError:
-        return None
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -52,12 +43,12 @@ def _suits(x: Tensor, weight: Tensor) -> bool:
     same = x.dtype == weight.dtype == torch.float32 and x.ndim == 2
     if not same or max(weight.shape) > WIDEST or chosen_backend() == "reference":
         return False
-    return _triton() is not None if x.is_cuda else cpu.available(x)
+    return triton_kernels(__package__) is not None if x.is_cuda else cpu.available(x)
 
 
 def _kernels(x: Tensor) -> ModuleType:
     """A module with ``forward`` and ``backward`` of stacked layers."""
-    module = _triton() if x.is_cuda else cpu
+    module = triton_kernels(__package__) if x.is_cuda else cpu
     assert module is not None
     return module
 

@@ -10,12 +10,13 @@ Both take their arguments flat, in the order of :data:`ARGUMENTS`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from graphnorm.ops.members import EagerFunction, vmap_rule
 from graphnorm.ops.standardize import reference
 from graphnorm.ops.standardize.choice import kernels_for
 from graphnorm.ops.standardize.problem import GIVEN, Problem, computed_in, kept_in, statistics_shape
@@ -129,59 +130,10 @@ def second_gradients(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
     return ddy, ddx, dweight, None, dmean_scale, *[None] * (len(BACKWARD_ARGUMENTS) - 5)
 
 
-# ---- vmap ------------------------------------------------------------------------------------------------------
-
-
-def _stack(
-    names: dict[str, int | None], info: Any, dims: Sequence[int | None], arguments: Sequence[Any]
-) -> tuple[list[Any], tuple[int, ...]]:
-    """All members as one leading dimension, and the shape it unfolds to afterwards.
-
-    A ``vmap`` inside a ``vmap`` arrives with a dimension of members already there; the two become one.
-    """
-    at = list(names).index("x")
-    inner = arguments[at].shape[:] if dims[at] is None else arguments[at].movedim(dims[at], 0).shape[1:]
-    lead = (info.batch_size, *inner[:-2])
-    stacked = []
-    for (name, base), dim, value in zip(names.items(), dims, arguments, strict=True):
-        if base is not None and value is not None and not (name in _SHARED and dim is None and value.dim() == base):
-            value = value.unsqueeze(0) if dim is None else value.movedim(dim, 0)
-            while value.dim() < len(lead) + base:
-                value = value.unsqueeze(1)
-            value = value.expand(*lead, *value.shape[len(lead) :]).flatten(0, len(lead) - 1)
-        stacked.append(value)
-    return stacked, lead
-
-
-def _unstack(outputs: Sequence[Tensor], lead: tuple[int, ...]) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
-    return tuple(t.reshape(*lead, *t.shape[1:]) if t.dim() > 1 else t.expand(*lead, 0) for t in outputs), (0,) * len(
-        outputs
-    )
-
-
-def vmap_rule(apply: Callable[..., Any], names: dict[str, int | None]) -> Callable[..., Any]:
-    """Members become one more dimension of the same kernel launch."""
-
-    def rule(info: Any, dims: Sequence[int | None], *arguments: Any) -> Any:
-        stacked, lead = _stack(names, info, dims, arguments)
-        return _unstack(apply(*stacked), lead)
-
-    return rule
-
-
 # ---- eager: two autograd functions ---------------------------------------------------------------------------
 
 
-class _Function(torch.autograd.Function):
-    @classmethod
-    def apply(cls, *arguments: Any) -> Any:
-        """``Function.apply``, less its look at the signature at every call, which the functorch transforms need."""
-        if torch._C._are_functorch_transforms_active():
-            return super().apply(*arguments)  # type: ignore[no-untyped-call]
-        return super(torch.autograd.Function, cls).apply(*arguments)  # type: ignore[misc]
-
-
-class StandardizeBackward(_Function):
+class StandardizeBackward(EagerFunction):
     """The gradient of :class:`Standardize`, differentiable itself."""
 
     forward = staticmethod(run_backward)
@@ -191,10 +143,10 @@ class StandardizeBackward(_Function):
     @staticmethod
     def vmap(info: Any, dims: Any, *arguments: Any) -> Any:
         """Fold the members into one call."""
-        return vmap_rule(StandardizeBackward.apply, BACKWARD_ARGUMENTS)(info, dims, *arguments)
+        return vmap_rule(StandardizeBackward.apply, BACKWARD_ARGUMENTS, _SHARED)(info, dims, *arguments)
 
 
-class Standardize(_Function):
+class Standardize(EagerFunction):
     """Arguments as in :data:`ARGUMENTS`; returns y, mean, var."""
 
     forward = staticmethod(run_forward)
@@ -208,7 +160,7 @@ class Standardize(_Function):
     @staticmethod
     def vmap(info: Any, dims: Any, *arguments: Any) -> Any:
         """Fold the members into one call."""
-        return vmap_rule(Standardize.apply, ARGUMENTS)(info, dims, *arguments)
+        return vmap_rule(Standardize.apply, ARGUMENTS, _SHARED)(info, dims, *arguments)
 
 
 # ---- compiled: two custom operators ----------------------------------------------------------------------------
@@ -277,6 +229,6 @@ def _op_gradients(ctx: Any, dy: Tensor, *_: Tensor) -> Any:
 
 
 standardize_op.register_autograd(_op_gradients, setup_context=keep_for_backward)
-standardize_op.register_vmap(vmap_rule(standardize_op, ARGUMENTS))
+standardize_op.register_vmap(vmap_rule(standardize_op, ARGUMENTS, _SHARED))
 standardize_backward_op.register_autograd(second_gradients, setup_context=keep_for_double_backward)
-standardize_backward_op.register_vmap(vmap_rule(standardize_backward_op, BACKWARD_ARGUMENTS))
+standardize_backward_op.register_vmap(vmap_rule(standardize_backward_op, BACKWARD_ARGUMENTS, _SHARED))
