@@ -9,6 +9,7 @@ from torch import Tensor
 
 from graphnorm.data.batching import GraphBatch
 from graphnorm.data.packed import PackedGraphs
+from graphnorm.training.matrices import Matrices
 from graphnorm.training.metrics import Metric, select
 from graphnorm.training.schedule import padded_ids
 from graphnorm.training.setup import Extremes, model_inputs
@@ -30,9 +31,15 @@ class Evaluation:
     """
 
     def __init__(
-        self, graphs: PackedGraphs, splits: Sequence[Split], extremes: Extremes, metric: Metric, device: torch.device
+        self,
+        graphs: PackedGraphs,
+        splits: Sequence[Split],
+        extremes: Extremes,
+        matrices: Matrices | None,
+        metric: Metric,
+        device: torch.device,
     ) -> None:
-        self._graphs, self._metric, self._extremes = graphs, metric, extremes
+        self._graphs, self._metric, self._extremes, self._matrices = graphs, metric, extremes, matrices
         sets = {name: padded_ids([getattr(split, name) for split in splits]) for name in Split._fields}
         sets = {name: ids for name, ids in sets.items() if ids.numel()}
         scored = torch.unique(torch.cat([ids.flatten() for ids in sets.values()]))
@@ -52,7 +59,7 @@ class Evaluation:
         return tuple(self._sets)
 
     def _inputs(self, batch: GraphBatch) -> dict[str, object]:
-        return model_inputs(self._graphs, batch, self._extremes, may_pad=False)
+        return model_inputs(self._graphs, batch, self._extremes, self._matrices, may_pad=False)
 
     @torch.no_grad()
     def __call__(self, stack: Stack) -> Tensor:

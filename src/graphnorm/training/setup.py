@@ -18,6 +18,7 @@ from graphnorm.models import GCN, GIN, MolecularGCN, MolecularGIN
 from graphnorm.models.baselines import DCNN, DGCNN, MLP, OGBGCN, OGBGIN
 from graphnorm.models.baselines.dgcnn import rows_kept
 from graphnorm.segments import Segments
+from graphnorm.training.matrices import Matrices
 from graphnorm.training.trial import Trial
 
 __all__ = ["BASELINE_MODELS", "MODELS", "Extremes", "build_model", "model_inputs", "num_outputs", "seen_by_model"]
@@ -107,14 +108,18 @@ class Extremes(NamedTuple):
         return cls(int(graphs.degree.max()) if graphs.num_nodes else 0, int(graphs.sizes.max()))
 
 
-def model_inputs(graphs: PackedGraphs, batch: GraphBatch, extremes: Extremes, *, may_pad: bool) -> dict[str, Any]:
+def model_inputs(
+    graphs: PackedGraphs, batch: GraphBatch, extremes: Extremes, matrices: Matrices | None = None, *, may_pad: bool
+) -> dict[str, Any]:
     """A batch as keyword arguments of a model's ``forward``; nothing is checked, since assembly made it.
 
     may_pad: whether there may be rows of no graph.
     """
+    blocks = None if matrices is None else matrices.of(batch)
+    edges = Adjacency.trusted(batch.rowptr, batch.col, symmetric=True, max_degree=extremes.max_degree, blocks=blocks)
     inputs: dict[str, Any] = {
         "x": graphs.features(batch),
-        "edges": Adjacency.trusted(batch.rowptr, batch.col, symmetric=True, max_degree=extremes.max_degree),
+        "edges": edges,
         "batch": Segments.trusted(batch.ptr, None, batch.num_rows, extremes.max_size, may_pad),
     }
     if batch.edge_tags is not None:
