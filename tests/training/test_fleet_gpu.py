@@ -45,7 +45,7 @@ def test_dense_graphs_train_as_matrices_and_as_edges_alike(monkeypatch):
     members, parts = trials(), [split(k) for k in range(3)]
     curves = []
     for matrices in (worthwhile_matrices, lambda graphs: None):
-        monkeypatch.setattr("graphnorm.training.fleet.worthwhile_matrices", matrices)
+        monkeypatch.setattr("graphnorm.training.setup.worthwhile_matrices", matrices)
         fleet = Fleet(packed, members, parts, device="cuda")
         fleet.advance(3)
         curves.append(np.stack([outcome.curves["loss"] for outcome in fleet.outcomes()]))

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import os
-
 import torch
-import triton.language as tl
 from torch import Tensor
 
 from graphnorm.blocks import Blocks
 from graphnorm.ops.blocks.gpu_kernels import sum_blocks
 from graphnorm.ops.standardize.gpu_launch import Tile, launch
+from graphnorm.ops.three_parts import PART
 
 TILE, AT_ONCE = Tile(64, 64, 4), 64
 """Of the result, and the columns of the matrix that are multiplied at a time."""
 SMALL_TILE, SMALL_AT_ONCE = Tile(32, 64, 4), 32
 """The same where no graph has more rows than this tile."""
-
-PART = tl.float32 if os.environ.get("TRITON_INTERPRET") == "1" else tl.bfloat16
-"""What features are multiplied as, in three parts. Triton's interpreter cannot multiply bfloat16."""
 
 
 def run(

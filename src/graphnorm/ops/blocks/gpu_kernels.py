@@ -5,18 +5,10 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from graphnorm.ops.three_parts import three_parts
+
 SIZES = ("rows", "slots", "tiles", "start_stride", "ptr_stride", "scale_stride")
 """Integer arguments of the kernel. They change from batch to batch, so none is compiled for a value of its own."""
-
-
-@triton.jit
-def three_parts(value, PART: tl.constexpr):
-    """A float32 as a sum of three bfloat16: its 24 bits by eight. Products of each with a small count are exact."""
-    high = value.to(PART)
-    rest = value - high.to(tl.float32)
-    middle = rest.to(PART)
-    low = (rest - middle.to(tl.float32)).to(PART)
-    return high, middle, low
 
 
 @triton.jit
