@@ -108,6 +108,18 @@ def test_what_one_study_gives_up_another_does_not(path: Path) -> None:
         assert store.statuses(second) == {TRIALS[0].key: "done"}
 
 
+def test_sessions_say_who_wrote_and_for_how_long(path: Path) -> None:
+    with Store(path) as store:
+        study = store.add_study("first", {}, TRIALS, FLEETS)
+        killed, whole = (store.begin_session(study, engine) for engine in ("ray", "local"))
+        store.end_session(whole, "finished")
+        store._connection.execute("UPDATE sessions SET ended = '2026-01-01T00:01:01+00:00' WHERE id = ?", (whole,))
+        store._connection.execute("UPDATE sessions SET started = '2026-01-01T00:00:00+00:00'")
+        first, second = store.sessions(study)
+    assert (first.id, first.pid, first.engine, first.ended, first.seconds) == (killed, os.getpid(), "ray", None, None)
+    assert (second.id, second.ending, second.seconds) == (whole, "finished", 61.0)
+
+
 def test_a_fleet_can_be_split(path: Path) -> None:
     with filled(path, []) as store:
         study = store.study("first")

@@ -83,12 +83,25 @@ class Record:
 
 
 class Session(NamedTuple):
-    """Who writes, or wrote last, to a study."""
+    """One run of the program over a study: who writes, or wrote."""
 
     id: int
     host: str
     pid: int
+    engine: str
     started: str
+    ended: str | None = None
+    """None while it runs, and for one that was killed."""
+    ending: str | None = None
+    """``finished`` or ``interrupted``."""
+
+    @property
+    def seconds(self) -> float | None:
+        """From its beginning to its end, to the second."""
+        if self.ended is None:
+            return None
+        begin, end = (datetime.datetime.fromisoformat(text) for text in (self.started, self.ended))
+        return (end - begin).total_seconds()
 
 
 class Store:
@@ -239,13 +252,14 @@ class Store:
                 "UPDATE sessions SET ended = ?, ending = ? WHERE id = ?", (_now(), ending, session)
             )
 
-    def last_session(self, study: Study) -> Session | None:
-        """The last process that began to write to a study."""
+    def sessions(self, study: Study) -> list[Session]:
+        """The processes that wrote to a study, in the order they began."""
         with store_errors(self.path):
-            row = self._connection.execute(
-                "SELECT id, host, pid, started FROM sessions WHERE study = ? ORDER BY id DESC LIMIT 1", (study.id,)
-            ).fetchone()
-        return None if row is None else Session(*row)
+            rows = self._connection.execute(
+                "SELECT id, host, pid, engine, started, ended, ending FROM sessions WHERE study = ? ORDER BY id",
+                (study.id,),
+            ).fetchall()
+        return [Session(*row) for row in rows]
 
     # Outcomes
 
