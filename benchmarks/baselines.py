@@ -56,7 +56,7 @@ def core_seconds(name: str, dataset: str) -> float:
     graphs, nodes, edges = counts
     if name in KERNELS:
         return 5e-7 * len(candidates(name)) * graphs**2
-    step = 1.2e-4 * graphs
+    step = 3e-5 * graphs  # in fleets of ten
     if name == "dgcnn":
         step += 6e-6 * nodes + 1.2e-7 * edges
     return 10 * SHORTER.get((name, dataset), EPOCHS) * step

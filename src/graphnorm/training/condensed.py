@@ -30,7 +30,7 @@ def condense(trial: Trial, graphs: PackedGraphs) -> PackedGraphs:
     chunk = graphs.sizes.cumsum(0) // _ROWS
     counts = torch.unique_consecutive(chunk, return_counts=True)[1].tolist()
     parts = []
-    for ids in torch.arange(graphs.num_graphs).split(counts):
+    for ids in torch.split_with_sizes(torch.arange(graphs.num_graphs), counts):
         batch = graphs.batch(ids)
         x, segments = graphs.features(batch), Segments(ptr=batch.ptr)
         if trial.model == "mlp":

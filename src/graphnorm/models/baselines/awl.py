@@ -75,7 +75,8 @@ def sampled_patterns(
     first = np.searchsorted(graph_of_node[starts], np.arange(len(node_ptr)))
     count = np.diff(first)
     with_edges, many = np.flatnonzero(count), max(1, CHUNK // samples)
-    parts = [Patterns(*(np.empty(0, kind) for kind in (np.int64, np.int64, np.float64)))]
+    none = np.empty(0, dtype=np.int64)
+    parts = [Patterns(none, none, np.empty(0))]
     for begin in range(0, len(with_edges), many):
         graph = np.repeat(with_edges[begin : begin + many], samples)
         here = starts[first[graph] + (random.random(len(graph)) * count[graph]).astype(np.int64)]

@@ -47,7 +47,7 @@ class DCNN(nn.Module):
         """
         adjacency, segments = graph_structure(x, edges, batch, batch_size)
         if x.shape[-1] == self.weight.numel():
-            diffused = pool(x, segments).unflatten(1, self.weight.shape)
+            diffused = pool(x, segments).view(-1, *self.weight.shape)
         else:
             diffused = diffuse(x, adjacency, segments, self.hops)
         z = (self.weight * diffused).tanh().flatten(1)
