@@ -113,7 +113,7 @@ def train_kernel(
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     with warnings.catch_warnings(), ThreadPoolExecutor(workers or cores) as pool:
         warnings.filterwarnings("ignore", message="Solver terminated early")
-        for place, kernel in enumerate(make(graph_arrays(graphs))):
+        for place, kernel in enumerate(_ahead(make(graph_arrays(graphs)), pool)):
             scored = pool.map(partial(_score, kernel, labels), splits)
             for curve, scores in zip(curves, scored, strict=True):
                 for part, values in scores.items():
@@ -127,6 +127,14 @@ def train_kernel(
         Outcome(trial, {part: values.reshape(-1) for part, values in curve.items()}, seconds=seconds, device="cpu")
         for trial, curve in zip(trials, curves, strict=True)
     ]
+
+
+def _ahead(kernels: Iterator[Matrix], pool: ThreadPoolExecutor) -> Iterator[Matrix]:
+    """The same matrices, each begun while the one before it is in use."""
+    following = pool.submit(next, kernels, None)
+    while (kernel := following.result()) is not None:
+        following = pool.submit(next, kernels, None)
+        yield kernel
 
 
 def cosine(kernel: Matrix) -> Matrix:

@@ -101,12 +101,12 @@ class Fleet:
             if not len(split.train) or not len(split.valid):
                 raise ValueError(f"a trial needs graphs to train on and to choose by; fold {trial.fold} has none")
         self.device = default_device(device)
-        self.graphs = seen_by_model(trials[0], graphs).to(self.device)
+        self._given, self.graphs = graphs, seen_by_model(trials[0], graphs).to(self.device)
         self.trials, self.splits = tuple(trials), tuple(splits)
         self.epoch, self.seconds = 0, 0.0
         binary = num_outputs(trials[0], graphs) == 1
         self._loss = binary_loss if binary else class_loss
-        self._extremes = Extremes.of(graphs)
+        self._extremes = Extremes.of(self.graphs)
         self._schedule = Schedule(trials, splits, graphs.num_graphs, self.device)
         self._shortcuts = Shortcuts.of(trials[0], self.graphs)
         metric = roc_auc if binary else accuracy
@@ -229,7 +229,7 @@ class Fleet:
         """A fleet of some of the members, which goes on where they are."""
         chosen = list(members)
         smaller = Fleet(
-            self.graphs, [self.trials[k] for k in chosen], [self.splits[k] for k in chosen], device=self.device
+            self._given, [self.trials[k] for k in chosen], [self.splits[k] for k in chosen], device=self.device
         )
         index = torch.tensor(chosen)
         state = self.state_dict()

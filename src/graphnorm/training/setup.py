@@ -19,6 +19,7 @@ from graphnorm.models.baselines import DCNN, DGCNN, MLP, OGBGCN, OGBGIN
 from graphnorm.models.baselines.dgcnn import rows_kept
 from graphnorm.models.one_hot import OneHot
 from graphnorm.segments import Segments
+from graphnorm.training.condensed import CONDENSED, condense
 from graphnorm.training.matrices import Matrices, worthwhile_matrices
 from graphnorm.training.trial import Trial
 
@@ -103,9 +104,14 @@ def _build(trial: Trial, graphs: PackedGraphs) -> nn.Module:
 
 
 def seen_by_model(trial: Trial, graphs: PackedGraphs) -> PackedGraphs:
-    """The graphs without the features that the trial's model has no use for: those of edges, unless it is molecular."""
+    """The graphs without the features that the trial's model has no use for: those of edges, unless it is molecular.
+
+    Some models see graphs of one node, :mod:`graphnorm.training.condensed`.
+    """
     if trial.model in _MOLECULAR:
         return graphs
+    if trial.model in CONDENSED:
+        return condense(trial, graphs)
     return replace(graphs, edge_tags=None, edge_cardinalities=(), edge_x=None)
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from graphnorm.errors import MissingDependencyError
+from graphnorm.models.baselines.wl import products
 
 __all__ = ["exact_patterns", "sampled_patterns", "walk_features", "walk_kernels"]
 
@@ -26,10 +27,12 @@ MOST_WALKS = 4_000_000
 SAMPLES = 2_000
 """Walks drawn from each graph: every pattern's share is then within 0.04 with a probability of 95 %."""
 SEED = 0
+CHUNK = 100_000
+"""Walks that are drawn at a time: what fits the caches."""
 
 
 class Patterns(NamedTuple):
-    """Patterns of walks: (graph, code, weight), one entry for each walk."""
+    """Patterns of walks: (graph, code, weight), one entry for each walk, or for each pattern of a graph."""
 
     graph: Ids
     code: Ids
@@ -71,14 +74,19 @@ def sampled_patterns(
     starts = np.flatnonzero(degree)
     first = np.searchsorted(graph_of_node[starts], np.arange(len(node_ptr)))
     count = np.diff(first)
-    graph = np.repeat(np.flatnonzero(count), samples)
-    here = starts[first[graph] + (random.random(len(graph)) * count[graph]).astype(np.int64)]
-    walks = np.empty((len(graph), length + 1), dtype=np.int64)
-    walks[:, 0] = here
-    for step in range(1, length + 1):
-        here = col[rowptr[here] + (random.random(len(here)) * degree[here]).astype(np.int64)]
-        walks[:, step] = here
-    return Patterns(graph, _codes(walks), np.full(len(graph), 1.0 / samples))
+    with_edges, many = np.flatnonzero(count), max(1, CHUNK // samples)
+    none = np.empty(0, dtype=np.int64)
+    parts = [Patterns(none, none, np.empty(0))]
+    for begin in range(0, len(with_edges), many):
+        graph = np.repeat(with_edges[begin : begin + many], samples)
+        here = starts[first[graph] + (random.random(len(graph)) * count[graph]).astype(np.int64)]
+        walks = np.empty((length + 1, len(graph)), dtype=np.int64)
+        walks[0] = here
+        for step in range(1, length + 1):
+            here = col[rowptr[here] + (random.random(len(here)) * degree[here]).astype(np.int64)]
+            walks[step] = here
+        parts.append(_summed(Patterns(graph, _codes(walks.T), np.full(len(graph), 1.0 / samples))))
+    return Patterns(*map(np.concatenate, zip(*parts, strict=True)))
 
 
 def walk_features(node_ptr: Ids, rowptr: Ids, col: Ids, length: int) -> Any:
@@ -98,9 +106,9 @@ def walk_kernels(node_ptr: Ids, rowptr: Ids, col: Ids, lengths: Sequence[int]) -
     """Give a Gaussian kernel of the features for each length, as wide as the median distance of two graphs."""
     for length in lengths:
         features = walk_features(node_ptr, rowptr, col, length)
-        products: Matrix = (features @ features.T).toarray()
-        square = np.diagonal(products)
-        distance = np.maximum(square + square[:, None] - 2 * products, 0)
+        similarity = products(features)
+        square = np.diagonal(similarity)
+        distance = np.maximum(square + square[:, None] - 2 * similarity, 0)
         width = float(np.median(distance[np.triu_indices(len(distance), 1)]))
         yield np.exp(-distance / (width or 1.0))
 
@@ -114,16 +122,27 @@ def count_walks(rowptr: Ids, col: Ids, length: int) -> float:
     return float(counts.sum())
 
 
+def _summed(patterns: Patterns) -> Patterns:
+    """The same with one entry for each pattern of a graph."""
+    order = np.lexsort((patterns.code, patterns.graph))
+    graph, code, weight = (part[order] for part in patterns)
+    fresh = np.concatenate([[True], (np.diff(graph) != 0) | (np.diff(code) != 0)])
+    return Patterns(graph[fresh], code[fresh], np.add.reduceat(weight, np.flatnonzero(fresh)))
+
+
 def _codes(walks: Ids) -> Ids:
     """(W, L+1) nodes to (W,) patterns."""
     steps = walks.shape[1]
-    names = np.zeros_like(walks)
+    names = [np.zeros(len(walks), dtype=np.int64)]
     fresh = np.zeros(len(walks), dtype=np.int64)  # the highest name given so far
     code = np.zeros(len(walks), dtype=np.int64)
     for place in range(1, steps):
-        seen = walks[:, :place] == walks[:, place : place + 1]
-        known = seen.any(axis=1)
-        fresh += ~known
-        names[:, place] = np.where(known, names[np.arange(len(walks)), seen.argmax(axis=1)], fresh)
-        code = code * steps + names[:, place]
+        name = np.full(len(walks), -1)
+        for earlier in range(place):
+            np.copyto(name, names[earlier], where=walks[:, earlier] == walks[:, place])
+        unknown = name < 0
+        fresh += unknown
+        np.copyto(name, fresh, where=unknown)
+        names.append(name)
+        code = code * steps + name
     return code

@@ -12,7 +12,7 @@ from graphnorm.models.linear import Linear
 from graphnorm.ops.aggregate import aggregate, pool
 from graphnorm.segments import Segments
 
-__all__ = ["DCNN"]
+__all__ = ["DCNN", "diffuse"]
 
 
 class DCNN(nn.Module):
@@ -41,12 +41,24 @@ class DCNN(nn.Module):
         *,
         dropout_key: DropoutKey | None = None,
     ) -> Tensor:
-        """(G, num_outputs): the scores. Arguments as in :class:`graphnorm.models.GraphClassifier`."""
+        """(G, num_outputs): the scores. Arguments as in :class:`graphnorm.models.GraphClassifier`.
+
+        x: (N, in_features); or, of graphs that were diffused before and are one node each, (G, (hops+1)·in_features).
+        """
         adjacency, segments = graph_structure(x, edges, batch, batch_size)
-        pooled = [pool(x, segments, "mean")]
-        for _ in range(self.hops):
-            x = aggregate(x, adjacency, reduce="mean")
-            pooled.append(pool(x, segments, "mean"))
-        z = (self.weight * torch.stack(pooled, dim=1)).tanh().flatten(1)
+        if x.shape[-1] == self.weight.numel():
+            diffused = pool(x, segments).view(-1, *self.weight.shape)
+        else:
+            diffused = diffuse(x, adjacency, segments, self.hops)
+        z = (self.weight * diffused).tanh().flatten(1)
         scores: Tensor = self.head(self.dropout(z, dropout_key))
         return scores
+
+
+def diffuse(x: Tensor, adjacency: Adjacency, segments: Segments, hops: int) -> Tensor:
+    """(N, F) to (G, hops+1, F): the means over each graph's nodes after 0, 1, … hops. No parameter has a part in it."""
+    pooled = [pool(x, segments, "mean")]
+    for _ in range(hops):
+        x = aggregate(x, adjacency, reduce="mean")
+        pooled.append(pool(x, segments, "mean"))
+    return torch.stack(pooled, dim=1)

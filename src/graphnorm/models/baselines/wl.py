@@ -23,7 +23,7 @@ import torch
 from graphnorm.errors import MissingDependencyError
 from graphnorm.randomness import bits
 
-__all__ = ["colour_counts", "refine", "wl_kernels"]
+__all__ = ["colour_counts", "products", "refine", "wl_kernels"]
 
 Colours = npt.NDArray[np.int64]
 Matrix = npt.NDArray[np.float64]
@@ -31,7 +31,7 @@ Matrix = npt.NDArray[np.float64]
 OWN, MULTISET, PAIR = 1, 2, 3
 """Keys of the hashes."""
 COMMON = 16
-"""A colour in more than one of so many graphs is multiplied as a dense column."""
+"""What is in more than one of so many graphs is multiplied as a dense column."""
 
 
 def refine(colours: Colours, rowptr: npt.NDArray[np.int64], col: npt.NDArray[np.int64]) -> Colours:
@@ -91,18 +91,18 @@ def wl_kernels(
     """
     total: Matrix | None = None
     for counts in colour_counts(node_ptr, rowptr, col, colours, depth):
-        total = _products(counts) if total is None else total + _products(counts)
+        total = products(counts) if total is None else total + products(counts)
         yield total
 
 
-def _products(counts: Any) -> Matrix:
-    """X Xᵀ, dense: common colours by a dense product, the many rare ones by a sparse one."""
-    by_colour = counts.tocsc()
-    common = np.diff(by_colour.indptr) * COMMON > counts.shape[0]
-    dense: Matrix = by_colour[:, common].toarray()
-    rare = by_colour[:, ~common].tocsr()
-    products: Matrix = dense @ dense.T + (rare @ rare.T).toarray()
-    return products
+def products(features: Any) -> Matrix:
+    """X Xᵀ, dense, of a sparse X: common columns by a dense product, the many rare ones by a sparse one."""
+    by_column = features.tocsc()
+    common = np.diff(by_column.indptr) * COMMON > features.shape[0]
+    dense: Matrix = by_column[:, common].toarray()
+    rare = by_column[:, ~common].tocsr()
+    found: Matrix = dense @ dense.T + (rare @ rare.T).toarray()
+    return found
 
 
 def _hash(key: int, values: Colours) -> Colours:
