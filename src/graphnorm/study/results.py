@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 from graphnorm.study.protocol import Protocol, find_protocol
 from graphnorm.study.selection import DIGITS, Choice, Selection, average_best, evaluate, select
 from graphnorm.study.standings import Standing, read_standings
-from graphnorm.study.store import FINAL, Store, Study
+from graphnorm.study.store import FINAL, SETTINGS, Store, Study
 from graphnorm.training import Outcome
 
 __all__ = ["NormResult", "study_results"]
@@ -79,8 +80,10 @@ def study_results(store: Store, study: Study) -> list[NormResult]:
         units = [[k for k, f in enumerate(folds) if f == fold] for fold in dict.fromkeys(folds)]
         chooser = _Chooser(store, study, protocol)
         choices = chooser.choose(list(groups.values()), units if protocol.nested else [list(range(len(folds)))])
-        settings = [vars(configurations[number]) for number in groups]
-        varied = [name for name in settings[0] if any(s[name] != settings[0][name] for s in settings)]
+        settings = [
+            dict(zip(SETTINGS, attrgetter(*SETTINGS)(configurations[number]), strict=True)) for number in groups
+        ]
+        varied = [name for name in SETTINGS if any(s[name] != settings[0][name] for s in settings)]
         results.append(
             NormResult(
                 norm,

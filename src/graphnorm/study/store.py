@@ -28,11 +28,11 @@ from graphnorm.study.schema import connect, store_errors, transaction
 from graphnorm.study.selection import best_of
 from graphnorm.training import Outcome, Trial
 
-__all__ = ["FINAL", "STATUS", "Record", "Session", "Status", "Store", "Study"]
+__all__ = ["FINAL", "SETTINGS", "STATUS", "Record", "Session", "Status", "Store", "Study"]
 
 STATUS = "CASE WHEN m.dropped IS NOT NULL THEN 'dropped' WHEN o.status = 'dropped' THEN NULL ELSE o.status END"
 """How a trial ended in one study: what another study gave up is not given up here."""
-SETTINGS = {item.name for item in fields(Trial)}
+SETTINGS = tuple(item.name for item in fields(Trial))
 
 
 class Store:
@@ -337,7 +337,7 @@ class Store:
         if (known := self._parsed.get(id_)) is not None and known[0] == config:
             return known[1]
         values = self._json(config)
-        if unknown := values.keys() - SETTINGS:
+        if unknown := values.keys() - set(SETTINGS):
             raise StoreError(
                 f"a trial has settings that this version does not know: {', '.join(sorted(unknown))}",
                 where=self.path,
