@@ -19,14 +19,13 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 
 import graphnorm
 from graphnorm.data import find, load
 from graphnorm.paper.reported import reported_baseline
-from graphnorm.study.baselines import baseline_trials, train_baseline
+from graphnorm.study.baselines import SETTING, baseline_plan, train_baseline
 from graphnorm.study.kernels import KERNELS, candidates
 from graphnorm.study.protocol import make_splits
 from graphnorm.study.selection import select
@@ -35,8 +34,7 @@ from graphnorm.training import Progress
 RESULTS = Path(__file__).parent / "results" / "baselines.csv"
 BASELINES = ("wl", "awl", "mlp", "dcnn", "dgcnn")
 DATASETS = ("MUTAG", "PTC", "PROTEINS", "NCI1", "IMDB-BINARY", "REDDIT-BINARY", "COLLAB")
-NETWORKS: dict[str, Any] = {"batch_size": 50, "lr": 1e-2, "dropout": 0.5}
-EPOCHS = 100
+EPOCHS: int = SETTING["epochs"]
 SHORTER = {("dgcnn", "REDDIT-BINARY"): 50, ("dgcnn", "COLLAB"): 50}
 """Epochs where one takes seconds."""
 COLUMNS = ("baseline", "dataset", "mean", "std", "quoted_mean", "quoted_std", "deviation", "chosen",
@@ -67,7 +65,7 @@ def measure(name: str, dataset: str, device: str | None, workers: int | None, ep
     began = time.perf_counter()
     graphs = load(dataset)
     epochs = epochs or SHORTER.get((name, dataset), EPOCHS)
-    trials = baseline_trials(graphs, name, folds=10, protocol="paper", **NETWORKS, epochs=epochs)
+    trials = baseline_plan(graphs, name, protocol="paper", epochs=epochs).trials
 
     def show(progress: Progress) -> None:
         valid = float(progress.metrics["valid"].mean())

@@ -18,8 +18,10 @@ from graphnorm.data import Images
 from graphnorm.errors import StudyError
 from graphnorm.paper.images import image_layers, image_noise_along_training
 from graphnorm.paper.laboratory import Laboratory
-from graphnorm.paper.recipes import CURVES, Recipe, Trainings, Watched
+from graphnorm.paper.recipes import CURVES, Beside, Recipe, Trainings, Watched
+from graphnorm.paper.reported import Reported
 from graphnorm.paper.watching import Notebook, watch_images
+from graphnorm.study import baselines
 
 SMALL = Trainings(
     datasets=("synthetic:trees",),
@@ -69,6 +71,35 @@ def test_a_table_of_what_is_there(laboratory: Laboratory) -> None:
     assert product.table is not None
     assert [row[3:5] for row in product.table.rows] == [["0 of 1", "–"]] * 2
     assert product.sentences[0].startswith("No cell")
+
+
+def test_baselines_are_studies_of_the_same_store(laboratory: Laboratory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(baselines.SETTING, "epochs", 2)
+    beside = Beside(baselines=("wl", "mlp"), datasets=("synthetic:trees",), protocols=("paper", "fair"), folds=2)
+    with_baselines = recipe("scores", beside=beside)
+    assert [laboratory.missing(planned.plan) for planned in laboratory.plans(with_baselines)][1:] == [2] * 4
+    product = laboratory.make(with_baselines)
+    assert product.table is not None
+    assert [row[:4] for row in product.table.rows][2:] == [
+        ["synthetic:trees", "wl", "baseline", "1 of 1"],
+        ["synthetic:trees", "mlp", "baseline", "1 of 1"],
+    ]
+    cells = product.facts["cells"][2:]
+    assert all(40 < cell["mean"] <= 100 and cell["fair"]["mean"] > 40 for cell in cells)
+    assert "settings of their own" in product.sentences[1]
+    monkeypatch.setattr("graphnorm.paper.laboratory.local_engine", None)  # nothing is left to train
+    assert laboratory.make(with_baselines).table == product.table
+
+
+def test_baselines_stand_beside_the_numbers_quoted_for_them(
+    laboratory: Laboratory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quoted = {"WL subtree": {"synthetic:trees": Reported(90.0, 1.0, 1)}}
+    monkeypatch.setattr("graphnorm.paper.reported.BASELINES", quoted)
+    beside = Beside(baselines=("wl",), datasets=("synthetic:trees",), folds=3)
+    product = laboratory.make(recipe("scores", trained=(), looked_at=(), beside=beside), train=False)
+    assert product.table is not None
+    assert product.table.rows == [["synthetic:trees", "wl", "baseline", "0 of 1", "–", "90.0 ± 1.0", None, None]]
 
 
 def test_looking_at_data_without_training(laboratory: Laboratory) -> None:

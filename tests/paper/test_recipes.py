@@ -78,6 +78,28 @@ def test_a_part_of_an_item() -> None:
         RECIPES["fig2"].narrowed(norms=("batch-alpha",))
 
 
+def test_a_choice_of_baselines() -> None:
+    table = RECIPES["table1"]
+    assert table.beside is not None
+    assert set(table.beside.baselines) == {"wl", "awl", "dcnn", "dgcnn", "mlp"}
+    kept = table.narrowed(baselines=("mlp", "wl"), datasets=("PTC",), protocols=("paper",)).beside
+    assert (kept.baselines, kept.datasets, kept.protocols) == (("wl", "mlp"), ("PTC",), ("paper",))  # type: ignore[union-attr]
+    assert not table.narrowed(baselines=("none",)).beside
+    assert not table.narrowed(models=("gin",)).beside
+    only = table.narrowed(models=("none",), baselines=("wl",), datasets=("MUTAG",))
+    assert (only.trained, only.datasets) == ((), ("MUTAG",))
+    assert RECIPES["table2"].narrowed(seeds=2).beside.seeds == 2  # type: ignore[union-attr]
+    assert RECIPES["fig2"].narrowed(baselines=("wl",)).beside is None
+    with pytest.raises(StudyError, match="no baseline 'wll'; known: wl"):
+        table.narrowed(baselines=("wll",))
+
+
+def test_a_quick_pass_has_one_baseline() -> None:
+    quick = RECIPES["table1"].quick().beside
+    assert quick is not None
+    assert (quick.baselines, quick.datasets, quick.folds) == (("wl",), ("MUTAG",), QUICK.folds)
+
+
 def test_names() -> None:
     assert [recipe.item for recipe in find_recipes(["all", "fig2"])] == list(RECIPES)
     with pytest.raises(StudyError, match="no item 'fig99'; known: table1"):

@@ -1,5 +1,7 @@
 """Kernel machines on the folds of a protocol."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from sklearn.svm import SVC
@@ -7,7 +9,8 @@ from sklearn.svm import SVC
 from graphnorm.data import synthetic
 from graphnorm.errors import GraphnormError
 from graphnorm.models.baselines.wl import wl_kernels
-from graphnorm.study.kernels import candidates, cosine, graph_arrays, train_kernel
+from graphnorm.study.baselines import train_baseline
+from graphnorm.study.kernels import KernelFleet, candidates, cosine, graph_arrays
 from graphnorm.study.protocol import make_splits
 from graphnorm.study.selection import select
 from graphnorm.training import Trial
@@ -26,7 +29,7 @@ def trials(model="wl", **options):
 def fair():
     members = trials(protocol="fair")
     splits, steps = make_splits(GRAPHS, members), []
-    return splits, train_kernel(GRAPHS, members, splits, on_epoch=steps.append), steps
+    return splits, train_baseline(GRAPHS, members, splits, on_epoch=steps.append), steps
 
 
 def test_every_candidate_is_scored_on_every_part(fair):
@@ -51,15 +54,39 @@ def test_protocols_choose_candidates_as_they_choose_epochs(fair):
         assert outcome.curves["valid"][choice.epoch - 1] == outcome.curves["valid"].max()
         assert choice.score == pytest.approx(outcome.curves["test"][choice.epoch - 1])
     members = trials(protocol="paper")
-    shared = select([train_kernel(GRAPHS, members, make_splits(GRAPHS, members), workers=1)])
+    shared = select([train_baseline(GRAPHS, members, make_splits(GRAPHS, members), workers=1)])
     assert len({choice.epoch for choice in shared.choices}) == 1
     assert shared.mean > 0.6
 
 
 def test_progress_counts_candidates(fair):
     _, _, steps = fair
-    assert [step.epoch for step in steps] == [7 * k for k in range(1, 7)]
+    assert [step.epoch for step in steps] == list(range(1, 43))
     assert all(step.metrics["valid"].shape == (3,) for step in steps)
+
+
+@pytest.mark.parametrize("model", ["wl", "awl"])
+def test_a_fleet_goes_on_from_its_checkpoint(model):
+    """With fewer members, in another process that has made none of the earlier matrices."""
+    members = trials(model, protocol="paper")
+    splits = make_splits(GRAPHS, members)
+    whole = train_baseline(GRAPHS, members, splits)
+    begun = KernelFleet(GRAPHS, members, splits)
+    begun.advance(8)
+    assert begun.epoch == 14  # two whole forms
+    again = KernelFleet(GRAPHS, members, splits)
+    again.load_state_dict(begun.state_dict())
+    rest = again.keep([0, 2])
+    rest.advance()
+    for found, right in zip(rest.outcomes(), [whole[0], whole[2]], strict=True):
+        assert found.trial == right.trial
+        np.testing.assert_array_equal(found.curves["valid"], right.curves["valid"])
+
+
+def test_epochs_are_candidates():
+    members = [replace(trial, epochs=10) for trial in trials()]
+    with pytest.raises(ValueError, match="its 42 candidates"):
+        KernelFleet(GRAPHS, members, make_splits(GRAPHS, members))
 
 
 def test_scaled_kernels():
@@ -71,7 +98,7 @@ def test_what_kernels_cannot_do(monkeypatch):
     members = trials(protocol="paper")
     splits = make_splits(GRAPHS, members)
     with pytest.raises(GraphnormError, match="no part in the protocol ogb"):
-        train_kernel(GRAPHS, trials(protocol="ogb"), splits)
+        train_baseline(GRAPHS, trials(protocol="ogb"), splits)
     monkeypatch.setattr("graphnorm.study.kernels.MOST_GRAPHS", 10)
     with pytest.raises(GraphnormError, match="60 are too many"):
-        train_kernel(GRAPHS, members, splits)
+        train_baseline(GRAPHS, members, splits)

@@ -87,7 +87,7 @@ def _run(options: argparse.Namespace) -> None:
 
 
 def _sources(options: argparse.Namespace) -> list[Source]:
-    from graphnorm.report import read_comparison, read_study
+    from graphnorm.report import join_baselines, read_comparison, read_study
     from graphnorm.study.store import Store
 
     folders = {name: Path(name) for name in options.what if (Path(name) / "comparison.json").exists()}
@@ -102,7 +102,7 @@ def _sources(options: argparse.Namespace) -> list[Source]:
             raise GraphnormError(f"there is {what}", where=options.store, remedy="name a folder, or --store FILE")
         with Store(options.store, writable=False) as store:
             if not options.what:
-                return [read_study(store, study) for study in store.studies()]
+                return join_baselines([read_study(store, study) for study in store.studies()])
             for name in names:
                 found[name] = read_study(store, find_study(store, name))
-    return [found[name] for name in options.what]
+    return join_baselines([found[name] for name in options.what])

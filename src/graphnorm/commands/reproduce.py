@@ -24,13 +24,15 @@ Measure tables and figures of the GraphNorm paper again, and write them beside t
 ITEM is table1, table2, table3 (dataset statistics), fig2, fig3, fig4, fig5, fig6, fig7, fig8, fig9, fig10, fig11,
 fig12, theory, or all. What is trained goes into one store: items share their trials, and the same command goes on where
 it was stopped (what fig4, fig8, fig9 and fig10 train goes into a file beside it, model by model). In full, a table
-takes days on a CPU; --quick takes minutes, and says so on everything it writes.
+takes days on a CPU; --quick takes minutes, and says so on everything it writes. The tables have baselines beside the
+normalized models; --models or --norms leave out those that --baselines does not name.
 """
 EXAMPLES = """\
 examples:
   graphnorm reproduce all --quick
   graphnorm reproduce fig2 --device cuda --store results/fig2.db --out results
   graphnorm reproduce table1 --datasets MUTAG,PTC --protocols paper --dry-run
+  graphnorm reproduce table1 --models none --baselines wl,mlp --device cpu
   graphnorm reproduce table1 --no-train                  the table of what the store has so far
 """
 
@@ -59,6 +61,9 @@ def add(subparsers: Subparsers) -> None:
     part = parser.add_argument_group("a part of an item")
     for name in ("datasets", "models", "norms", "protocols"):
         part.add_argument(f"--{name}", metavar="A,B,…", help=f"only these {name}")
+    part.add_argument(
+        "--baselines", metavar="A,B,…", help="only these of the tables' other rows (wl, ogb-gin …), or none"
+    )
     part.add_argument("--grid", metavar="GRID", help="another grid: paper, quick, or a .toml file (not for molhiv)")
     part.add_argument("--seeds", type=int, metavar="N", help="another number of seeds")
     parser.set_defaults(run=_run)
@@ -122,7 +127,7 @@ def _part(options: argparse.Namespace, recipe: Recipe) -> Recipe:
 
     choice: dict[str, Any] = {
         name: None if (given := getattr(options, name)) is None else tuple(text.strip() for text in given.split(","))
-        for name in ("datasets", "models", "norms", "protocols")
+        for name in ("datasets", "models", "norms", "protocols", "baselines")
     }
     grid = None if options.grid is None else find_grid(options.grid)
     recipe = recipe.quick() if options.quick else recipe

@@ -25,10 +25,11 @@ from graphnorm.training.trial import Outcome
 if TYPE_CHECKING:
     import pandas
 
-__all__ = ["FORMAT", "Comparison", "NormResult"]
+__all__ = ["ABOUT_BASELINES", "FORMAT", "Comparison", "NormResult"]
 
 FORMAT = "graphnorm-comparison-1"
 """Changes whenever the meaning of the JSON does."""
+ABOUT_BASELINES = "baselines have the same folds and their own settings; they are neither ranked nor tested"
 DIGITS = 4
 """Digits of a percentage in JSON: more than single precision has, few enough to read."""
 
@@ -157,7 +158,7 @@ class Comparison:
                     f"{name}: {result.selection.diverged} of {len(result.outcomes)} trainings diverged and are left out"
                 )
         if self.baselines:
-            notes.append("baselines have the same folds and their own settings; they are neither ranked nor tested")
+            notes.append(ABOUT_BASELINES)
         if self.unfinished:
             notes.append(f"not trained: {', '.join(self.unfinished)}")
         if self.protocol.name == "paper":

@@ -13,6 +13,8 @@ matrix product a layer, and no array of the size of the edges times the width is
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -25,7 +27,7 @@ from graphnorm.norms import make_norm
 from graphnorm.ops.aggregate import aggregate, pool
 from graphnorm.segments import Segments
 
-__all__ = ["MolecularClassifier", "MolecularGCN", "MolecularGIN"]
+__all__ = ["MolecularClassifier", "MolecularGCN", "MolecularGIN", "MolecularModel"]
 
 
 class Encoder(nn.Linear):
@@ -81,19 +83,21 @@ class MolecularConvolution(nn.Module):
         return out
 
 
-class MolecularClassifier(nn.Module):
-    """Atom encoder, convolutions with a residual on each, mean or sum over the atoms, a linear head.
+class MolecularModel(nn.Module):
+    """What models of molecules share: an atom encoder, convolutions, mean or sum over the atoms, a linear head.
 
-    Dropout acts after every convolution, as in OGB's models, not on the scores.
+    A subclass says what stands between the encoder and the head, in ``extend`` and ``convolve``.
 
     Args:
         atoms: how many values each category of an atom has.
         bonds: the same for bonds; empty where there are none.
         num_outputs: how many scores a molecule gets.
+        layers: the head counts: 6 are five convolutions.
+        options: what ``extend`` takes.
     """
 
-    reduce = "sum"
-    depth = 2
+    extend: Callable[..., None]
+    """Called as ``extend(hidden, convolutions, **options)``: adds the modules between the encoder and the head."""
 
     def __init__(
         self,
@@ -101,11 +105,10 @@ class MolecularClassifier(nn.Module):
         bonds: tuple[int, ...],
         num_outputs: int,
         *,
-        hidden: int = 300,
-        layers: int = 5,
-        norm: str = "graph",
+        hidden: int,
+        layers: int,
         readout: str = "mean",
-        dropout: float = 0.5,
+        **options: Any,
     ) -> None:
         super().__init__()
         if readout not in READOUTS:
@@ -114,20 +117,15 @@ class MolecularClassifier(nn.Module):
             raise ValueError("a model needs at least two layers: a convolution and the linear head")
         self.atom_cardinalities, self.bond_cardinalities, self.readout = tuple(atoms), tuple(bonds), readout
         self.atoms = Encoder(self.atom_cardinalities, hidden)
-        self.convolutions = nn.ModuleList(
-            MolecularConvolution(
-                hidden,
-                self.bond_cardinalities,
-                norm,
-                reduce=self.reduce,
-                depth=self.depth,
-                last=index == layers - 2,
-                dropout=dropout,
-            )
-            for index in range(layers - 1)
-        )
+        self.extend(hidden, layers - 1, **options)
         self.head = Linear(hidden, num_outputs)
         number_dropouts(self)
+
+    def convolve(
+        self, h: Tensor, adjacency: Adjacency, segments: Segments, kinds: Tensor | None, key: DropoutKey | None
+    ) -> Tensor:
+        """(N, hidden) to (N, hidden), all convolutions; kinds: (E, Σ cardinalities), the bonds one-hot."""
+        raise NotImplementedError
 
     def forward(
         self,
@@ -148,15 +146,60 @@ class MolecularClassifier(nn.Module):
             (G, num_outputs): the scores.
         """
         adjacency, segments = graph_structure(x, edges, batch, batch_size)
-        bonds = None if edge_attr is None else self._bond_counts(edge_attr, adjacency)
-        h = self.atoms(one_hot(x, self.atom_cardinalities, self.head.weight.dtype))
-        for convolution in self.convolutions:
-            h = convolution(h, adjacency, segments, bonds, dropout_key)
+        dtype = self.head.weight.dtype
+        kinds = None if edge_attr is None else one_hot(edge_attr, self.bond_cardinalities, dtype)
+        h = self.atoms(one_hot(x, self.atom_cardinalities, dtype))
+        h = self.convolve(h, adjacency, segments, kinds, dropout_key)
         scores: Tensor = self.head(pool(h, segments, self.readout))
         return scores
 
-    def _bond_counts(self, edge_attr: Tensor, adjacency: Adjacency) -> Tensor:
-        kinds = one_hot(edge_attr, self.bond_cardinalities, self.head.weight.dtype)
+
+class MolecularClassifier(MolecularModel):
+    """Convolutions with a residual on each; dropout acts after every one, as in OGB's models, not on the scores."""
+
+    reduce = "sum"
+    depth = 2
+
+    def __init__(
+        self,
+        atoms: tuple[int, ...],
+        bonds: tuple[int, ...],
+        num_outputs: int,
+        *,
+        hidden: int = 300,
+        layers: int = 5,
+        norm: str = "graph",
+        readout: str = "mean",
+        dropout: float = 0.5,
+    ) -> None:
+        shape = {"hidden": hidden, "layers": layers}
+        super().__init__(atoms, bonds, num_outputs, **shape, readout=readout, norm=norm, dropout=dropout)
+
+    def extend(self, hidden: int, convolutions: int, *, norm: str, dropout: float) -> None:
+        """The convolutions, each with its normalization and dropout."""
+        self.convolutions = nn.ModuleList(
+            MolecularConvolution(
+                hidden,
+                self.bond_cardinalities,
+                norm,
+                reduce=self.reduce,
+                depth=self.depth,
+                last=index == convolutions - 1,
+                dropout=dropout,
+            )
+            for index in range(convolutions)
+        )
+
+    def convolve(
+        self, h: Tensor, adjacency: Adjacency, segments: Segments, kinds: Tensor | None, key: DropoutKey | None
+    ) -> Tensor:
+        """(N, hidden) to (N, hidden); the bonds of each kind at each atom are counted once for all convolutions."""
+        bonds = None if kinds is None else self._bond_counts(kinds, adjacency)
+        for convolution in self.convolutions:
+            h = convolution(h, adjacency, segments, bonds, key)
+        return h
+
+    def _bond_counts(self, kinds: Tensor, adjacency: Adjacency) -> Tensor:
         kinds = kinds if adjacency.edge_ids is None else kinds[adjacency.edge_ids]
         return pool(kinds, Segments(ptr=adjacency.rowptr, num_rows=kinds.shape[0]), self.reduce)
 

@@ -106,7 +106,8 @@ def _best_cell(facts: Facts) -> Judged | None:
 
 
 def _within(facts: Facts) -> Judged | None:
-    judged = [cell["within_one_sd"] for cell in facts["cells"] if cell["within_one_sd"] is not None]
+    cells = [cell for cell in facts["cells"] if cell["norm"] != "baseline"]
+    judged = [cell["within_one_sd"] for cell in cells if cell["within_one_sd"] is not None]
     if not judged:
         return None
     return Judged(sum(judged), len(judged), f"{sum(judged)} of {len(judged)} cells ({sum(judged) / len(judged):.0%})")

@@ -7,6 +7,7 @@ or an earlier one, is there already; the same command again goes on from where i
 from __future__ import annotations
 
 import datetime
+import itertools
 import os
 import platform
 import sys
@@ -24,6 +25,7 @@ from graphnorm.errors import DownloadError, StudyError
 from graphnorm.paper.products import Product
 from graphnorm.paper.recipes import IMAGES, Recipe, Trainings, Watching
 from graphnorm.paper.watching import Notebook, Seen, watch_graphs, watch_images
+from graphnorm.study.baselines import BASELINES, baseline_plan
 from graphnorm.study.display import Display
 from graphnorm.study.engines.local import choose_devices, local_engine
 from graphnorm.study.plan import Plan, make_plan
@@ -63,6 +65,11 @@ class Measured:
     study: Study
     results: tuple[NormResult, ...]
     store: Path
+
+    @property
+    def is_baseline(self) -> bool:
+        """Whether it is of a method beside the normalized models."""
+        return self.model in BASELINES
 
     def records(self, curves: Sequence[str] = ("train", "valid")) -> list[Record]:
         """Its trials that are there, with these curves."""
@@ -200,12 +207,18 @@ class Laboratory:
             raise StudyError(first.problem, remedy=(first.remedy or "") + others)
 
     def plans(self, recipe: Recipe) -> Iterator[Planned]:
-        """The studies of a recipe, dataset by dataset."""
+        """The studies of a recipe, dataset by dataset; baselines come last."""
         for part in recipe.trained:
             for dataset in part.datasets:
                 for model in part.models:
                     for protocol in part.protocols:
                         yield Planned(dataset, model, protocol, self._plan(part, dataset, model, protocol))
+        if (beside := recipe.beside) is not None:
+            for dataset, name, protocol in itertools.product(beside.datasets, beside.baselines, beside.protocols):
+                plan = baseline_plan(
+                    self.graphs(dataset), name, protocol=protocol, folds=beside.folds, seeds=beside.seeds
+                )
+                yield Planned(dataset, name, protocol, plan)
 
     def _plan(self, part: Trainings, dataset: str, model: str, protocol: str) -> Plan:
         return make_plan(

@@ -17,7 +17,8 @@ from graphnorm.errors import StudyError
 from graphnorm.paper.figures import Curves, average_curves, plot_panels
 from graphnorm.paper.laboratory import Material, Measured
 from graphnorm.paper.products import Product, Table
-from graphnorm.paper.reported import dataset_table, reported
+from graphnorm.paper.recipes import Trainings
+from graphnorm.paper.reported import dataset_table, reported, reported_baseline
 from graphnorm.paper.tables import Score, agreement, dataset_rows, score_table
 
 __all__ = ["curves", "dataset_statistics", "learned_shift", "noise", "scores", "spectra", "theory"]
@@ -26,6 +27,8 @@ AUTHORS = Aggregation("gin", xi=0.0, self_loop=True)
 """Q as the authors' data makes it: A + 2I."""
 LARGEST_SAMPLE = 500
 """Nodes of a graph whose singular values are shown."""
+BASELINE = "baseline"
+"""What stands in the place of the normalization."""
 WORK_QUICK = 2e9
 
 
@@ -44,7 +47,8 @@ def scores(material: Material) -> Product:
         for result in measured.results:
             per_configuration = result.trials // len(result.configurations)
             finished = f"{result.finished // per_configuration} of {len(result.configurations)}"
-            key = [measured.dataset, measured.model, result.norm, finished]
+            shown = BASELINE if measured.is_baseline else result.norm
+            key = [measured.dataset, measured.model, shown, finished]
             cell = (measured.dataset, measured.model, result.norm)
             rows.append(([*key], _score(measured, result.norm), fair.get(cell)))
             if measured.dataset == "ogbg-molhiv" and result.norm == "instance":
@@ -53,17 +57,21 @@ def scores(material: Material) -> Product:
                 score.reported = reported(measured.dataset, measured.model, "graph", measured.protocol)
                 rows.append(([measured.dataset, measured.model, "graph, α = 1", finished], score, None))
     table = score_table(rows, ("dataset", "model", "norm", "configurations"))
-    found = [score for _, score, _ in rows]
+    normalized = [score for key, score, _ in rows if key[2] != BASELINE]
+    baselines = [score for key, score, _ in rows if key[2] == BASELINE]
     return material.product(
         table=table,
-        sentences=(agreement(found), *_about_quick(material)),
+        sentences=(agreement(normalized), *_about_baselines(baselines), *_about_quick(material)),
         facts={"cells": [_cell(keys, score, other) for keys, score, other in rows]},
     )
 
 
 def _score(measured: Measured, norm: str) -> Score:
     selection = next(result.selection for result in measured.results if result.norm == norm)
-    said = reported(measured.dataset, measured.model, norm, measured.protocol)
+    if measured.is_baseline:
+        said = reported_baseline(measured.dataset, measured.model, measured.protocol)
+    else:
+        said = reported(measured.dataset, measured.model, norm, measured.protocol)
     if selection is None:
         return Score(None, reported=said)
     return Score(100 * selection.mean, 100 * selection.std, said)
@@ -80,6 +88,13 @@ def _cell(keys: list[str | int | None], score: Score, fair: Score | None) -> dic
         "within_one_sd": score.within,
         "fair": None if fair is None else {"mean": fair.mean, "std": fair.std},
     }
+
+
+def _about_baselines(scores: list[Score]) -> tuple[str, ...]:
+    if not scores:
+        return ()
+    words = "Baselines have the same folds, and settings of their own: they are not tuned over the grid."
+    return (words, "Of the baselines: " + agreement(scores)) if any(s.within is not None for s in scores) else (words,)
 
 
 def _about_quick(material: Material) -> tuple[str, ...]:

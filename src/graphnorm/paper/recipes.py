@@ -13,10 +13,22 @@ from typing import Any, NamedTuple
 
 from graphnorm.data.catalog import find
 from graphnorm.errors import StudyError
+from graphnorm.study.baselines import BASELINES
 from graphnorm.study.grid import GRIDS, Grid
 from graphnorm.study.protocol import find_protocol
 
-__all__ = ["IMAGES", "NARROWED_BY", "QUICK", "RECIPES", "Recipe", "Trainings", "Watched", "Watching", "find_recipes"]
+__all__ = [
+    "IMAGES",
+    "NARROWED_BY",
+    "QUICK",
+    "RECIPES",
+    "Beside",
+    "Recipe",
+    "Trainings",
+    "Watched",
+    "Watching",
+    "find_recipes",
+]
 
 TU = ("MUTAG", "PTC", "PROTEINS", "NCI1", "IMDB-BINARY", "REDDIT-BINARY", "COLLAB")
 MOLHIV = "ogbg-molhiv"
@@ -38,6 +50,8 @@ class Quick:
     batch_sizes: tuple[int, ...] = (16, 64)
     """Where a recipe compares several."""
     folds: int = 3
+    baselines: tuple[str, ...] = ("wl",)
+    baseline_datasets: tuple[str, ...] = ("MUTAG",)
 
 
 QUICK = Quick()
@@ -84,6 +98,33 @@ class Watching(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Beside:
+    """Other methods, each with settings of its own: one study for each of them, dataset and protocol."""
+
+    baselines: tuple[str, ...]
+    datasets: tuple[str, ...] = TU
+    protocols: tuple[str, ...] = ("paper",)
+    folds: int = 10
+    seeds: int = 1
+
+    def quick(self) -> Beside:
+        """What a quick pass has of them."""
+        return replace(self.kept(datasets=QUICK.baseline_datasets, baselines=QUICK.baselines), folds=QUICK.folds)
+
+    def kept(self, **wanted: Sequence[str]) -> Beside:
+        """Only what is named of ``baselines``, ``datasets`` and ``protocols``."""
+        changes: dict[str, Any] = {name: _in_both(getattr(self, name), values) for name, values in wanted.items()}
+        return replace(self, **changes)
+
+    def __bool__(self) -> bool:
+        return bool(self.baselines and self.datasets and self.protocols)
+
+
+def _in_both(values: Sequence[str], wanted: Sequence[str]) -> tuple[str, ...]:
+    return tuple(value for value in values if value in wanted)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Watched:
     """Trainings of GIN with BatchNorm on all graphs, whose norm layers are watched: the paper's batch noise."""
 
@@ -120,26 +161,30 @@ class Recipe:
     looked_at: tuple[str, ...] = ()
     """Datasets that are needed as they are."""
     watched: Watched | None = None
+    beside: Beside | None = None
 
     @property
     def datasets(self) -> tuple[str, ...]:
         """All datasets of graphs of it, each once."""
         names = [name for part in self.trained for name in part.datasets]
         watched = () if self.watched is None else self.watched.datasets
-        return tuple(dict.fromkeys([*names, *self.looked_at, *watched]))
+        beside = self.beside.datasets if self.beside else ()
+        return tuple(dict.fromkeys([*names, *self.looked_at, *watched, *beside]))
 
     def quick(self) -> Recipe:
         """The item scaled down."""
         trained = tuple(part for given in self.trained if (part := given.quick()).datasets)
         looked_at = tuple(name for name in self.looked_at if name in QUICK.datasets)
         watched = None if self.watched is None else self.watched.quick()
-        return replace(self, trained=trained, looked_at=looked_at, watched=watched)
+        beside = None if self.beside is None else self.beside.quick()
+        return replace(self, trained=trained, looked_at=looked_at, watched=watched, beside=beside)
 
     def narrowed(self, **choice: Any) -> Recipe:
         """A part of the item.
 
-        choice: ``datasets``, ``models``, ``norms`` and ``protocols`` name what is kept of each; ``grid`` and ``seeds``
-        take the place of the recipe's own. What is None is left as it is.
+        choice: ``datasets``, ``models``, ``norms``, ``protocols`` and ``baselines`` name what is kept of each; ``grid``
+        and ``seeds`` take the place of the recipe's own. What is None is left as it is, except that a choice of models
+        or normalizations leaves out the baselines that it does not name.
         """
         given = {name: value for name, value in choice.items() if value is not None}
         if "datasets" in given:
@@ -147,9 +192,7 @@ class Recipe:
         trained = []
         for part in self.trained:
             changes: dict[str, Any] = {
-                name: tuple(value for value in getattr(part, name) if value in wanted)
-                for name, wanted in given.items()
-                if name in NARROWED_BY
+                name: _in_both(getattr(part, name), wanted) for name, wanted in given.items() if name in NARROWED_BY
             }
             if "grid" in given and find_protocol(part.protocols[0]).unit == "fold":
                 changes["grid"] = given["grid"]
@@ -163,10 +206,23 @@ class Recipe:
         watched = self.watched
         if watched is not None:
             watched = replace(watched, datasets=tuple(name for name in watched.datasets if name in wanted))
-        narrow = replace(self, trained=tuple(trained), looked_at=looked_at, watched=watched)
+        beside = None if self.beside is None else _narrowed_beside(self.beside, given)
+        narrow = replace(self, trained=tuple(trained), looked_at=looked_at, watched=watched, beside=beside)
         if self.datasets and not narrow.datasets:
             raise StudyError(f"nothing is left of {self.item}", remedy="leave out --datasets, --models or the like")
         return narrow
+
+
+def _narrowed_beside(beside: Beside, given: dict[str, Any]) -> Beside:
+    wanted = {name: given[name] for name in ("datasets", "protocols", "baselines") if name in given}
+    if "models" in given or "norms" in given:
+        wanted.setdefault("baselines", ())
+    if unknown := [name for name in wanted.get("baselines", ()) if name not in (*BASELINES, "none")]:
+        raise StudyError(
+            f"there is no baseline {', '.join(map(repr, unknown))}; known: {', '.join(BASELINES)}",
+            remedy="choose some, or none",
+        )
+    return replace(beside.kept(**wanted), seeds=given.get("seeds", beside.seeds))
 
 
 NARROWED_BY = ("datasets", "models", "norms", "protocols")
@@ -192,12 +248,19 @@ _RECIPES = (
         caption="Table 1: accuracy (%) on graph classification",
         maker="scores",
         trained=(Trainings(models=("gin", "gcn"), protocols=("paper", "fair"), grid=GRIDS["paper"]),),
+        beside=Beside(baselines=("wl", "awl", "dcnn", "dgcnn", "mlp"), protocols=("paper", "fair")),
     ),
     Recipe(
         item="table2",
         caption="Table 2: test ROC-AUC (%) on ogbg-molhiv",
         maker="scores",
         trained=tuple(_MOLHIV.values()),
+        beside=Beside(
+            baselines=("ogb-gcn", "ogb-gcn-virtual", "ogb-gin", "ogb-gin-virtual"),
+            datasets=(MOLHIV,),
+            protocols=("ogb",),
+            seeds=10,
+        ),
     ),
     Recipe(
         item="table3",

@@ -1,6 +1,6 @@
 """Reports: comparisons and studies as one page of HTML that needs nothing else."""
 
 from graphnorm.report.page import build_page
-from graphnorm.report.sources import Source, read_comparison, read_study
+from graphnorm.report.sources import Source, join_baselines, read_comparison, read_study
 
-__all__ = ["Source", "build_page", "read_comparison", "read_study"]
+__all__ = ["Source", "build_page", "join_baselines", "read_comparison", "read_study"]

@@ -15,12 +15,14 @@ from importlib import resources
 from typing import Any
 
 from graphnorm._version import __version__
+from graphnorm.comparison.job import beside_name
 from graphnorm.data import PackedGraphs
 from graphnorm.errors import GraphnormError, MissingDependencyError
 from graphnorm.paper.colours import colour
 from graphnorm.report.charts import Chart, curve_charts, score_chart
 from graphnorm.report.sources import NormScore, Source
 from graphnorm.report.structure import Structure, look_at
+from graphnorm.study.kernels import KERNELS
 
 __all__ = ["build_page"]
 
@@ -123,14 +125,17 @@ def _lead(sources: Sequence[Source]) -> str:
     datasets = list(dict.fromkeys(source.dataset for source in sources))
     norms = list(dict.fromkeys(norm.name for source in sources for norm in source.norms))
     what = datasets[0] if len(datasets) == 1 else f"{len(datasets)} datasets"
+    if not norms:
+        return f"Baselines on {what}."
     return f"{len(norms)} normalizations trained alike on {what}, and how sure their differences are."
 
 
 def _chapter(name: str, source: Source) -> dict[str, Any]:
     ranked = sorted((n for n in source.norms if n.mean is not None), key=lambda norm: -(norm.mean or 0))
     best = ranked[0] if ranked else None
-    has_paper = any(norm.paper for norm in source.norms)
-    has_settings = any(norm.settings for norm in source.norms)
+    everything = [*source.norms, *source.baselines]
+    has_paper = any(norm.paper for norm in everything)
+    has_settings = any(norm.settings for norm in everything)
     columns = ["norm", f"{source.metric} %", "epoch", "p vs best", "seconds"]
     columns += (["paper", "difference"] if has_paper else []) + (["configuration"] if has_settings else [])
     rows = [
@@ -142,11 +147,16 @@ def _chapter(name: str, source: Source) -> dict[str, Any]:
         }
         for norm in source.norms
     ]
+    baselines = [
+        {"name": beside_name(score.name), "cells": _cells(score, False, has_paper, has_settings)}
+        for score in source.baselines
+    ]
     return {
         "id": name,
         "source": source,
         "columns": columns,
         "rows": rows,
+        "baselines": baselines,
         "best": best and {"name": best.name, "colour": colour(best.name), "score": _score(best)},
         "config": _facts(source.config),
         "environment": _facts(source.environment),
@@ -170,6 +180,8 @@ def _score(norm: NormScore) -> str:
 
 
 def _epoch(norm: NormScore) -> str:
+    if norm.name in KERNELS:
+        return NOTHING
     return (NOTHING if norm.mean is None else "varies") if norm.epoch is None else str(norm.epoch)
 
 

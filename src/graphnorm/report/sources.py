@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from graphnorm.comparison.result import FORMAT
+from graphnorm.comparison.result import ABOUT_BASELINES, FORMAT
 from graphnorm.comparison.verdict import judge
 from graphnorm.errors import GraphnormError
-from graphnorm.paper.reported import Reported, reported
+from graphnorm.paper.reported import Reported, reported, reported_baseline
+from graphnorm.study.baselines import BASELINES
+from graphnorm.study.kernels import KERNELS, candidates
 from graphnorm.study.plan import group_candidates
 from graphnorm.study.protocol import find_protocol
 from graphnorm.study.results import NormResult, study_results
@@ -22,7 +24,7 @@ from graphnorm.study.selection import mean_and_std
 from graphnorm.study.significance import PairedTest, compare_all
 from graphnorm.study.store import Record, Store, Study
 
-__all__ = ["NormScore", "Source", "read_comparison", "read_study"]
+__all__ = ["NormScore", "Source", "join_baselines", "read_comparison", "read_study"]
 
 Curve = tuple[list[float | None], list[float | None]]
 
@@ -66,6 +68,8 @@ class Source:
     norms: Sequence[NormScore]
     config: Mapping[str, Any]
     environment: Mapping[str, Any]
+    baselines: Sequence[NormScore] = ()
+    """Other methods on the same folds. They have no part in the verdict, the tests or the charts."""
 
     @property
     def metric(self) -> str:
@@ -109,6 +113,10 @@ def read_comparison(folder: Path) -> Source:
                 "graphs": content["graphs"],
                 "fingerprint": content["fingerprint"][:16],
             },
+            baselines=[
+                _as_baseline(name, _from_json(name, values, None, ()))
+                for name, values in content.get("baselines", {}).items()
+            ],
         )
     except FileNotFoundError as error:
         raise GraphnormError("there is no comparison in it", where=folder, remedy="give another folder") from error
@@ -133,6 +141,38 @@ def _from_json(name: str, values: Mapping[str, Any], best: str | None, tests: Se
     )
 
 
+def _as_baseline(name: str, score: NormScore) -> NormScore:
+    """A kernel's epochs are candidates, of which the chosen one is told; training curves are left out."""
+    if name in KERNELS and score.mean is not None:
+        words = "varies by fold"
+        if score.epoch is not None:
+            words = ", ".join(f"{key} {value:g}" for key, value in candidates(name)[score.epoch - 1].items())
+        score = replace(score, epoch=None, settings=words)
+    return replace(score, name=name, curves={})
+
+
+def join_baselines(sources: Sequence[Source]) -> list[Source]:
+    """Studies of baselines as rows of those of normalizations on the same folds; the others stay as they are."""
+
+    def question(source: Source) -> tuple[Any, ...]:
+        return source.fingerprint, source.protocol, source.config.get("folds")
+
+    beside: dict[tuple[Any, ...], list[Source]] = {}
+    for source in sources:
+        if source.model in BASELINES:
+            beside.setdefault(question(source), []).append(source)
+    joined = []
+    for source in sources:
+        found = () if source.model in BASELINES else beside.get(question(source), ())
+        if found:
+            scores = [score for other in found for score in other.baselines]
+            notes = list(dict.fromkeys([*source.notes, ABOUT_BASELINES]))
+            source = replace(source, baselines=[*source.baselines, *scores], notes=notes)
+        joined.append(source)
+    placed = {question(source) for source in sources if source.model not in BASELINES}
+    return [source for source in joined if source.model not in BASELINES or question(source) not in placed]
+
+
 def _pair(tests: Sequence[PairedTest], best: str | None, name: str) -> PairedTest | None:
     found = [test for test in tests if {test.first, test.second} == {best, name}]
     return found[0].seen_from(best) if found and best is not None else None
@@ -153,6 +193,10 @@ def read_study(store: Store, study: Study) -> Source:
     best = next(iter(ranked), None)
     places = group_candidates(trials)
     norms = [_from_study(result, places[name], records, _pair(tests, best, name)) for name, result in results.items()]
+    baselines: list[NormScore] = []
+    model = trials[0].model
+    if model in BASELINES:
+        norms, baselines, ranked = [], [_as_baseline(model, score) for score in norms], {}
     notes = []
     if study.missing or study.counts.get("failed"):
         notes.append(f"{study.finished:,} of {study.trials:,} trials are trained; the rest is missing or failed")
@@ -165,6 +209,8 @@ def read_study(store: Store, study: Study) -> Source:
         )
     where = f"on {study.spec['dataset']} with {study.spec['model']} and these settings"
     verdict = judge(ranked, lambda a, b: _known_pair(tests, a, b), protocol.metric, where)
+    if baselines:
+        verdict = f"{model} is a baseline: it has a number of its own, and says nothing of normalizations."
     return Source(
         title=f"{study.spec['dataset']}, {study.spec['model']}, {protocol.name}",
         dataset=study.spec["dataset"],
@@ -183,6 +229,7 @@ def read_study(store: Store, study: Study) -> Source:
             "begun": study.created,
             "fingerprint": study.spec["fingerprint"][:16],
         },
+        baselines=baselines,
     )
 
 
@@ -215,7 +262,9 @@ def _from_study(
         selection.epoch,
         [_percent(score) for score in selection.scores.values()],
         test,
-        reported(trial.dataset, trial.model, trial.norm, trial.protocol),
+        reported_baseline(trial.dataset, trial.model, trial.protocol)
+        if trial.model in BASELINES
+        else reported(trial.dataset, trial.model, trial.norm, trial.protocol),
         sum(record.seconds for record in members),
         selection.diverged,
         "varies by fold" if chosen is None else ", ".join(f"{name} {value}" for name, value in chosen.items()),

@@ -13,16 +13,21 @@ import torch
 
 from graphnorm import training
 from graphnorm.data import PackedGraphs
-from graphnorm.study.kernels import KERNELS, candidates, train_kernel
+from graphnorm.study.grid import Grid
+from graphnorm.study.kernels import KERNELS, KernelFleet, candidates
+from graphnorm.study.plan import Plan, make_plan
 from graphnorm.training import OnEpoch, Outcome, Split, Trial
+from graphnorm.training.run import available_cores
 from graphnorm.training.setup import BASELINE_MODELS
 
-__all__ = ["BASELINES", "OWN_SETTINGS", "baseline_trials", "train_baseline"]
+__all__ = ["BASELINES", "OWN_SETTINGS", "SETTING", "baseline_plan", "baseline_trials", "train_baseline"]
 
 BASELINES: tuple[str, ...] = (*KERNELS, *BASELINE_MODELS)
 """The baselines by name."""
 
-_OGB: dict[str, Any] = {"hidden": 300, "layers": 6, "lr": 1e-3, "batch_size": 32}
+SETTING: dict[str, Any] = {"epochs": 100, "batch_size": 50, "dropout": 0.5, "weight_decay": 0.0, "lr": 1e-2}
+"""The one configuration that networks are measured with, where they are not trained beside others."""
+_OGB: dict[str, Any] = {"hidden": 300, "layers": 6, "lr": 1e-3, "batch_size": 32, "readout": "mean"}
 OWN_SETTINGS: dict[str, dict[str, Any]] = {
     "mlp": {"hidden": 64, "layers": 3},
     "dcnn": {"layers": 5},
@@ -51,6 +56,25 @@ def baseline_trials(graphs: PackedGraphs, name: str, *, folds: int, seeds: int =
     ]
 
 
+def baseline_plan(
+    graphs: PackedGraphs, name: str, *, protocol: str, folds: int = 10, seeds: int = 1, epochs: int | None = None
+) -> Plan:
+    """A study of one baseline, with :data:`SETTING` and its own settings.
+
+    epochs: of a network, others than those.
+
+    >>> from graphnorm.data import load
+    >>> plan = baseline_plan(load("synthetic:trees"), "wl", protocol="fair", folds=5)
+    >>> len(plan.trials), plan.trials[0].epochs
+    (5, 42)
+    """
+    shared = SETTING | OWN_SETTINGS.get(name, {}) | ({} if epochs is None else {"epochs": epochs})
+    if name in KERNELS:
+        shared, seeds = {"epochs": len(candidates(name))}, 1
+    own = Grid("own", {axis: (shared.pop(axis),) for axis in SETTING if axis in shared})
+    return make_plan(graphs, own, norms=["none"], model=name, protocol=protocol, folds=folds, seeds=seeds, **shared)
+
+
 def train_baseline(
     graphs: PackedGraphs,
     trials: Sequence[Trial],
@@ -62,5 +86,7 @@ def train_baseline(
 ) -> list[Outcome]:
     """Train the trials of one baseline; gives their outcomes, in order."""
     if trials[0].model in KERNELS:
-        return train_kernel(graphs, trials, splits, on_epoch=on_epoch, workers=workers)
+        fleet = KernelFleet(graphs, trials, splits, workers=workers or available_cores())
+        fleet.advance(on_epoch=on_epoch)
+        return fleet.outcomes()
     return training.train(graphs, trials, splits, device=device, on_epoch=on_epoch, workers=workers)

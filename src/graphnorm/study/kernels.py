@@ -8,7 +8,6 @@ epoch, one for all folds under ``paper`` and each fold by its held-out part unde
 from __future__ import annotations
 
 import itertools
-import os
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from graphnorm.data import PackedGraphs
 from graphnorm.errors import GraphnormError, MissingDependencyError
@@ -26,7 +26,7 @@ from graphnorm.models.baselines.wl import wl_kernels
 from graphnorm.study.protocol import find_protocol
 from graphnorm.training import OnEpoch, Outcome, Progress, Split, Trial
 
-__all__ = ["KERNELS", "PENALTIES", "GraphArrays", "candidates", "graph_arrays", "train_kernel"]
+__all__ = ["KERNELS", "PENALTIES", "GraphArrays", "KernelFleet", "candidates", "graph_arrays"]
 
 Matrix = npt.NDArray[np.float64]
 
@@ -66,19 +66,19 @@ def graph_arrays(graphs: PackedGraphs) -> GraphArrays:
     return GraphArrays(node_ptr, rowptr, col, colours)
 
 
-def _wl(arrays: GraphArrays) -> Iterator[Matrix]:
-    return (cosine(kernel) for kernel in wl_kernels(*arrays, depth=DEPTH))
+def _wl(arrays: GraphArrays, first: int) -> Iterator[Matrix]:
+    return (cosine(kernel) for kernel in itertools.islice(wl_kernels(*arrays, depth=DEPTH), first, None))
 
 
-def _awl(arrays: GraphArrays) -> Iterator[Matrix]:
-    return walk_kernels(arrays.node_ptr, arrays.rowptr, arrays.col, LENGTHS)
+def _awl(arrays: GraphArrays, first: int) -> Iterator[Matrix]:
+    return walk_kernels(arrays.node_ptr, arrays.rowptr, arrays.col, LENGTHS[first:])
 
 
-KERNELS: dict[str, tuple[list[dict[str, Any]], Callable[[GraphArrays], Iterator[Matrix]]]] = {
+KERNELS: dict[str, tuple[list[dict[str, Any]], Callable[[GraphArrays, int], Iterator[Matrix]]]] = {
     "wl": ([{"depth": depth} for depth in range(DEPTH + 1)], _wl),
     "awl": ([{"length": length} for length in LENGTHS], _awl),
 }
-"""By name: what tells the forms of a kernel apart, and their matrices in the same order."""
+"""By name: what tells the forms of a kernel apart, and their matrices in the same order, from a given one on."""
 
 
 def candidates(name: str) -> list[dict[str, Any]]:
@@ -90,43 +90,83 @@ def candidates(name: str) -> list[dict[str, Any]]:
     return [form | {"C": penalty} for form, penalty in itertools.product(KERNELS[name][0], PENALTIES)]
 
 
-def train_kernel(
-    graphs: PackedGraphs,
-    trials: Sequence[Trial],
-    splits: Sequence[Split],
-    *,
-    on_epoch: OnEpoch | None = None,
-    workers: int | None = None,
-) -> list[Outcome]:
-    """Train a support vector machine for every fold and candidate; gives an outcome for each trial.
+class KernelFleet:
+    """Trials of one kernel: to a study what a :class:`~graphnorm.training.Fleet` of networks is.
 
-    trials: of one kernel, ``trial.model``; their ``epochs`` is the number of candidates.
-    on_epoch: called after every form of the kernel, with the candidates done so far as the epoch.
-    workers: folds trained at once, in threads; the number of cores if left out.
+    Its epochs are the candidates. All C of a form are tried at once, so it goes on by whole forms.
+
+    Args:
+        graphs: the dataset.
+        trials: the members, ``trial.model`` the kernel and ``trial.epochs`` the number of its candidates.
+        splits: each member's training, validation and test graphs.
+        workers: members trained at once, in threads; as many as torch has if left out.
     """
-    name = trials[0].model
-    _refuse_what_kernels_cannot(graphs, trials[0])
-    forms, make = KERNELS[name]
-    began = time.perf_counter()
-    labels = graphs.labels.cpu().numpy()
-    curves = [{part: np.empty((len(forms), len(PENALTIES)), np.float32) for part in _parts(s)} for s in splits]
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    with warnings.catch_warnings(), ThreadPoolExecutor(workers or cores) as pool:
-        warnings.filterwarnings("ignore", message="Solver terminated early")
-        for place, kernel in enumerate(_ahead(make(graph_arrays(graphs)), pool)):
-            scored = pool.map(partial(_score, kernel, labels), splits)
-            for curve, scores in zip(curves, scored, strict=True):
-                for part, values in scores.items():
-                    curve[part][place] = values
-            if on_epoch is not None:
-                latest = {part: np.array([curve[part][place].max() for curve in curves]) for part in curves[0]}
-                done = (place + 1) * len(PENALTIES)
-                on_epoch(Progress(tuple(trials), done, latest, time.perf_counter() - began))
-    seconds = (time.perf_counter() - began) / len(trials)
-    return [
-        Outcome(trial, {part: values.reshape(-1) for part, values in curve.items()}, seconds=seconds, device="cpu")
-        for trial, curve in zip(trials, curves, strict=True)
-    ]
+
+    def __init__(
+        self, graphs: PackedGraphs, trials: Sequence[Trial], splits: Sequence[Split], *, workers: int | None = None
+    ) -> None:
+        _refuse_what_kernels_cannot(graphs, trials[0])
+        if any(trial.epochs != len(candidates(trial.model)) for trial in trials):
+            raise ValueError(f"the epochs of {trials[0].model} are its {len(candidates(trials[0].model))} candidates")
+        self.trials, self.splits = tuple(trials), tuple(splits)
+        self.epoch, self.seconds = 0, 0.0
+        self.names = tuple(part for part in Split._fields if len(getattr(splits[0], part)))
+        self._graphs, self._labels = graphs, graphs.labels.cpu().numpy()
+        self._history = np.full((trials[0].epochs, len(trials), len(self.names)), np.nan, dtype=np.float32)
+        self._pool = ThreadPoolExecutor(workers or torch.get_num_threads())
+        self._kernels: Iterator[Matrix] | None = None
+
+    def advance(self, epochs: int | None = None, on_epoch: OnEpoch | None = None) -> None:
+        """Go on for so many candidates and to the end of their form, or to the end of all."""
+        last = len(self._history)
+        end = last if epochs is None else min(self.epoch + epochs, last)
+        while self.epoch < end:
+            began = time.perf_counter()
+            if self._kernels is None:
+                make, first = KERNELS[self.trials[0].model][1], self.epoch // len(PENALTIES)
+                self._kernels = _ahead(make(graph_arrays(self._graphs), first), self._pool)
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", message="Solver terminated early")
+                scored = list(self._pool.map(partial(_score, next(self._kernels), self._labels), self.splits))
+            rows = np.array([[scores[part] for part in self.names] for scores in scored], dtype=np.float32)
+            self._history[self.epoch : self.epoch + len(PENALTIES)] = rows.transpose(2, 0, 1)
+            self.seconds += time.perf_counter() - began
+            for row in self._history[self.epoch : self.epoch + len(PENALTIES)]:
+                self.epoch += 1
+                if on_epoch is not None:
+                    metrics = dict(zip(self.names, row.T, strict=True))
+                    on_epoch(Progress(self.trials, self.epoch, metrics, self.seconds))
+
+    def outcomes(self) -> list[Outcome]:
+        """Each member's score for every candidate so far."""
+        return [
+            Outcome(
+                trial=trial,
+                curves=dict(zip(self.names, self._history[: self.epoch, member].T.copy(), strict=True)),
+                seconds=self.seconds / len(self.trials),
+                device="cpu",
+            )
+            for member, trial in enumerate(self.trials)
+        ]
+
+    def state_dict(self) -> dict[str, Any]:
+        """A checkpoint."""
+        history = torch.from_numpy(self._history[: self.epoch].copy())
+        return {"epoch": self.epoch, "seconds": self.seconds, "history": history}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go back, or on, to a checkpoint of the same members."""
+        self.epoch, self.seconds, self._kernels = int(state["epoch"]), float(state["seconds"]), None
+        self._history[:] = np.nan
+        self._history[: self.epoch] = np.asarray(state["history"])
+
+    def keep(self, members: Sequence[int]) -> KernelFleet:
+        """A fleet of some of the members, which goes on where they are."""
+        chosen = list(members)
+        smaller = KernelFleet(self._graphs, [self.trials[k] for k in chosen], [self.splits[k] for k in chosen])
+        state, share = self.state_dict(), self.seconds * len(chosen) / len(self.trials)
+        smaller.load_state_dict(state | {"history": state["history"][:, chosen], "seconds": share})
+        return smaller
 
 
 def _ahead(kernels: Iterator[Matrix], pool: ThreadPoolExecutor) -> Iterator[Matrix]:
@@ -145,23 +185,20 @@ def cosine(kernel: Matrix) -> Matrix:
     return scaled
 
 
-def _parts(split: Split) -> list[str]:
-    return [part for part in split._fields if len(getattr(split, part))]
-
-
 def _score(kernel: Matrix, labels: npt.NDArray[np.int64], split: Split) -> dict[str, list[float]]:
     """The accuracy on each part of a split, for every C."""
     try:
         from sklearn.svm import SVC
     except ImportError as error:
         raise MissingDependencyError("scikit-learn", "a support vector machine", "study") from error
-    rows = {part: kernel[np.ix_(getattr(split, part), split.train)] for part in _parts(split)}
+    ids = {part: getattr(split, part) for part in split._fields if len(getattr(split, part))}
+    rows = {part: kernel[np.ix_(graphs, split.train)] for part, graphs in ids.items()}
     scores: dict[str, list[float]] = {part: [] for part in rows}
     for penalty in PENALTIES:
         machine = SVC(C=penalty, kernel="precomputed", cache_size=500, max_iter=MOST_STEPS)
         machine.fit(rows["train"], labels[split.train])
         for part, values in rows.items():
-            scores[part].append(float((machine.predict(values) == labels[getattr(split, part)]).mean()))
+            scores[part].append(float((machine.predict(values) == labels[ids[part]]).mean()))
     return scores
 
 

@@ -17,6 +17,7 @@ import torch
 
 from graphnorm.data import PackedGraphs
 from graphnorm.study.checkpoint import Checkpoint, pack_checkpoint, unpack_checkpoint
+from graphnorm.study.kernels import KERNELS, KernelFleet
 from graphnorm.training import Fleet, Outcome, Progress, Split, Trial
 
 __all__ = ["Advance", "Answer", "Begin", "Failure", "Question", "Step", "Worker"]
@@ -76,7 +77,7 @@ class Worker:
     def __init__(self, graphs: PackedGraphs, device: str | None = None) -> None:
         self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         self._graphs = graphs.to(self.device)
-        self._fleet: Fleet | None = None
+        self._fleet: Fleet | KernelFleet | None = None
         self._seconds_per_epoch = 0.0
 
     def answer(self, question: Question) -> Answer:
@@ -102,8 +103,10 @@ class Worker:
         self._seconds_per_epoch = 0.0
         return self._where(self._fleet, [])
 
-    def _make_fleet(self, members: list[tuple[Trial, Split]]) -> Fleet:
+    def _make_fleet(self, members: list[tuple[Trial, Split]]) -> Fleet | KernelFleet:
         trials, splits = zip(*members, strict=True)
+        if trials[0].model in KERNELS:
+            return KernelFleet(self._graphs, trials, splits)
         return Fleet(self._graphs, trials, splits, device=self.device)
 
     def _advance(self, question: Advance) -> Step:
@@ -121,7 +124,7 @@ class Worker:
             self._seconds_per_epoch = (time.perf_counter() - began) / (fleet.epoch - start)
         return self._where(fleet, trained, question)
 
-    def _where(self, fleet: Fleet, trained: list[Progress], question: Advance | None = None) -> Step:
+    def _where(self, fleet: Fleet | KernelFleet, trained: list[Progress], question: Advance | None = None) -> Step:
         names = trained[0].metrics if trained else ()
         step = Step(
             fleet.epoch,
@@ -136,7 +139,7 @@ class Worker:
             return step._replace(checkpoint=self._checkpoint(fleet, step))
         return step
 
-    def _checkpoint(self, fleet: Fleet, step: Step) -> bytes:
+    def _checkpoint(self, fleet: Fleet | KernelFleet, step: Step) -> bytes:
         outcomes = [
             {"curves": o.curves, "status": o.status, "seconds": o.seconds, "device": o.device} for o in fleet.outcomes()
         ]

@@ -14,7 +14,7 @@ from graphnorm.training.packing import plan_fleets
 from graphnorm.training.trial import Outcome, Split, Trial
 from graphnorm.training.workers import Job, train_in_workers
 
-__all__ = ["OnOutcomes", "train"]
+__all__ = ["OnOutcomes", "available_cores", "train"]
 
 OnOutcomes = Callable[[list[Outcome]], None]
 
@@ -76,8 +76,12 @@ def _workers(trials: int, device: torch.device, asked: int | None) -> int:
         raise ValueError(f"workers is {asked}; at least one process does the work")
     if device.type != "cpu":
         return 1
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(trials, cores if asked is None else asked)
+    return min(trials, available_cores() if asked is None else asked)
+
+
+def available_cores() -> int:
+    """Of this machine, those that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _divide(trials: Sequence[Trial], workers: int) -> tuple[list[int], list[int]]:

@@ -11,10 +11,9 @@ from torch import Tensor, nn
 
 from graphnorm.adjacency import Adjacency
 from graphnorm.batch_norms import BatchNorm
-from graphnorm.models.classifier import READOUTS, graph_structure
-from graphnorm.models.dropout import Dropout, DropoutKey, number_dropouts
+from graphnorm.models.dropout import Dropout, DropoutKey
 from graphnorm.models.linear import Linear
-from graphnorm.models.molecules import Encoder, one_hot
+from graphnorm.models.molecules import Encoder, MolecularModel
 from graphnorm.ops.aggregate import aggregate, pool
 from graphnorm.segments import Segments
 
@@ -89,13 +88,10 @@ class VirtualNode(nn.Module):
         return out
 
 
-class OGBClassifier(nn.Module):
-    """Atom encoder, convolutions each followed by BatchNorm, ReLU (but for the last) and dropout, a readout, a head.
+class OGBClassifier(MolecularModel):
+    """Convolutions each followed by BatchNorm, ReLU (but for the last) and dropout.
 
     Args:
-        atoms: how many values each category of an atom has.
-        bonds: the same for bonds; empty where there are none.
-        num_outputs: how many scores a molecule gets.
         layers: the head counts: 6 are OGB's five convolutions.
         virtual: whether there is a virtual node.
     """
@@ -114,49 +110,35 @@ class OGBClassifier(nn.Module):
         dropout: float = 0.5,
         virtual: bool = False,
     ) -> None:
-        super().__init__()
-        if readout not in READOUTS:
-            raise ValueError(f"readout is {readout!r}; it can be 'sum' or 'mean'")
-        if layers < 2:
-            raise ValueError("a model needs at least two layers: a convolution and the linear head")
-        self.atom_cardinalities, self.bond_cardinalities, self.readout = tuple(atoms), tuple(bonds), readout
-        self.atoms = Encoder(self.atom_cardinalities, hidden)
-        self.convolutions = nn.ModuleList(self.convolution(hidden, self.bond_cardinalities) for _ in range(layers - 1))
-        self.norms = nn.ModuleList(
-            BatchNorm(hidden, act=None if index == layers - 2 else "relu") for index in range(layers - 1)
-        )
-        self.dropouts = nn.ModuleList(Dropout(dropout) for _ in range(layers - 1))
-        self.virtual = nn.ModuleList(VirtualNode(hidden, dropout) for _ in range(layers - 2)) if virtual else None
-        self.start = nn.Parameter(torch.zeros(hidden)) if virtual else None
-        self.head = Linear(hidden, num_outputs)
-        number_dropouts(self)
+        shape = {"hidden": hidden, "layers": layers}
+        super().__init__(atoms, bonds, num_outputs, **shape, readout=readout, dropout=dropout, virtual=virtual)
 
-    def forward(
-        self,
-        x: Tensor,
-        edges: Tensor | Adjacency,
-        batch: Tensor | Segments | None = None,
-        batch_size: int | None = None,
-        *,
-        edge_attr: Tensor | None = None,
-        dropout_key: DropoutKey | None = None,
+    def extend(self, hidden: int, convolutions: int, *, dropout: float, virtual: bool) -> None:
+        """The convolutions, what follows each, and the virtual node's perceptrons: one less, the last has no use."""
+        self.convolutions = nn.ModuleList(
+            self.convolution(hidden, self.bond_cardinalities) for _ in range(convolutions)
+        )
+        self.norms = nn.ModuleList(
+            BatchNorm(hidden, act=None if index == convolutions - 1 else "relu") for index in range(convolutions)
+        )
+        self.dropouts = nn.ModuleList(Dropout(dropout) for _ in range(convolutions))
+        self.virtual = nn.ModuleList(VirtualNode(hidden, dropout) for _ in range(convolutions - 1)) if virtual else None
+        self.start = nn.Parameter(torch.zeros(hidden)) if virtual else None
+
+    def convolve(
+        self, h: Tensor, adjacency: Adjacency, segments: Segments, kinds: Tensor | None, key: DropoutKey | None
     ) -> Tensor:
-        """(G, num_outputs): the scores. Arguments as in :class:`graphnorm.models.MolecularClassifier`."""
-        adjacency, segments = graph_structure(x, edges, batch, batch_size)
-        dtype = self.head.weight.dtype
-        kinds = None if edge_attr is None else one_hot(edge_attr, self.bond_cardinalities, dtype)
-        h = self.atoms(one_hot(x, self.atom_cardinalities, dtype))
+        """(N, hidden) to (N, hidden)."""
         state = None if self.start is None else self.start.expand(segments.num_graphs, -1)
         for index, (convolution, norm, dropout) in enumerate(
             zip(self.convolutions, self.norms, self.dropouts, strict=True)
         ):
             h = h if state is None else h + _spread(state, segments, h.shape[0])
-            following = dropout(norm(convolution(h, adjacency, segments, kinds), segments), dropout_key)
+            following = dropout(norm(convolution(h, adjacency, segments, kinds), segments), key)
             if state is not None and self.virtual is not None and index < len(self.virtual):
-                state = self.virtual[index](state, h, segments, dropout_key)
+                state = self.virtual[index](state, h, segments, key)
             h = following
-        scores: Tensor = self.head(pool(h, segments, self.readout))
-        return scores
+        return h
 
 
 class OGBGIN(OGBClassifier):

@@ -23,6 +23,7 @@ import torch
 from graphnorm.data import PackedGraphs
 from graphnorm.errors import StudyError
 from graphnorm.study.work import Answer, Failure, Question, Worker
+from graphnorm.training.run import available_cores
 
 __all__ = ["InProcess", "WorkerProcesses", "local_engine"]
 
@@ -45,11 +46,6 @@ def choose_devices(device: str | None = None, workers: int | None = None) -> lis
         return ["cpu"] * (workers or available_cores())
     gpus = [device] if device != "cuda" else [f"cuda:{k}" for k in range(torch.cuda.device_count())]
     return (gpus * (workers or len(gpus)))[: workers or len(gpus)] or [device]
-
-
-def available_cores() -> int:
-    """How many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class InProcess:
