@@ -17,7 +17,6 @@ from graphnorm.errors import StudyError
 from graphnorm.paper.figures import Curves, average_curves, plot_panels
 from graphnorm.paper.laboratory import Material, Measured
 from graphnorm.paper.products import Product, Table
-from graphnorm.paper.recipes import Trainings
 from graphnorm.paper.reported import dataset_table, reported, reported_baseline
 from graphnorm.paper.tables import Score, agreement, dataset_rows, score_table
 
