@@ -1,22 +1,31 @@
 /* Standardize every row by itself, across its channels, forward and backward, for one element type.
  *
- * Included once per type with T, A, V, M, NAME and ROOT as in standardize.h, between aggregate.h, whose loads and stores
- * it uses, and standardize.h. The mathematics and the symbols are in ops/rows/reference.py.
+ * Included once per type with T, A, V, M and NAME as in standardize.h, between aggregate.h, whose STEP it uses, and
+ * standardize.h. The mathematics and the symbols are in ops/rows/reference.py.
  *
- * A row is read from memory once and stays in registers, or, where it is wide, in the first-level cache. Rows that are no
- * whole number of vectors go by way of a copy that is filled up with zeros.
+ * A row is worked through in pairs of vectors, each of the two with running sums of its own. It is read from memory once
+ * and stays in registers, or, where it is wide, in the first-level cache. Where the channels do not fill the last pair,
+ * that pair goes by way of a copy filled up with zeros.
  */
 
-#define EACH_OF_ROW(v) _Pragma("GCC unroll 8") for (int64_t v = 0; v < vectors; v++)
+enum { NAME(PAIR) = 2 * NAME(STEP), NAME(NEAR) = 4 }; /* pairs of a row that fits the registers: 64 of float */
 
-/* What a thread has to itself; `vectors` vectors each. */
+#define EACH_PAIR(p) _Pragma("GCC unroll 4") for (int64_t p = 0; p < pairs; p++)
+
+/* What a thread has to itself; pairs of vectors each. */
 typedef struct {
   V *values;       /* of a row: x about its rough mean, later x̂ */
   V *gradients;    /* of a row: γ dz */
   V *gamma, *beta; /* of the member */
   V *sum_w, *sum_b;
-  T *copies; /* (3, vectors): of rows of x, of dy or the residual, and of the output; NULL: rows are whole vectors */
 } NAME(row_room);
+
+/* How a row is cut: the last pair begins at channel `at` and has `rest` channels, which are all of it or fewer. */
+typedef struct {
+  int64_t at, rest;
+  M keep[2]; /* its lanes that are channels */
+  V floor;   /* below this z is clipped: 0, or without relu -inf */
+} NAME(row_cut);
 
 /* The sum of all lanes. */
 INLINE A NAME(across)(V v) {
@@ -29,122 +38,130 @@ INLINE A NAME(across)(V v) {
 
 INLINE A NAME(root_of)(A value) { return sizeof(A) == sizeof(float) ? (A)sqrtf((float)value) : (A)sqrt(value); }
 
-/* A row to read from, and one to write to. */
-INLINE const T *NAME(row_from)(const row_job *w, const NAME(row_room) *room, const void *array, int64_t row, int copy,
-                               const int64_t vectors) {
-  const T *from = (const T *)array + row * w->channels;
-  if (!room->copies) return from;
-  return memcpy(room->copies + copy * vectors * NAME(STEP), from, (size_t)w->channels * sizeof(T));
+INLINE V NAME(clip)(V value, V z, V floor) { return (V)((M)value & ~(M)(z < floor)); }
+
+/* Where the last pair of a row is read: in place, or in `copy`. */
+INLINE const T *NAME(last_pair)(const T *row, const NAME(row_cut) *cut, const int whole, T *copy) {
+  if (whole) return row + cut->at;
+  for (int64_t l = 0; l < NAME(PAIR); l++) copy[l] = 0;
+  return memcpy(copy, row + cut->at, (size_t)cut->rest * sizeof(T));
 }
 
-INLINE T *NAME(row_to)(const row_job *w, const NAME(row_room) *room, int64_t row, const int64_t vectors) {
-  return room->copies ? room->copies + 2 * vectors * NAME(STEP) : (T *)w->out + row * w->channels;
-}
-
-INLINE void NAME(row_done)(const row_job *w, const NAME(row_room) *room, int64_t row, const T *written) {
-  if (room->copies) memcpy((T *)w->out + row * w->channels, written, (size_t)w->channels * sizeof(T));
-}
-
-INLINE void NAME(store_past)(T *to, V value, const int64_t stream) {
-  if (!stream || ((uintptr_t)to & 15)) {
+INLINE void NAME(store_past)(T *to, V value, const int stream) {
+  if (!stream) {
     NAME(store)(to, value);
     return;
   }
-  T whole[NAME(STEP)];
-  NAME(store)(whole, value);
-  ISA(stream)(to, whole, sizeof whole);
+  T vector[NAME(STEP)];
+  NAME(store)(vector, value);
+  ISA(stream)(to, vector, sizeof vector);
 }
 
 /* values = x - (a rough mean), and *shift and *r of  x̂ = (values - shift) r: exact to rounding, however large the mean.
- * Lanes behind the last channel stay 0. */
-INLINE void NAME(centre_row)(const row_job *w, const T *x, const int64_t vectors, V *values, A *shift, A *r) {
-  const A per_channel = (A)1 / (A)w->channels;
-  V total = {0}, moved = {0}, square = {0};
-  EACH_OF_ROW(v) {
-    values[v] = NAME(load)(x + v * NAME(STEP));
-    total += values[v];
+ * Lanes that are no channels stay 0. */
+INLINE void NAME(centre_row)(const row_job *w, const T *x, const NAME(row_cut) *cut, const int64_t pairs,
+                             const int whole, A per_channel, V *values, A *shift, A *r) {
+  T copy[NAME(PAIR)];
+  const T *last = NAME(last_pair)(x, cut, whole, copy);
+  V total[2] = {{0}, {0}}, moved[2] = {{0}, {0}}, square[2] = {{0}, {0}};
+  EACH_PAIR(p) {
+    const T *from = p == pairs - 1 ? last : x + p * NAME(PAIR);
+    total[0] += values[2 * p] = NAME(load)(from);
+    total[1] += values[2 * p + 1] = NAME(load)(from + NAME(STEP));
   }
-  const A rough = NAME(across)(total) * per_channel;
-  EACH_OF_ROW(v) values[v] -= rough;
-  for (int64_t j = w->channels; j < vectors * NAME(STEP); j++) ((A *)values)[j] = 0;
-  EACH_OF_ROW(v) {
-    moved += values[v];
-    square += values[v] * values[v];
+  const A rough = NAME(across)(total[0] + total[1]) * per_channel;
+  EACH_PAIR(p) {
+    V d0 = values[2 * p] - rough, d1 = values[2 * p + 1] - rough;
+    if (!whole && p == pairs - 1) d0 = (V)((M)d0 & cut->keep[0]), d1 = (V)((M)d1 & cut->keep[1]);
+    values[2 * p] = d0, values[2 * p + 1] = d1;
+    moved[0] += d0, square[0] += d0 * d0;
+    moved[1] += d1, square[1] += d1 * d1;
   }
-  *shift = NAME(across)(moved) * per_channel;
-  const A var = NAME(across)(square) * per_channel - *shift * *shift;
-  *r = 1 / NAME(root_of)((var < 0 ? 0 : var) + (A)w->eps);
+  *shift = NAME(across)(moved[0] + moved[1]) * per_channel;
+  const A var = NAME(across)(square[0] + square[1]) * per_channel - *shift * *shift;
+  *r = 1 / NAME(root_of)((var > 0 ? var : 0) + (A)w->eps);
 }
 
-INLINE V NAME(clip)(V value, V z) { return (V)((M)value & ~(M)(z < 0)); }
-
-INLINE void NAME(forward_row)(const row_job *w, const NAME(row_room) *room, int64_t row, const int64_t vectors,
-                              const int relu) {
+INLINE void NAME(forward_row)(const row_job *w, const NAME(row_room) *room, const NAME(row_cut) *cut, int64_t begin,
+                              const int64_t pairs, const int whole, const int stream, A per_channel) {
   A shift, r;
-  NAME(centre_row)(w, NAME(row_from)(w, room, w->x, row, 0, vectors), vectors, room->values, &shift, &r);
-  const T *residual = w->residual ? NAME(row_from)(w, room, w->residual, row, 1, vectors) : 0;
-  T *y = NAME(row_to)(w, room, row, vectors);
-  EACH_OF_ROW(v) {
-    V z = room->gamma[v] * ((room->values[v] - shift) * r) + room->beta[v];
-    if (relu) z = NAME(clip)(z, z);
-    if (residual) z += NAME(load)(residual + v * NAME(STEP));
-    NAME(store_past)(y + v * NAME(STEP), z, w->stream);
+  NAME(centre_row)(w, (const T *)w->x + begin, cut, pairs, whole, per_channel, room->values, &shift, &r);
+  T copy[NAME(PAIR)], written[NAME(PAIR)], *y = (T *)w->out + begin, *last = whole ? y + cut->at : written;
+  const T *residual = w->residual ? (const T *)w->residual + begin : 0;
+  const T *last_residual = residual ? NAME(last_pair)(residual, cut, whole, copy) : 0;
+  EACH_PAIR(p) {
+    const T *add = p == pairs - 1 ? last_residual : residual + p * NAME(PAIR);
+    T *to = p == pairs - 1 ? last : y + p * NAME(PAIR);
+    _Pragma("GCC unroll 2") for (int64_t h = 0; h < 2; h++) {
+      const int64_t v = 2 * p + h;
+      V z = room->gamma[v] * ((room->values[v] - shift) * r) + room->beta[v];
+      z = NAME(clip)(z, z, cut->floor);
+      if (residual) z += NAME(load)(add + h * NAME(STEP));
+      NAME(store_past)(to + h * NAME(STEP), z, stream);
+    }
   }
-  NAME(row_done)(w, room, row, y);
+  if (!whole) memcpy(y + cut->at, written, (size_t)cut->rest * sizeof(T));
 }
 
-INLINE void NAME(backward_row)(const row_job *w, const NAME(row_room) *room, int64_t row, const int64_t vectors,
-                               const int relu) {
-  const A per_channel = (A)1 / (A)w->channels;
+INLINE void NAME(backward_row)(const row_job *w, const NAME(row_room) *room, const NAME(row_cut) *cut, int64_t begin,
+                               const int64_t pairs, const int whole, const int stream, A per_channel) {
   A shift, r;
-  NAME(centre_row)(w, NAME(row_from)(w, room, w->x, row, 0, vectors), vectors, room->values, &shift, &r);
-  const T *dy = NAME(row_from)(w, room, w->dy, row, 1, vectors);
-  T *dx = NAME(row_to)(w, room, row, vectors);
-  V straight = {0}, along = {0};
-  EACH_OF_ROW(v) {
-    V hat = (room->values[v] - shift) * r, dz = NAME(load)(dy + v * NAME(STEP));
-    if (relu) dz = NAME(clip)(dz, room->gamma[v] * hat + room->beta[v]);
-    V g = room->gamma[v] * dz;
-    room->values[v] = hat, room->gradients[v] = g;
-    straight += g;
-    along += g * hat;
-    room->sum_w[v] += dz * hat;
-    room->sum_b[v] += dz;
+  NAME(centre_row)(w, (const T *)w->x + begin, cut, pairs, whole, per_channel, room->values, &shift, &r);
+  T copy[NAME(PAIR)], written[NAME(PAIR)], *dx = (T *)w->out + begin, *last = whole ? dx + cut->at : written;
+  const T *dy = (const T *)w->dy + begin, *last_dy = NAME(last_pair)(dy, cut, whole, copy);
+  V straight[2] = {{0}, {0}}, along[2] = {{0}, {0}};
+  EACH_PAIR(p) {
+    const T *from = p == pairs - 1 ? last_dy : dy + p * NAME(PAIR);
+    _Pragma("GCC unroll 2") for (int64_t h = 0; h < 2; h++) {
+      const int64_t v = 2 * p + h;
+      V hat = (room->values[v] - shift) * r, dz = NAME(load)(from + h * NAME(STEP));
+      dz = NAME(clip)(dz, room->gamma[v] * hat + room->beta[v], cut->floor);
+      V g = room->gamma[v] * dz;
+      room->values[v] = hat, room->gradients[v] = g;
+      straight[h] += g, along[h] += g * hat;
+      room->sum_w[v] += dz * hat, room->sum_b[v] += dz;
+    }
   }
-  const A p = NAME(across)(straight) * per_channel, q = NAME(across)(along) * per_channel;
-  EACH_OF_ROW(v) {
-    V gradient = r * ((room->gradients[v] - p) - room->values[v] * q);
-    NAME(store_past)(dx + v * NAME(STEP), gradient, w->stream);
+  const A mean = NAME(across)(straight[0] + straight[1]) * per_channel;
+  const A slope = NAME(across)(along[0] + along[1]) * per_channel;
+  EACH_PAIR(p) {
+    T *to = p == pairs - 1 ? last : dx + p * NAME(PAIR);
+    _Pragma("GCC unroll 2") for (int64_t h = 0; h < 2; h++) {
+      const int64_t v = 2 * p + h;
+      V gradient = r * ((room->gradients[v] - mean) - room->values[v] * slope);
+      NAME(store_past)(to + h * NAME(STEP), gradient, stream);
+    }
   }
-  NAME(row_done)(w, room, row, dx);
+  if (!whole) memcpy(dx + cut->at, written, (size_t)cut->rest * sizeof(T));
 }
 
-/* A member's parameter, or its neutral value, filled up to whole vectors. */
-INLINE void NAME(copy_parameter)(const void *from, int64_t member, int64_t channels, int64_t vectors, A otherwise, V *to) {
-  for (int64_t v = 0; v < vectors; v++) to[v] = (V){0} + (from ? 0 : otherwise);
+/* A member's parameter, or its neutral value, filled up to whole pairs. */
+INLINE void NAME(copy_parameter)(const void *from, int64_t member, int64_t channels, int64_t pairs, A otherwise, V *to) {
+  for (int64_t v = 0; v < 2 * pairs; v++) to[v] = (V){0} + (from ? 0 : otherwise);
   if (from) memcpy(to, (const A *)from + member * channels, (size_t)channels * sizeof(A));
 }
 
-INLINE void NAME(flush_sums)(const row_job *w, const NAME(row_room) *room, int64_t vectors, double *to) {
+INLINE void NAME(flush_sums)(const row_job *w, const NAME(row_room) *room, int64_t pairs, double *to) {
   const A *sum_w = (const A *)room->sum_w, *sum_b = (const A *)room->sum_b;
   for (int64_t j = 0; j < w->channels; j++) to[j] += sum_w[j], to[w->channels + j] += sum_b[j];
-  for (int64_t v = 0; v < vectors; v++) room->sum_w[v] = room->sum_b[v] = (V){0};
+  for (int64_t v = 0; v < 2 * pairs; v++) room->sum_w[v] = room->sum_b[v] = (V){0};
 }
 
-/* Rows [begin, end), counted over all members. */
-INLINE void NAME(rows_of_share)(const row_job *w, const NAME(row_room) *room, int64_t begin, int64_t end,
-                                int64_t share, const int64_t vectors, const int relu) {
-  const int64_t C = w->channels;
-  for (int64_t k = begin; k < end;) {
+/* This share's rows, counted over all members. */
+INLINE void NAME(rows_of_share)(const row_job *w, const NAME(row_room) *room, const NAME(row_cut) *cut, int64_t share,
+                                int64_t shares, const int64_t pairs, const int whole, const int stream) {
+  const int64_t C = w->channels, total = w->members * w->rows, end = total * (share + 1) / shares;
+  const A per_channel = (A)1 / (A)C;
+  for (int64_t k = total * share / shares; k < end;) {
     const int64_t member = k / w->rows, left = (member + 1) * w->rows - k, stop = left < end - k ? k + left : end;
-    NAME(copy_parameter)(w->weight, member, C, vectors, 1, room->gamma);
-    NAME(copy_parameter)(w->bias, member, C, vectors, 0, room->beta);
+    NAME(copy_parameter)(w->weight, member, C, pairs, 1, room->gamma);
+    NAME(copy_parameter)(w->bias, member, C, pairs, 0, room->beta);
     if (!w->dy)
-      for (; k < stop; k++) NAME(forward_row)(w, room, k, vectors, relu);
+      for (; k < stop; k++) NAME(forward_row)(w, room, cut, k * C, pairs, whole, stream, per_channel);
     while (k < stop) {
       const int64_t pause = k + SUMMED_ROWS < stop ? k + SUMMED_ROWS : stop;
-      for (; k < pause; k++) NAME(backward_row)(w, room, k, vectors, relu);
-      NAME(flush_sums)(w, room, vectors, w->partial + (share * w->members + member) * 2 * C);
+      for (; k < pause; k++) NAME(backward_row)(w, room, cut, k * C, pairs, whole, stream, per_channel);
+      NAME(flush_sums)(w, room, pairs, w->partial + (share * w->members + member) * 2 * C);
     }
   }
   ISA(finish_streaming)();
@@ -152,26 +169,32 @@ INLINE void NAME(rows_of_share)(const row_job *w, const NAME(row_room) *room, in
 
 static void NAME(rows_share)(void *task, int64_t share, int64_t shares) {
   row_job *w = (row_job *)task;
-  const int64_t total = w->members * w->rows, begin = total * share / shares, end = total * (share + 1) / shares;
-  const int64_t vectors = (w->channels + NAME(STEP) - 1) / NAME(STEP), relu = w->relu != 0;
-  V *room = aligned_alloc(sizeof(V), (size_t)(9 * vectors) * sizeof(V));
-  if (!room) { w->failed = 1; return; }
-  memset(room, 0, (size_t)(9 * vectors) * sizeof(V));
-  NAME(row_room) far = {room, room + vectors, room + 2 * vectors, room + 3 * vectors, room + 4 * vectors,
-                        room + 5 * vectors, w->channels % NAME(STEP) ? (T *)(room + 6 * vectors) : 0};
-  if (w->channels == 8 * NAME(STEP)) { /* the width of the paper's models, in float: a row in registers */
-    V values[8], gradients[8];
-    NAME(row_room) near = {values, gradients, far.gamma, far.beta, far.sum_w, far.sum_b, 0};
-    if (relu) NAME(rows_of_share)(w, &near, begin, end, share, 8, 1);
-    else NAME(rows_of_share)(w, &near, begin, end, share, 8, 0);
+  const int64_t pairs = (w->channels + NAME(PAIR) - 1) / NAME(PAIR);
+  NAME(row_cut) cut = {.at = (pairs - 1) * NAME(PAIR), .rest = w->channels - (pairs - 1) * NAME(PAIR)};
+  for (int64_t l = 0; l < NAME(STEP); l++)
+    cut.keep[0][l] = l < cut.rest ? -1 : 0, cut.keep[1][l] = NAME(STEP) + l < cut.rest ? -1 : 0;
+  cut.floor = (V){0} - (w->relu ? 0 : (A)INFINITY);
+  V *memory = aligned_alloc(sizeof(V), (size_t)(12 * pairs) * sizeof(V));
+  if (!memory) { w->failed = 1; return; }
+  memset(memory, 0, (size_t)(12 * pairs) * sizeof(V));
+  NAME(row_room) room = {memory, memory + 2 * pairs, memory + 4 * pairs, memory + 6 * pairs, memory + 8 * pairs,
+                         memory + 10 * pairs};
+  const int whole = cut.rest == NAME(PAIR);
+  if (whole && pairs == NAME(NEAR)) {
+    V values[2 * NAME(NEAR)], gradients[2 * NAME(NEAR)];
+    room.values = values, room.gradients = gradients;
+    cut.at = (NAME(NEAR) - 1) * NAME(PAIR);
+    if (w->stream) NAME(rows_of_share)(w, &room, &cut, share, shares, NAME(NEAR), 1, 1);
+    else NAME(rows_of_share)(w, &room, &cut, share, shares, NAME(NEAR), 1, 0);
   } else {
-    NAME(rows_of_share)(w, &far, begin, end, share, vectors, relu);
+    NAME(rows_of_share)(w, &room, &cut, share, shares, pairs, whole, w->stream != 0);
   }
-  free(room);
+  free(memory);
 }
 
 static void NAME(rows)(row_job *w) {
   const int64_t C = w->channels, size = 2 * w->members * C;
+  if ((uintptr_t)w->out & 15) w->stream = 0;
   if (w->dy) {
     w->partial = calloc((size_t)(w->threads * size), sizeof(double));
     if (!w->partial) { w->failed = 1; return; }
@@ -188,4 +211,4 @@ static void NAME(rows)(row_job *w) {
   free(w->partial);
 }
 
-#undef EACH_OF_ROW
+#undef EACH_PAIR

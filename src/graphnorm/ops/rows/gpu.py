@@ -17,7 +17,8 @@ from graphnorm.ops.standardize.problem import computed_in
 _FORWARD_ELEMENTS = 2048  # of a tile
 _BACKWARD_ELEMENTS = 1024  # fewer: beside x and dy a program holds the sums for weight and bias
 _MOST_ROWS = 128
-_PROGRAMS = 1056  # backward, over all members: eight to each multiprocessor of an H200
+_PROGRAMS = 4224  # backward, over all members: an H200's 132 multiprocessors hold seven each at a time
+_MOST_PARTS = 792  # of one member: six to each, since all that they found must be added up
 _ADDED = (128, 8)  # shares and channels that the last step adds up at a time
 
 
@@ -37,7 +38,7 @@ def cut(members: int, rows: int, channels: int) -> Cut:
     """Programs hold whole rows, as many as make up a tile."""
     forward, backward = _tile(channels, _FORWARD_ELEMENTS), _tile(channels, _BACKWARD_ELEMENTS)
     tiles = -(-rows // backward.rows)
-    blocks = -(-tiles // min(tiles, -(-_PROGRAMS // members)))
+    blocks = -(-tiles // min(tiles, _MOST_PARTS, -(-_PROGRAMS // members)))
     parts = -(-tiles // blocks)
     add = Tile(min(_ADDED[0], power_of_two(parts)), min(_ADDED[1], power_of_two(channels)), 4)
     return Cut(forward, -(-rows // forward.rows), backward, parts, blocks, add)

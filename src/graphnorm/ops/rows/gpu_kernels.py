@@ -32,11 +32,12 @@ def tile_at(member, first, rows, CHANNELS: tl.constexpr, BR: tl.constexpr, BC: t
 @triton.jit
 def standardized(values, inside, CHANNELS: tl.constexpr, EPS: tl.constexpr, BC: tl.constexpr):
     """x̂ and r of the rows in a tile, 0 outside of which: exact to rounding, however large the mean."""
-    d = values - (tl.sum(values, 1) / CHANNELS)[:, None]
+    per_channel: tl.constexpr = 1.0 / CHANNELS
+    d = values - (tl.sum(values, 1) * per_channel)[:, None]
     if CHANNELS != BC:
         d = tl.where((tl.arange(0, BC) < CHANNELS)[None, :], d, 0.0)
-    shift = tl.sum(d, 1) / CHANNELS
-    var = tl.maximum(tl.sum(d * d, 1) / CHANNELS - shift * shift, 0.0)
+    shift = tl.sum(d, 1) * per_channel
+    var = tl.maximum(tl.sum(d * d, 1) * per_channel - shift * shift, 0.0)
     r = 1.0 / tl.sqrt(tl.where(inside, var, 1.0) + EPS)
     return (d - shift[:, None]) * r[:, None], r
 
@@ -85,6 +86,7 @@ def backward_rows(
     member = place // parts
     gamma = parameter(weight, member, 1.0, CHANNELS, ACC, BC)
     beta = parameter(bias, member, 0.0, CHANNELS, ACC, BC)
+    per_channel: tl.constexpr = 1.0 / CHANNELS
     sum_w = tl.zeros((BR, BC), ACC)
     sum_b = tl.zeros((BR, BC), ACC)
     for block in range(0, blocks):
@@ -95,8 +97,8 @@ def backward_rows(
         if RELU:
             dz = tl.where(gamma * hat + beta < 0.0, 0.0, dz)
         g = gamma * dz
-        straight = tl.sum(g, 1) / CHANNELS
-        along = tl.sum(g * hat, 1) / CHANNELS
+        straight = tl.sum(g, 1) * per_channel
+        along = tl.sum(g * hat, 1) * per_channel
         tl.store(dx + at, r[:, None] * ((g - straight[:, None]) - hat * along[:, None]), mask=mask)
         sum_w += dz * hat
         sum_b += dz
