@@ -14,6 +14,8 @@ HEADERS = (
     "linear",
     "linear_job",
     "pool",
+    "rows",
+    "rows_job",
     "scalars",
     "standardize",
 )

@@ -31,7 +31,20 @@ def standardize(
     act: str | None = None,
     residual: Tensor | None = None,
 ) -> Tensor:
-    """Equation 10 with α, γ, β; rows whose id is negative belong to no graph and give zeros."""
+    """Equation 10 with α, γ, β; rows whose id is negative belong to no graph and give zeros.
+
+    Scope "node" takes each row by itself, across its channels, whatever its id.
+    """
+
+    def affine_and_activation(z: Tensor) -> Tensor:
+        z = z if weight is None else z * weight
+        z = z if bias is None else z + bias
+        return torch.where(z >= 0, z, 0) if act == "relu" else z
+
+    if scope == "node":
+        centred = x - x.mean(1, keepdim=True)
+        y = affine_and_activation(centred / torch.sqrt((centred**2).mean(1, keepdim=True) + eps))
+        return y if residual is None else y + residual
     ids = torch.where(ids < 0, -1, 0) if scope == "batch" else ids
     alpha = 1.0 if mean_scale is None else mean_scale
     y = torch.zeros_like(x)
@@ -50,9 +63,7 @@ def standardize(
             mu = measured.mean(0)
             second = ((measured - alpha * mu) ** 2).mean(0)
         z = (h - alpha * mu) / torch.sqrt(second + eps)
-        z = z if weight is None else z * weight
-        z = z if bias is None else z + bias
-        y = y.index_copy(0, rows, torch.where(z >= 0, z, 0) if act == "relu" else z)
+        y = y.index_copy(0, rows, affine_and_activation(z))
     return y if residual is None else y + residual
 
 

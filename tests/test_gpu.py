@@ -8,7 +8,7 @@ import torch
 import graphnorm
 from aggregate_oracle import Case as EdgeCase
 from graphnorm import Adjacency, GraphNorm, Segments, make_norm
-from graphnorm.functional import aggregate, graph_norm, pool, standardize
+from graphnorm.functional import aggregate, graph_norm, layer_norm, pool, standardize
 from oracle import Case, error
 
 pytestmark = pytest.mark.gpu
@@ -100,7 +100,7 @@ def test_building_segments_does_not_wait(no_synchronisation):
         Segments(ptr=torch.nn.functional.pad(sizes.cumsum(0), (1, 0)), num_rows=60)
 
 
-@pytest.mark.parametrize("name", ["graph", "batch", "instance"])
+@pytest.mark.parametrize("name", ["graph", "batch", "instance", "layer"])
 def test_cuda_graph_replays_with_new_inputs(name):
     norm = make_norm(name, 16, device="cuda")
     x = torch.randn(60, 16, device="cuda", requires_grad=True)
@@ -245,6 +245,90 @@ def test_more_than_two_to_the_31_elements():
     leaf = x.requires_grad_()
     graph_norm(leaf, Segments(sizes=sizes).to("cuda")).backward(y)
     assert torch.isfinite(leaf.grad[-1000:]).all()
+
+
+# ---- every row by itself ---------------------------------------------------------------------------
+
+
+def rows_case(rows, channels, **options):
+    return Case([rows], channels, device="cuda", scope="node", parameters=("weight", "bias"), **options)
+
+
+@pytest.mark.parametrize("channels", [1, 5, 64, 71, 300, 1030, 4096])
+@pytest.mark.parametrize("rows", [1, 700])
+@pytest.mark.parametrize("dtype", list(TOLERANCE), ids=str)
+@pytest.mark.usefixtures("fresh_memory_is_nan")
+def test_rows(dtype, rows, channels):
+    errors = rows_case(rows, channels, dtype=dtype, residual=True).errors()
+    assert all(value <= TOLERANCE[dtype] for value in errors.values()), errors
+
+
+@pytest.mark.parametrize("channels", [5, 64, 300])
+def test_rows_with_large_means(channels):
+    rows_case(3000, channels, dtype=torch.float32, mean=1e4).check(5e-6)
+
+
+def test_rows_of_equal_channels_send_no_gradient_back():
+    for channels in (1, 8, 64):
+        x = torch.full((50, channels), 0.3, device="cuda", requires_grad=True)
+        dy = torch.randn(50, 1, device="cuda").expand(50, channels)
+        layer_norm(x, torch.full((channels,), 0.7, device="cuda")).backward(dy)
+        assert x.grad.abs().max() < 1e-4  # dy over the root of ε, times what rounding leaves
+
+
+@pytest.mark.usefixtures("fresh_memory_is_nan")
+def test_so_many_rows_that_programs_take_several_tiles():
+    case = rows_case(200_000, 64, dtype=torch.float32, residual=True)
+    case.check(1e-6)
+    first, again = case.results(), case.results()
+    assert all(torch.equal(first[name], again[name]) for name in first)
+
+
+@pytest.mark.parametrize(("members", "rows"), [(300, 600), (5000, 70)])
+@pytest.mark.usefixtures("fresh_memory_is_nan")
+def test_rows_of_a_fleet(members, rows):
+    x, residual = torch.randn(2, members, rows, 64, device="cuda")
+    weight, bias = torch.randn(2, members, 64, device="cuda")
+
+    def loss(x, residual, weight, bias):
+        return layer_norm(x, weight, bias, residual=residual).square().sum()
+
+    found = torch.func.vmap(torch.func.grad(loss, argnums=(0, 1, 2, 3)))(x, residual, weight, bias)
+    for m in (0, members // 2, members - 1):
+        alone = [t[m].double().requires_grad_() for t in (x, residual, weight, bias)]
+        y = torch.nn.functional.layer_norm(alone[0], (64,), alone[2], alone[3]) + alone[1]
+        right = torch.autograd.grad(y.square().sum(), alone)
+        assert all(error(f[m], r.cpu()) < 2e-6 for f, r in zip(found, right, strict=True))
+
+
+def test_rows_compiled():
+    norm = make_norm("layer", 16, act="relu", device="cuda")
+    compiled = torch.compile(norm, fullgraph=True, dynamic=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's own, about the machine and its own deprecations
+        torch.compiler.reset()
+        for rows in (60, 91):
+            x = torch.randn(rows, 16, device="cuda", requires_grad=True)
+            y, right = compiled(x), norm(x)
+            assert torch.allclose(y, right, atol=1e-6)
+            (found,), (expected,) = (torch.autograd.grad(t.square().sum(), x) for t in (y, right))
+            assert torch.allclose(found, expected, atol=1e-5)
+
+
+def test_more_than_two_to_the_31_elements_in_rows():
+    rows = 2**31 // 64 + 70_000
+    if torch.cuda.mem_get_info()[0] < 10 * rows * 64:
+        pytest.skip("needs about 22 GB of free GPU memory")
+    x = torch.randn(rows, 64, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+    y = layer_norm(x)
+    y.backward(y.detach())
+    for part in (slice(0, 1000), slice(rows - 1000, rows)):
+        h = x.detach()[part].double().requires_grad_()
+        right = torch.nn.functional.layer_norm(h, (64,))
+        assert error(y[part], right.cpu()) < 4e-3
+        (gradient,) = torch.autograd.grad(right, h, y.detach()[part].double())
+        gap = x.grad[part].double() - gradient
+        assert gap.abs().max() < 0.02  # the gradient of y along y itself is almost 0
 
 
 # ---- neighbour sums --------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import torch
 import torch._dynamo.testing
 from torch import nn
 
-from graphnorm import GraphNorm, Segments, make_norm
+from graphnorm import GraphNorm, LayerNorm, Segments, make_norm
 
 NAMES = [
     "layer",
@@ -129,11 +129,11 @@ def test_export(name, with_size):
     assert torch.allclose(program(*arguments), network(x, batch), atol=1e-6)
 
 
-@pytest.mark.parametrize("with_size", [True, False])
-def test_onnx(with_size, tmp_path):
+@pytest.mark.parametrize(("name", "with_size"), [("graph", True), ("graph", False), ("layer", True)])
+def test_onnx(name, with_size, tmp_path):
     pytest.importorskip("onnxscript")
     runtime = pytest.importorskip("onnxruntime")
-    network = Network().eval()
+    network = Network(name).eval()
     x, batch, graphs = batch_of([4, 2, 5])
     rows = torch.export.Dim("rows", min=2)
     arguments = (x, batch, graphs) if with_size else (x, batch)
@@ -150,9 +150,10 @@ def test_onnx(with_size, tmp_path):
     assert torch.allclose(torch.from_numpy(found), network(x, batch), atol=1e-5)
 
 
-def test_exported_layer_is_plain_torch():
+@pytest.mark.parametrize("layer", [GraphNorm, LayerNorm])
+def test_exported_layer_is_plain_torch(layer):
     """No operator of ours is left in an exported program, so it runs where this library is not installed."""
-    program = torch.export.export(GraphNorm(3), (torch.randn(5, 3), torch.tensor([0, 0, 1, 1, 1]), 2))
+    program = torch.export.export(layer(3), (torch.randn(5, 3), torch.tensor([0, 0, 1, 1, 1]), 2))
     targets = {str(node.target) for node in program.graph.nodes if node.op == "call_function"}
     assert targets
     assert not any("graphnorm" in target for target in targets)

@@ -20,15 +20,8 @@ def test_marked_tests_pass_in_the_interpreter():
     pytest.importorskip("triton")
     assert triton_kernels("graphnorm.ops.standardize") is not None
     here = Path(__file__).parent
-    names = (
-        "test_standardize.py",
-        "test_transforms.py",
-        "test_eager.py",
-        "test_aggregate.py",
-        "test_blocks.py",
-        "test_linear.py",
-    )
-    files = [str(here / name) for name in names]
+    names = ("standardize", "transforms", "eager", "aggregate", "blocks", "categories", "linear", "rows")
+    files = [str(here / f"test_{name}.py") for name in names]
     options = ["-q", "-m", "interpreted", "-k", "triton", "-p", "no:cacheprovider", "-o", "addopts="]
     environment = os.environ | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
     environment.pop("PYTEST_XDIST_WORKER", None)

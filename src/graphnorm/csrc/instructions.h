@@ -63,6 +63,7 @@ INLINE double_vector ISA(root_double)(double_vector v) {
 #define SPLIT 1
 #define ROOT ISA(root_float)
 #include "aggregate.h"
+#include "rows.h"
 #include "standardize.h"
 
 #define T double
@@ -73,6 +74,7 @@ INLINE double_vector ISA(root_double)(double_vector v) {
 #define SPLIT 0
 #define ROOT ISA(root_double)
 #include "aggregate.h"
+#include "rows.h"
 #include "standardize.h"
 
 #define T bfloat16
@@ -83,6 +85,7 @@ INLINE double_vector ISA(root_double)(double_vector v) {
 #define SPLIT 0
 #define ROOT ISA(root_float)
 #include "aggregate.h"
+#include "rows.h"
 #include "standardize.h"
 
 #if HAVE_FLOAT16
@@ -102,6 +105,7 @@ INLINE void ISA(store_float16)(float16 *to, float_vector v) {
 #define SPLIT 0
 #define ROOT ISA(root_float)
 #include "aggregate.h"
+#include "rows.h"
 #include "standardize.h"
 
 static const kernel ISA(forward_kernels)[4] = {ISA(forward_float32), ISA(forward_float64), ISA(forward_bfloat16),
@@ -110,9 +114,12 @@ static const kernel ISA(backward_kernels)[4] = {ISA(backward_float32), ISA(backw
                                                 ISA(backward_float16)};
 static const edge_kernel ISA(aggregate_kernels)[4] = {ISA(aggregate_float32), ISA(aggregate_float64),
                                                       ISA(aggregate_bfloat16), ISA(aggregate_float16)};
+static const row_kernel ISA(rows_kernels)[4] = {ISA(rows_float32), ISA(rows_float64), ISA(rows_bfloat16),
+                                                ISA(rows_float16)};
 #else
 static const kernel ISA(forward_kernels)[4] = {ISA(forward_float32), ISA(forward_float64), ISA(forward_bfloat16), 0};
 static const kernel ISA(backward_kernels)[4] = {ISA(backward_float32), ISA(backward_float64), ISA(backward_bfloat16), 0};
 static const edge_kernel ISA(aggregate_kernels)[4] = {ISA(aggregate_float32), ISA(aggregate_float64),
                                                       ISA(aggregate_bfloat16), 0};
+static const row_kernel ISA(rows_kernels)[4] = {ISA(rows_float32), ISA(rows_float64), ISA(rows_bfloat16), 0};
 #endif

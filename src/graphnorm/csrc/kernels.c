@@ -19,10 +19,12 @@
 #include "edges.h"
 #include "assemble.h"
 #include "linear_job.h"
+#include "rows_job.h"
 
 typedef void (*kernel)(job *);
 typedef void (*edge_kernel)(edge_job *);
 typedef void (*linear_kernel)(linear_job *);
+typedef void (*row_kernel)(row_job *);
 
 #define ISA(f) f##_baseline
 #include "instructions.h"
@@ -43,13 +45,14 @@ typedef void (*linear_kernel)(linear_job *);
 /* Chosen once, when the module is loaded. */
 static const kernel *forward_kernels = forward_kernels_baseline, *backward_kernels = backward_kernels_baseline;
 static const edge_kernel *aggregate_kernels = aggregate_kernels_baseline;
+static const row_kernel *rows_kernels = rows_kernels_baseline;
 static linear_kernel linear_product = linear_product_baseline, linear_gradient = linear_gradient_baseline;
 
 static void choose_instructions(void) {
 #if HAVE_AVX2
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c"))
     forward_kernels = forward_kernels_avx2, backward_kernels = backward_kernels_avx2,
-    aggregate_kernels = aggregate_kernels_avx2, linear_product = linear_product_avx2,
+    aggregate_kernels = aggregate_kernels_avx2, rows_kernels = rows_kernels_avx2, linear_product = linear_product_avx2,
     linear_gradient = linear_gradient_avx2;
 #endif
 }
@@ -69,6 +72,23 @@ static const void *address(int64_t value) { return (const void *)(intptr_t)value
 
 /* Bytes of an element; the order of types is that of cpu.py. */
 static int64_t size_of(int64_t type) { return type == 0 ? 4 : type == 1 ? 8 : 2; }
+
+/* An output is often memory that the process has just been given, and the first write to each page of it costs more
+ * than all arithmetic. Where the system leaves the choice to programs, ask for pages of 2 MiB inside of it. */
+static void ask_for_huge_pages(const void *out, int64_t bytes) {
+#ifdef MADV_HUGEPAGE
+  enum { HUGE_PAGE = 2 << 20 };
+  uintptr_t begin = (uintptr_t)out, end = begin + (uintptr_t)bytes;
+  begin = (begin + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE, end = end / HUGE_PAGE * HUGE_PAGE;
+  if (end > begin) (void)madvise((void *)begin, end - begin, MADV_HUGEPAGE); /* a refusal changes nothing */
+#endif
+}
+
+/* Whether an output of so many elements goes past the caches: whole lines only, for what is left of one would be written
+ * twice. */
+static int streamed(int64_t elements, int64_t channels, int64_t type) {
+  return elements > STREAMED_ELEMENTS && channels * size_of(type) % 64 == 0;
+}
 
 /* plan(eps, type, members, rows, channels, segments, ptr, ptr_stride, order, order_stride, relu, statistics): what calls
  * of one shape over the same segments share, as bytes that begin every call. */
@@ -91,9 +111,7 @@ static PyObject *py_plan(PyObject *self, PyObject *const *args, Py_ssize_t count
   w->members = a[1], w->rows = a[2], w->channels = a[3], w->segments = a[4];
   w->ptr = address(a[5]), w->ptr_stride = a[6], w->order = address(a[7]), w->order_stride = a[8];
   w->relu = a[9], w->statistics = a[10];
-  /* whole cache lines only: what is left of one would be written twice */
-  const int64_t elements = w->members * w->rows * w->channels;
-  w->stream = elements > STREAMED_ELEMENTS && w->channels * size_of(a[0]) % 64 == 0;
+  w->stream = streamed(w->members * w->rows * w->channels, w->channels, a[0]);
   return PyBytes_FromStringAndSize((const char *)&p, sizeof p);
 }
 
@@ -117,21 +135,10 @@ static int begin(PyObject *const *args, Py_ssize_t count, Py_ssize_t extra, plan
   return 1;
 }
 
-/* An output is often memory that the process has just been given, and the first write to each page of it costs more
- * than all arithmetic. Where the system leaves the choice to programs, ask for pages of 2 MiB inside of it. */
-static void ask_for_huge_pages(const plan *p) {
-#ifdef MADV_HUGEPAGE
-  enum { HUGE_PAGE = 2 << 20 };
-  const job *w = &p->shared;
-  uintptr_t begin = (uintptr_t)w->out, end = begin + (uintptr_t)(w->members * w->rows * w->channels * size_of(p->type));
-  begin = (begin + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE, end = end / HUGE_PAGE * HUGE_PAGE;
-  if (end > begin) (void)madvise((void *)begin, end - begin, MADV_HUGEPAGE); /* a refusal changes nothing */
-#endif
-}
-
 static PyObject *run(const kernel *table, plan *p) {
+  const job *w = &p->shared;
   Py_BEGIN_ALLOW_THREADS
-  ask_for_huge_pages(p);
+  ask_for_huge_pages(w->out, w->members * w->rows * w->channels * size_of(p->type));
   table[p->type](&p->shared);
   Py_END_ALLOW_THREADS
   if (p->shared.failed) return PyErr_NoMemory();
@@ -183,6 +190,31 @@ static PyObject *py_aggregate(PyObject *self, PyObject *const *args, Py_ssize_t 
   }
   Py_BEGIN_ALLOW_THREADS
   aggregate_kernels[a[0]](&w);
+  Py_END_ALLOW_THREADS
+  if (w.failed) return PyErr_NoMemory();
+  Py_RETURN_NONE;
+}
+
+/* rows(eps, type, members, rows, channels, relu, threads, x, out, residual, dy, weight, bias, dweight, dbias) */
+static PyObject *py_rows(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+  int64_t a[14];
+  if (count < 1 || !read_integers(args + 1, count - 1, 14, a)) return NULL;
+  row_job w = {.members = a[1], .rows = a[2], .channels = a[3], .relu = a[4], .threads = a[5]};
+  w.eps = PyFloat_AsDouble(args[0]);
+  w.x = address(a[6]), w.out = (void *)address(a[7]), w.residual = address(a[8]), w.dy = address(a[9]);
+  w.weight = address(a[10]), w.bias = address(a[11]);
+  w.dweight = (void *)address(a[12]), w.dbias = (void *)address(a[13]);
+  if (PyErr_Occurred()) return NULL;
+  if (a[0] < 0 || a[0] > 3 || !rows_kernels[a[0]]) {
+    PyErr_SetString(PyExc_TypeError, "no kernel for this element type");
+    return NULL;
+  }
+  const int64_t elements = w.members * w.rows * w.channels;
+  if (elements < 16384) w.threads = 1; /* done before a second thread has woken up */
+  w.stream = streamed(elements, w.channels, a[0]);
+  Py_BEGIN_ALLOW_THREADS
+  ask_for_huge_pages(w.out, elements * size_of(a[0]));
+  rows_kernels[a[0]](&w);
   Py_END_ALLOW_THREADS
   if (w.failed) return PyErr_NoMemory();
   Py_RETURN_NONE;
@@ -303,6 +335,7 @@ static PyMethodDef methods[] = {
     {"forward", (PyCFunction)(void (*)(void))py_forward, METH_FASTCALL, "Standardize; see ops/standardize/cpu.py."},
     {"backward", (PyCFunction)(void (*)(void))py_backward, METH_FASTCALL, "Its gradients."},
     {"aggregate", (PyCFunction)(void (*)(void))py_aggregate, METH_FASTCALL, "See ops/aggregate/cpu.py."},
+    {"rows", (PyCFunction)(void (*)(void))py_rows, METH_FASTCALL, "See ops/rows/cpu.py."},
     {"linear", (PyCFunction)(void (*)(void))py_linear, METH_FASTCALL, "See ops/linear/cpu.py."},
     {"boundaries", (PyCFunction)(void (*)(void))py_boundaries, METH_FASTCALL, "Pointers of a sorted batch vector."},
     {"measure", (PyCFunction)(void (*)(void))py_measure, METH_FASTCALL, "What graph ids ask for; see data/compiled.py."},

@@ -12,7 +12,7 @@ from torch import Tensor
 from graphnorm.ops.aggregate import gpu_kernels as kernels
 from graphnorm.ops.aggregate import reference
 from graphnorm.ops.aggregate.problem import Problem, Wanted
-from graphnorm.ops.standardize.gpu_launch import Tile, launch
+from graphnorm.ops.standardize.gpu_launch import Tile, kinds, launch, power_of_two
 from graphnorm.ops.standardize.problem import computed_in
 
 _MANY_PROGRAMS = 4096  # more than the device holds at a time, several times over
@@ -34,7 +34,7 @@ class Plan(NamedTuple):
 @lru_cache(maxsize=4096)
 def plan(members: int, rows: int, edges: int, channels: int) -> Plan:
     """Decided by the average number of edges, padding included: no more is known without asking the device."""
-    block = 128 if channels % 128 == 0 else min(64, _power_of_two(channels))
+    block = 128 if channels % 128 == 0 else min(64, power_of_two(channels))
     blocks = -(-channels // block)
     dense = edges > _DENSE * rows
     if dense:
@@ -47,11 +47,6 @@ def plan(members: int, rows: int, edges: int, channels: int) -> Plan:
     return Plan(by_row, unroll, limit, chunk, join, Tile(32, block, 4))
 
 
-def _power_of_two(number: int) -> int:
-    """The smallest power of two that is not less."""
-    return 1 << max(0, number - 1).bit_length()
-
-
 def _ready(tensor: Tensor | None) -> Tensor | None:
     return None if tensor is None else tensor.contiguous()
 
@@ -59,11 +54,6 @@ def _ready(tensor: Tensor | None) -> Tensor | None:
 def _stride(tensor: Tensor | None) -> int:
     """From one member to the next; 0 where they share it."""
     return 0 if tensor is None or tensor.dim() == 1 else tensor.shape[1]
-
-
-def _kind(*tensors: Tensor | None) -> tuple[Any, ...]:
-    """What a compiled kernel depends on: types, absences, and which addresses are multiples of 16."""
-    return tuple(None if t is None else (t.dtype, t.data_ptr() % 16 == 0) for t in tensors)
 
 
 class _Edges(NamedTuple):
@@ -103,7 +93,7 @@ def _sums(
     self_weight, mean = _ready(problem.self_weight), problem.mean and direction == kernels.FORWARD
     tensors = (values, edge_values, x, out, *edges[:3], edges.scale, edges.degree, self_weight, partial)
     sizes = (rows, count, *edges.strides())
-    key = (_kind(*tensors), channels, problem.constant, problem.relu, mean, direction, cut.unroll)
+    key = (kinds(*tensors), channels, problem.constant, problem.relu, mean, direction, cut.unroll)
     options: tuple[Any, ...] = (problem.relu, mean, direction, acc, cut.unroll)
     arguments: tuple[Any, ...] = (*tensors, *sizes, tiles, cut.limit)
     launch(
@@ -171,7 +161,7 @@ def _edge_gradient(dy: Tensor, x: Tensor | None, edge_x: Tensor | None, problem:
     acc = tl.float64 if dy.dtype == torch.float64 else tl.float32
     masked = (x, edge_x) if problem.relu else (None, None)
     tensors = (dy, *masked, out, *edges[:4])
-    key = (_kind(*tensors), channels, problem.relu, problem.mean)
+    key = (kinds(*tensors), channels, problem.relu, problem.mean)
     arguments = (*tensors, rows, count, *edges.strides()[:4], tiles, max(1, rows).bit_length())
     programs = members * tiles * -(-channels // tile.channels)
     launch(kernels.edge_gradient, key, programs, tile, arguments, channels, problem.relu, problem.mean, acc)

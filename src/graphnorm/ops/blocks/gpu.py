@@ -7,7 +7,7 @@ from torch import Tensor
 
 from graphnorm.blocks import Blocks
 from graphnorm.ops.blocks.gpu_kernels import sum_blocks
-from graphnorm.ops.standardize.gpu_launch import Tile, launch
+from graphnorm.ops.standardize.gpu_launch import Tile, kinds, launch
 from graphnorm.ops.three_parts import PART
 
 TILE, AT_ONCE = Tile(64, 64, 4), 64
@@ -31,7 +31,7 @@ def run(
     partial = None if x is None else torch.empty((*lead, programs), dtype=torch.float32, device=out.device)
     start, ptr = blocks.start.contiguous(), blocks.ptr.contiguous()
     tensors = (values, x, out, blocks.values, start, ptr, scale, self_weight, partial)
-    key = (channels, constant, *(None if t is None else (t.dtype, t.data_ptr() % 16 == 0) for t in tensors))
+    key = (channels, constant, kinds(*tensors))
     strides = (0 if t is None or t.dim() == 1 else t.shape[1] for t in (start, ptr, scale))
     arguments = (*tensors, rows, slots, tiles, *strides)
     launch(sum_blocks, key, members * programs, tile, arguments, channels, constant, PART, at_once)

@@ -76,7 +76,7 @@ def keep_for_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, T
         ctx.set_materialize_grads(False)  # the statistics have none, and need no zeros in their place
 
 
-def _needs_autograd(*tensors: Tensor) -> bool:
+def needs_autograd(*tensors: Tensor) -> bool:
     """Whether the gradient is itself being differentiated or vmapped."""
     wrapped = torch._C._functorch.is_functorch_wrapped_tensor
     return torch.is_grad_enabled() or any(wrapped(tensor) for tensor in tensors)
@@ -95,7 +95,7 @@ def gradients(ctx: Any, differentiable: Callable[..., Any], dy: Tensor | None) -
         return (None,) * len(ARGUMENTS)
     x, weight, bias, mean_scale, *rest = ctx.saved_tensors
     by_operator = differentiable is standardize_backward_op  # a compiler may be looking: kernels stay behind it
-    run = differentiable if by_operator or _needs_autograd(dy, x) else run_backward
+    run = differentiable if by_operator or needs_autograd(dy, x) else run_backward
     dx, *dparameters = run(dy, x, weight, bias, mean_scale, *rest, *ctx.options)
     return (
         dx,

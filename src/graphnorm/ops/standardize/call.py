@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from graphnorm.ops.rows import standardize_rows
 from graphnorm.ops.standardize import reference
 from graphnorm.ops.standardize.autograd import Standardize, standardize_op
-from graphnorm.ops.standardize.problem import DETACHED, GIVEN, LIVE, Problem, computed_in
+from graphnorm.ops.standardize.problem import DETACHED, GIVEN, LIVE, Problem
 from graphnorm.segments import Segments
 
 SCOPES = ("node", "graph", "batch")
@@ -70,7 +71,8 @@ def standardize(
     if scope == "node":
         if mean_scale is not None or statistics != LIVE:
             raise ValueError("scope 'node' takes no mean_scale and has live statistics only")
-        return _by_node(x, weight, bias, eps, act, residual), x.new_empty(0), x.new_empty(0)
+        y = standardize_rows(x, residual, weight, bias, float(eps), act == "relu")
+        return y, x.new_empty(0), x.new_empty(0)
     if scope not in SCOPES:
         raise ValueError(f"scope is {scope!r}; the scopes are {', '.join(map(repr, SCOPES))}")
     if statistics not in (LIVE, DETACHED, GIVEN):
@@ -130,20 +132,6 @@ def _exported(
     weight, bias, mean_scale, mean, var = tensors
     problem = Problem(None, None, weight, bias, mean_scale, mean, var, *options, None)
     return reference.standardize_by_ids(x, residual, ids, problem, graphs)
-
-
-def _by_node(
-    x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, act: str | None, residual: Tensor | None
-) -> Tensor:
-    """Torch's own layer norm: it is fused and exact already."""
-    parameters = [p for p in (weight, bias) if p is not None]
-    dtype = x.dtype
-    if any(p.dtype != dtype for p in parameters):
-        acc = computed_in(dtype)
-        x, weight, bias = x.to(acc), *(None if p is None else p.to(acc) for p in (weight, bias))
-    y = torch.nn.functional.layer_norm(x, x.shape[-1:], weight, bias, eps).to(dtype)
-    y = torch.relu(y) if act == "relu" else y
-    return y if residual is None else y + residual
 
 
 def _check_features(

@@ -18,25 +18,26 @@ from graphnorm.ops.standardize.problem import (
     statistics_shape,
 )  # fmt: skip
 
-_TYPES = {torch.float32: 0, torch.float64: 1, torch.bfloat16: 2}
+TYPES = {torch.float32: 0, torch.float64: 1, torch.bfloat16: 2}
 if library is not None and library.HAS_FLOAT16:
-    _TYPES[torch.float16] = 3
+    TYPES[torch.float16] = 3
 _STATISTICS = {LIVE: 0, DETACHED: 1, GIVEN: 2}
 
 
 def available(x: Tensor) -> bool:
     """Whether the library was built and has a kernel for this tensor."""
-    return library is not None and x.dtype in _TYPES and x.is_cpu
+    return library is not None and x.dtype in TYPES and x.is_cpu
 
 
-def _ready(tensor: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+def ready(tensor: Tensor | None, dtype: torch.dtype) -> Tensor | None:
     """The tensor as the library wants it: contiguous, of this type."""
     if tensor is None or (tensor.dtype is dtype and tensor.is_contiguous()):
         return tensor
     return tensor.to(dtype).contiguous()
 
 
-def _address(tensor: Tensor | None) -> int:
+def address(tensor: Tensor | None) -> int:
+    """Where a tensor's elements begin; 0 where there is none."""
     return 0 if tensor is None else tensor.data_ptr()
 
 
@@ -49,7 +50,7 @@ class Plan:
         assert library is not None
         rows, channels = x.shape[-2:]
         members = x.shape[0] if x.dim() == 3 else 1
-        ptr, order = _ready(problem.ptr, torch.int64), _ready(problem.order, torch.int64)
+        ptr, order = ready(problem.ptr, torch.int64), ready(problem.order, torch.int64)
         self._alive = ptr, order
         self.problem, self.acc = problem, computed_in(x.dtype)
         self.shape = statistics_shape(x, problem.graphs)
@@ -59,14 +60,14 @@ class Plan:
         self.kept = count + -(-count * self.acc.itemsize // torch.float64.itemsize)
         self.shared = library.plan(
             float(problem.eps),
-            _TYPES[x.dtype],
+            TYPES[x.dtype],
             members,
             rows,
             channels,
             problem.graphs,
-            _address(ptr),
+            address(ptr),
             0 if ptr is None or ptr.dim() == 1 else ptr.shape[1],
-            _address(order),
+            address(order),
             0 if order is None or order.dim() == 1 else rows,
             int(problem.relu),
             _STATISTICS[problem.statistics],
@@ -101,11 +102,11 @@ class Plan:
         x = x if x.is_contiguous() else x.contiguous()
         y, acc = torch.empty_like(x), self.acc
         weight, bias, mean_scale = parameters
-        weight, bias, mean_scale = _ready(weight, acc), _ready(bias, acc), _ready(mean_scale, acc)
+        weight, bias, mean_scale = ready(weight, acc), ready(bias, acc), ready(mean_scale, acc)
         residual = None if residual is None else residual.contiguous()
         library.forward(
-            self.shared, torch.get_num_threads(), _address(weight), _address(bias), _address(mean_scale), mean, var,
-            x.data_ptr(), y.data_ptr(), _address(residual),
+            self.shared, torch.get_num_threads(), address(weight), address(bias), address(mean_scale), mean, var,
+            x.data_ptr(), y.data_ptr(), address(residual),
         )  # fmt: skip
         return y
 
@@ -117,11 +118,11 @@ class Plan:
         dy, x = dy if dy.is_contiguous() else dy.contiguous(), x if x.is_contiguous() else x.contiguous()
         dx, acc = torch.empty_like(x), self.acc
         weight, bias, mean_scale = parameters
-        weight, bias, mean_scale = _ready(weight, acc), _ready(bias, acc), _ready(mean_scale, acc)
+        weight, bias, mean_scale = ready(weight, acc), ready(bias, acc), ready(mean_scale, acc)
         dweight, dbias, dmean_scale = dparameters
         library.backward(
-            self.shared, torch.get_num_threads(), _address(weight), _address(bias), _address(mean_scale), mean, var,
-            x.data_ptr(), dx.data_ptr(), dy.data_ptr(), _address(dweight), _address(dbias), _address(dmean_scale),
+            self.shared, torch.get_num_threads(), address(weight), address(bias), address(mean_scale), mean, var,
+            x.data_ptr(), dx.data_ptr(), dy.data_ptr(), address(dweight), address(dbias), address(dmean_scale),
         )  # fmt: skip
         return dx
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from graphnorm.ops.standardize import gpu_long as long
 from graphnorm.ops.standardize import gpu_short as short
-from graphnorm.ops.standardize.gpu_launch import Launch, Tile
+from graphnorm.ops.standardize.gpu_launch import Launch, Tile, power_of_two
 from graphnorm.ops.standardize.problem import GIVEN, LIVE, Parameters, Problem, computed_in, statistics_shape
 
 _UNLIMITED = 2**31 - 1  # rows: no segment is longer
@@ -44,36 +44,31 @@ class Cut(NamedTuple):
 @lru_cache(maxsize=4096)
 def cut(members: int, rows: int, channels: int, graphs: int, largest: int) -> Cut:
     """``largest`` bounds the rows of one segment. The numbers are tuned on an H200."""
-    narrow = min(32, _power_of_two(channels))
-    wide = min(64, _power_of_two(channels))
+    narrow = min(32, power_of_two(channels))
+    wide = min(64, power_of_two(channels))
     blocks = -(-channels // narrow)
     programs = members * graphs * blocks
     run = max(2 if programs >= 256 else 1, min(16, programs // 4096))  # two: half the memory for their shares
     none = Tile(0, 0, 0)
     if largest <= _LARGEST_TILE:
-        height = max(16, _power_of_two(largest))
+        height = max(16, power_of_two(largest))
         forward, backward = Tile(min(32, height), wide, 2), Tile(height, narrow, 1)
         return Cut(forward, backward, True, run, 0, 0, 0, 0, none, none, none)
     typical = members * rows // max(1, members * graphs)
     small = typical <= _LARGEST_TILE  # by their number; the largest is not known, or is an exception
     forward = Tile(32, wide, 2) if small else Tile(128, narrow, 4)
     backward = Tile(32, wide, 2) if small else Tile(64, narrow, 2)
-    window = min(1024, max(128, _power_of_two(members * rows * blocks // 4096)))
+    window = min(1024, max(128, power_of_two(members * rows * blocks // 4096)))
     if largest <= max(window, 512):
         return Cut(forward, backward, False, run, 0, 0, 0, 0, none, none, none)
     window = window if graphs == 1 else min(window, 512)
     fine = 64 if graphs == 1 else min(window, 256)
-    joined = min(1024, max(4, _power_of_two(largest // window + 2)))
+    joined = min(1024, max(4, power_of_two(largest // window + 2)))
     join = Tile(joined, min(narrow, max(4, 4096 // joined)), 8 if joined > 64 else 1)
     return Cut(
         forward, backward, False, run, window, -(-rows // window), fine, -(-rows // fine),
         Tile(128, narrow, 4), join, Tile(64, wide, 4),
     )  # fmt: skip
-
-
-def _power_of_two(number: int) -> int:
-    """The smallest power of two that is not less."""
-    return 1 << max(0, number - 1).bit_length()
 
 
 def _contiguous(tensor: Tensor | None) -> Tensor | None:

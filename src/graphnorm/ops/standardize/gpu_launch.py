@@ -30,6 +30,16 @@ class Tile(NamedTuple):
     warps: int
 
 
+def power_of_two(number: int) -> int:
+    """The smallest power of two that is not less."""
+    return 1 << max(0, number - 1).bit_length()
+
+
+def kinds(*tensors: Tensor | None) -> tuple[Any, ...]:
+    """What a compiled kernel depends on: types, absences, and which addresses are multiples of 16."""
+    return tuple(None if t is None else (t.dtype, t.data_ptr() % 16 == 0) for t in tensors)
+
+
 @cache
 def _driver() -> int:
     """The address of ``cuLaunchKernel``; 0 where there is none, or no library to call it."""
