@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import graphnorm
 from graphnorm import cli
 
 DATA = os.environ.get("GRAPHNORM_DATA", "")
@@ -170,3 +171,8 @@ def test_as_a_program() -> None:
     )
     assert result.returncode == 0
     assert result.stdout.startswith("graphnorm ")
+
+
+def test_runs_as_a_module() -> None:
+    done = subprocess.run([sys.executable, "-m", "graphnorm", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == f"graphnorm {graphnorm.__version__}"
