@@ -90,7 +90,7 @@ INLINE void NAME(forward_row)(const row_job *w, const NAME(row_room) *room, cons
   const T *residual = w->residual ? (const T *)w->residual + begin : 0;
   const T *last_residual = residual ? NAME(last_pair)(residual, cut, whole, copy) : 0;
   EACH_PAIR(p) {
-    const T *add = p == pairs - 1 ? last_residual : residual + p * NAME(PAIR);
+    const T *add = !residual || p == pairs - 1 ? last_residual : residual + p * NAME(PAIR);
     T *to = p == pairs - 1 ? last : y + p * NAME(PAIR);
     _Pragma("GCC unroll 2") for (int64_t h = 0; h < 2; h++) {
       const int64_t v = 2 * p + h;
