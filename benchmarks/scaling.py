@@ -4,7 +4,8 @@
 with GraphNorm for every dataset, model and batch size; the other normalizations on one dataset, as ratios to GraphNorm
 that are taken for all; fleets of several sizes on another; and the driver's own work. It needs nothing but PyTorch,
 NumPy and SciPy, and writes ``scaling-DEVICE.json`` after every fleet, so that a run that is cut short is of use.
-``python -m benchmarks.scaling page FILE`` prints the tables of ``docs/scaling.md`` from such a file.
+``python -m benchmarks.scaling page FILE`` prints the tables of ``docs/scaling.md`` from such a file; with ``--into
+docs/scaling.md`` it puts them in their place there.
 """
 
 from __future__ import annotations
@@ -47,6 +48,8 @@ PARTS = (1, 2, 3, 4, 5, 6, 8, 10)
 """Into how many fleets the 300 trials of a shape may be cut."""
 NEARLY = 1.03
 """Fewer fleets are preferred where more would not save more than this."""
+
+BEGIN, END = "<!-- scaling:begin -->", "<!-- scaling:end -->"
 
 Measured = Mapping[str, Any]
 
@@ -331,6 +334,15 @@ def _table_of_gpus(measured: Measured, ratios: Mapping[str, float]) -> list[str]
     return lines
 
 
+def replace_between_marks(path: Path, tables: str) -> None:
+    """Put the tables where the last ones were."""
+    before, begin, rest = path.read_text(encoding="utf-8").partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise SystemExit(f"{path} has no {BEGIN} … {END}; put them where the tables belong")
+    path.write_text(f"{before}{BEGIN}\n\n{tables}\n\n{END}{after}", encoding="utf-8")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     actions = parser.add_subparsers(dest="action", required=True)
@@ -342,9 +354,13 @@ def main() -> None:
     measuring.add_argument("--out", type=Path, default=RESULTS)
     showing = actions.add_parser("page")
     showing.add_argument("file", type=Path)
+    showing.add_argument("--into", type=Path, help="a page with a place for the tables")
     options = parser.parse_args()
     if options.action == "page":
-        print(page(json.loads(options.file.read_text(encoding="utf-8"))))
+        tables = page(json.loads(options.file.read_text(encoding="utf-8")))
+        print(tables)
+        if options.into is not None:
+            replace_between_marks(options.into, tables)
         return
     measurement = Measurement(options.device, options.seconds, options.members, options.out)
     measurement.run([find(name).name for name in options.datasets.split(",")])

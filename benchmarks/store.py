@@ -47,13 +47,13 @@ def outcome(trial: Trial, random: np.random.Generator) -> Outcome:
     return Outcome(trial, curves, seconds=1.0, device="NVIDIA H200")
 
 
-def timed(work: Callable[[], Any], repeat: int = 3) -> float:
+def timed(work: Callable[[], Any], repeat: int = 3, clock: Callable[[], float] = time.perf_counter) -> float:
     """The shortest of a few times."""
     times = []
     for _ in range(repeat):
-        began = time.perf_counter()
+        began = clock()
         work()
-        times.append(time.perf_counter() - began)
+        times.append(clock() - began)
     return min(times)
 
 
@@ -81,6 +81,12 @@ def main() -> None:
             number += 1
         one = store.add_study("all", {}, trials, [range(len(trials))])
         first = store.study("study-0")
+
+        def show(name: str) -> None:
+            """As a command does that was just begun: nothing is known yet."""
+            with Store(store.path, writable=False) as fresh:
+                study_results(fresh, fresh.study(name))
+
         size = store._connection.execute("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size")
         (bytes_,) = size.fetchone()
         result = facts() | {
@@ -88,8 +94,9 @@ def main() -> None:
             "studies": number + 1,
             "bytes_per_trial": round(bytes_ / len(trials)),
             "seconds_to_list_studies": round(timed(store.studies), 3),
-            f"seconds_for_the_table_of_a_study_of_{first.trials}": round(timed(lambda: study_results(store, first)), 3),
-            f"seconds_for_the_table_of_a_study_of_{one.trials}": round(timed(lambda: study_results(store, one)), 3),
+            f"seconds_for_the_table_of_a_study_of_{first.trials}": round(timed(lambda: show(first.name)), 3),
+            f"seconds_for_the_table_of_a_study_of_{one.trials}": round(timed(lambda: show(one.name)), 3),
+            "the_same_in_CPU_seconds": round(timed(lambda: show(one.name), clock=time.process_time), 3),
             "milliseconds_to_save_a_trial_in_a_fleet_of_300": round(1e3 * float(np.median(writing)), 3),
             "sqlite": sqlite3.sqlite_version,
             "machine": platform.machine(),

@@ -141,7 +141,12 @@ def measure(engine_name: str, workers: int, seconds: float) -> dict[str, Any]:
     for process, used in after.items():
         part = "workers" if process in pids else "driver" if process == os.getpid() else "rest"
         parts[part] += used - before.get(process, 0.0)  # type: ignore[assignment]
-    return {"throughput": count.throughput(), "cores_used": {name: used / seconds for name, used in parts.items()}}
+    answers = sum(len(answers) for answers in count.answers.values())
+    return {
+        "throughput": count.throughput(),
+        "cores_used": {name: used / seconds for name, used in parts.items()},
+        "driver_ms_per_answer": 1e3 * parts["driver"] / answers,
+    }
 
 
 def bare(core: int, start: float, seconds: float) -> float:

@@ -238,6 +238,8 @@ def made_by_the_first_version(path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     filled(path, TRIALS[:7]).close()
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("ALTER TABLE outcomes DROP COLUMN best")
+        for column in ("configuration", "fold", "seed"):
+            connection.execute(f"ALTER TABLE trials DROP COLUMN {column}")
         connection.execute("PRAGMA user_version = 1")
         found = connection.execute("SELECT sql FROM sqlite_schema WHERE type = 'table' ORDER BY name").fetchall()
     with monkeypatch.context() as patch:
@@ -248,10 +250,15 @@ def made_by_the_first_version(path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert found == model, "this is how the first version made its tables"
 
 
-def test_the_first_version_s_store_learns_the_best_of_every_trial(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_version_s_store_learns_what_follows_from_the_rest(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made_by_the_first_version(path, monkeypatch)
     with Store(path) as store:
-        standings = read_standings(store, store.study("first")).trials
+        configurations, standings = read_standings(store, store.study("first"))
+    assert list(configurations.values()) == [TRIALS[0], TRIALS[5]]
+    assert [configurations[s.configuration].norm for s in standings] == [trial.norm for trial in TRIALS]
+    assert [(s.fold, s.seed) for s in standings] == [(trial.fold, trial.seed) for trial in TRIALS]
     assert [standing.best for standing in standings[:7]] == [best_of(outcome(t).curves["valid"]) for t in TRIALS[:7]]
     assert [standing.best for standing in standings[7:]] == [-np.inf] * 3
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
@@ -10,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 from graphnorm.study.curves import Curve
 from graphnorm.training import Trial
 
-__all__ = ["FINAL", "Record", "Session", "Status", "Study"]
+__all__ = ["FINAL", "Record", "Session", "Status", "Study", "number_configuration"]
 
 Status = Literal["done", "diverged", "dropped", "failed"]
 FINAL = ("done", "diverged")
@@ -83,3 +85,16 @@ class Session(NamedTuple):
             return None
         begin, end = (datetime.datetime.fromisoformat(text) for text in (self.started, self.ended))
         return (end - begin).total_seconds()
+
+
+def number_configuration(config: str) -> int:
+    """What the trials of one configuration, which differ in fold and seed alone, have in common.
+
+    config: the settings of a trial, as JSON.
+
+    >>> number_configuration('{"lr": 0.1, "fold": 3, "seed": 0}') == number_configuration('{"fold": 4, "lr": 0.1}')
+    True
+    """
+    settings = {name: value for name, value in json.loads(config).items() if name not in ("fold", "seed")}
+    digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).digest()
+    return int.from_bytes(digest[:8], "big", signed=True)

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from graphnorm.errors import StoreError
 from graphnorm.study.curves import CurveError, unpack_curve
-from graphnorm.study.schema import FILL_BEST, connect, transaction
+from graphnorm.study.schema import FILL_DERIVED, connect, transaction
 from graphnorm.study.store import Store
 from graphnorm.training import Trial
 
@@ -108,7 +108,7 @@ def _range(source: sqlite3.Connection, table: str, low: int, high: int) -> Itera
 
 def _copy(source: sqlite3.Connection, goal: sqlite3.Connection) -> Rescued:
     trials = {}
-    for rowid, id_, key, dataset, model, norm, config in _rows(source, "trials"):
+    for rowid, id_, key, dataset, model, norm, config, *_ in _rows(source, "trials"):
         if rowid == id_ and _is_trial(key, config):
             trials[id_] = (id_, key, dataset, model, norm, config)
     curves: dict[int, list[tuple[int, str, bytes]]] = {}
@@ -134,14 +134,17 @@ def _copy(source: sqlite3.Connection, goal: sqlite3.Connection) -> Rescued:
     members = _members(source)
     with transaction(goal):
         goal.executemany("INSERT INTO studies VALUES (?, ?, ?, ?)", studies)
-        goal.executemany("INSERT INTO trials VALUES (?, ?, ?, ?, ?, ?)", trials.values())
+        goal.executemany(
+            "INSERT INTO trials (id, key, dataset, model, norm, config) VALUES (?, ?, ?, ?, ?, ?)", trials.values()
+        )
         for id_, study, *rest in sessions.values():
             row = (id_, study if study in names else None, *rest)
             goal.execute(f"INSERT INTO sessions VALUES ({', '.join('?' * len(row))})", row)
         goal.executemany("INSERT INTO outcomes VALUES (?, ?, ?, ?, ?, ?, ?, ?, NULL)", outcomes)
         for trial, *_ in outcomes:
             goal.executemany("INSERT INTO curves VALUES (?, ?, ?)", curves.get(trial, ()))
-        goal.execute(FILL_BEST)
+        for statement in FILL_DERIVED:
+            goal.execute(statement)
         known = [row for row in members if row[0] in names and row[2] in trials]
         goal.executemany("INSERT OR IGNORE INTO members VALUES (?, ?, ?, ?, ?)", known)
     return Rescued(len(studies), len(outcomes), lost)

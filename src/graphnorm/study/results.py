@@ -67,10 +67,10 @@ def study_results(store: Store, study: Study) -> list[NormResult]:
     chooses for itself, it takes part in a fold once it is finished there.
     """
     configurations, standings = read_standings(store, study)
-    protocol = find_protocol(configurations[0].protocol)
+    protocol = find_protocol(next(iter(configurations.values())).protocol)
     candidates: dict[str, dict[int, Members]] = {}
-    for configuration, trial in enumerate(configurations):
-        candidates.setdefault(trial.norm, {})[configuration] = []
+    for number, trial in configurations.items():
+        candidates.setdefault(trial.norm, {})[number] = []
     members = {number: rows for groups in candidates.values() for number, rows in groups.items()}
     for standing in standings:
         members[standing.configuration].append(standing)

@@ -1,7 +1,8 @@
 """The tables of a store, and how a file of one is opened.
 
 * ``studies``: a name, what was asked for (JSON) and when.
-* ``trials``: what is to be trained, named by its content; several studies may share one.
+* ``trials``: what is to be trained, named by its content; several studies may share one. ``config`` says it all; from
+  it follow ``configuration``, a number that trials share which differ in fold and seed alone, ``fold`` and ``seed``.
 * ``members``: which trials a study has, in which order, with which others each one is trained (``fleet``), and after
   which epoch the study gave it up, if it did.
 * ``sessions``: one run of the program over a study: host, process, device, versions, beginning and end.
@@ -21,16 +22,22 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from graphnorm.errors import StoreError
+from graphnorm.study.contents import number_configuration
 from graphnorm.study.curves import unpack_curve
 from graphnorm.study.selection import best_of
 
-__all__ = ["APPLICATION_ID", "FILL_BEST", "MIGRATIONS", "connect", "store_errors", "transaction"]
+__all__ = ["APPLICATION_ID", "FILL_DERIVED", "MIGRATIONS", "connect", "store_errors", "transaction"]
 
 APPLICATION_ID = 0x67724E6D  # "grNm"
 BUSY_SECONDS = 60.0
 
-FILL_BEST = """UPDATE outcomes SET best =
-    (SELECT best_of(data) FROM curves WHERE name = 'valid' AND curves.trial = outcomes.trial)"""
+FILL_DERIVED = (
+    """UPDATE trials SET configuration = number_configuration(config),
+        fold = json_extract(config, '$.fold'), seed = json_extract(config, '$.seed')""",
+    """UPDATE outcomes SET best =
+        (SELECT best_of(data) FROM curves WHERE name = 'valid' AND curves.trial = outcomes.trial)""",
+)
+"""The columns that follow from others."""
 
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
@@ -79,7 +86,13 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             data BLOB NOT NULL,
             UNIQUE (name, trial))""",
     ),
-    ("ALTER TABLE outcomes ADD COLUMN best REAL", FILL_BEST),
+    (
+        "ALTER TABLE trials ADD COLUMN configuration INTEGER",
+        "ALTER TABLE trials ADD COLUMN fold INTEGER",
+        "ALTER TABLE trials ADD COLUMN seed INTEGER",
+        "ALTER TABLE outcomes ADD COLUMN best REAL",
+        *FILL_DERIVED,
+    ),
 )
 
 
@@ -107,6 +120,7 @@ def _open(path: Path, writable: bool) -> sqlite3.Connection:
     address = f"{path.resolve().as_uri()}?mode={mode}"
     connection = sqlite3.connect(address, uri=True, isolation_level=None, timeout=BUSY_SECONDS)
     connection.execute("PRAGMA foreign_keys = ON")
+    connection.create_function("number_configuration", 1, number_configuration, deterministic=True)
     connection.create_function("best_of", 1, lambda data: best_of(unpack_curve(data)), deterministic=True)
     return connection
 

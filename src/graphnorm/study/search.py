@@ -29,6 +29,8 @@ from graphnorm.training.packing import MOST_ON_GPU
 
 __all__ = ["SearchResult", "adapt", "pack", "run_plan"]
 
+NEARLY = 1.05
+
 
 @dataclass(frozen=True)
 class SearchResult:
@@ -57,11 +59,24 @@ def pack(graphs: PackedGraphs, trials: Sequence[Trial], device: str | None, slot
     For GPUs of other machines the memory is not known: fleets are as large as they get, and one that does not fit is
     split when that shows.
     """
-    shapes = len({trial.shape for trial in trials})
-    share = -(-slots // max(shapes, 1))
+    share = _fleets_of_a_shape(len({trial.shape for trial in trials}), slots)
     if device == "cuda" and not torch.cuda.is_available():
         return _pack_by_shape(trials, share)
     return plan_fleets(graphs, trials, device, share=share)
+
+
+def _fleets_of_a_shape(shapes: int, slots: int) -> int:
+    """Into how many fleets the trials of a shape are cut, so that slots are idle neither now nor in the last round.
+
+    The time is that of the rounds, each as long as a fleet, which is the shorter the more there are. Fewer fleets are
+    preferred where that makes little difference: members of a small one cost more.
+
+    >>> [_fleets_of_a_shape(10, slots) for slots in (1, 8, 10, 64)]
+    [1, 4, 1, 6]
+    """
+    shapes = max(shapes, 1)
+    times = {cuts: -(-shapes * cuts // slots) / cuts for cuts in range(1, max(4, -(-2 * slots // shapes)) + 1)}
+    return next(cuts for cuts, time in times.items() if time <= NEARLY * min(times.values()))
 
 
 def _pack_by_shape(trials: Sequence[Trial], share: int) -> list[list[int]]:

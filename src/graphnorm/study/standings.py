@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from typing import NamedTuple
 
 from graphnorm.study.store import STATUS, Status, Store, Study
 from graphnorm.training import Trial
 
 __all__ = ["Circumstances", "Standing", "Standings", "circumstances", "read_standings"]
-
-MEMBER = re.compile(r'"fold": (\d+), "seed": (\d+)')
-"""What tells the trials of one configuration apart, in the text of a trial."""
 
 
 class Standing(NamedTuple):
@@ -20,7 +16,7 @@ class Standing(NamedTuple):
     place: int
     """Among the trials of the study."""
     configuration: int
-    """Among the study's configurations."""
+    """A number that the trials of one configuration share."""
     fold: int
     seed: int
     status: Status | None
@@ -32,36 +28,24 @@ class Standing(NamedTuple):
 class Standings(NamedTuple):
     """All of a study."""
 
-    configurations: list[Trial]
-    """One trial of each, in the order of first appearance."""
+    configurations: dict[int, Trial]
+    """The first trial of each, by the number, in the order of their places."""
     trials: list[Standing]
     """In the order of their places."""
 
 
 def read_standings(store: Store, study: Study) -> Standings:
-    """Give the standings of a study.
-
-    Trials of one configuration differ in the text of their fold and seed alone, so that only the first of each is read
-    in full.
-    """
-    configurations: list[Trial] = []
-    numbers: dict[str, int] = {}
-    standings = []
-    for place, id_, config, status, best in store.rows(
-        f"SELECT m.place, t.id, t.config, {STATUS}, o.best FROM members m JOIN trials t ON t.id = m.trial "
-        "LEFT JOIN outcomes o ON o.trial = m.trial WHERE m.study = ? ORDER BY m.place",
+    """Give the standings of a study; of every configuration one trial alone is read in full."""
+    rows = store.rows(
+        f"SELECT m.place, t.configuration, t.fold, t.seed, {STATUS}, coalesce(o.best, -9e999) "
+        "FROM members m JOIN trials t ON t.id = m.trial LEFT JOIN outcomes o ON o.trial = m.trial "
+        "WHERE m.study = ? ORDER BY m.place",
         study.id,
-    ):
-        found = MEMBER.search(config)
-        assert found is not None, "a trial has a fold and a seed"
-        common = config[: found.start()] + config[found.end() :]
-        number = numbers.get(common)
-        if number is None:
-            number = numbers[common] = len(configurations)
-            configurations.append(store.parse_trial(id_, config))
-        fold, seed = found.groups()
-        standings.append(Standing(place, number, int(fold), int(seed), status, float("-inf") if best is None else best))
-    return Standings(configurations, standings)
+    )
+    standings = list(map(Standing._make, rows))
+    first = {standing.configuration: standing.place for standing in reversed(standings)}
+    trials = store.trials(study, sorted(first.values()))
+    return Standings(dict(zip(sorted(first, key=first.__getitem__), trials, strict=True)), standings)
 
 
 class Circumstances(NamedTuple):

@@ -22,7 +22,7 @@ from typing import Any
 
 from graphnorm._version import __version__
 from graphnorm.errors import StoreError
-from graphnorm.study.contents import FINAL, Record, Session, Status, Study
+from graphnorm.study.contents import FINAL, Record, Session, Status, Study, number_configuration
 from graphnorm.study.curves import Curve, CurveError, pack_curve, unpack_curves
 from graphnorm.study.schema import connect, store_errors, transaction
 from graphnorm.study.selection import best_of
@@ -95,9 +95,10 @@ class Store:
         found = self._connection.execute("SELECT id FROM trials WHERE key = ?", (trial.key,)).fetchone()
         if found is not None:
             return int(found[0])
-        row = (trial.key, trial.dataset, trial.model, trial.norm, json.dumps(trial.to_dict()))
-        statement = "INSERT INTO trials (key, dataset, model, norm, config) VALUES (?, ?, ?, ?, ?)"
-        id_ = self._connection.execute(statement, row).lastrowid
+        config = json.dumps(trial.to_dict())
+        names = (trial.key, trial.dataset, trial.model, trial.norm)
+        row = (*names, config, number_configuration(config), trial.fold, trial.seed)
+        id_ = self._connection.execute("INSERT INTO trials VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?)", row).lastrowid
         assert id_ is not None
         return id_
 
@@ -139,9 +140,9 @@ class Store:
         names = ", ".join(study.name for study in studies) or "none"
         raise StoreError(f"there is no study {name!r}", where=self.path, remedy=f"take one of these: {names}")
 
-    def trials(self, study: Study) -> list[Trial]:
-        """The trials of a study in their order."""
-        return [trial for _, trial in self._members(study)]
+    def trials(self, study: Study, places: Sequence[int] | None = None) -> list[Trial]:
+        """The trials of a study, or those in some places, in their order."""
+        return [trial for _, trial in self._members(study, places)]
 
     def fleets(self, study: Study) -> dict[int, list[Trial]]:
         """The trials of a study as they are trained together, by the fleet's number."""
@@ -150,14 +151,15 @@ class Store:
             fleets.setdefault(fleet, []).append(trial)
         return dict(sorted(fleets.items()))
 
-    def _members(self, study: Study) -> Iterator[tuple[int, Trial]]:
-        with store_errors(self.path):
-            for fleet, id_, config in self._connection.execute(
-                "SELECT m.fleet, t.id, t.config FROM members m JOIN trials t ON t.id = m.trial "
-                "WHERE m.study = ? ORDER BY m.place",
-                (study.id,),
-            ):
-                yield fleet, self.parse_trial(id_, config)
+    def _members(self, study: Study, places: Sequence[int] | None = None) -> list[tuple[int, Trial]]:
+        chosen, parameters = _restricted(places)
+        rows = self.rows(
+            "SELECT m.fleet, t.id, t.config FROM members m JOIN trials t ON t.id = m.trial "
+            f"WHERE m.study = ?{chosen} ORDER BY m.place",
+            study.id,
+            *parameters,
+        )
+        return [(fleet, self._trial(id_, config)) for fleet, id_, config in rows]
 
     def delete_study(self, study: Study) -> None:
         """Remove a study, and the trials that no other study has."""
@@ -288,7 +290,7 @@ class Store:
         names = ("status", "epochs", "seconds", "device", "finished", "code", "fleet", "place", "error")
         return [
             Record(
-                trial=self.parse_trial(id_, config),
+                trial=self._trial(id_, config),
                 curves={name: found[rest[-2]] for name, found in loaded.items() if rest[-2] in found},
                 **dict(zip(names, rest, strict=True)),
             )
@@ -332,8 +334,7 @@ class Store:
             remedy = f"save what is readable: graphnorm runs rescue {self.path} NEW.db"
             raise StoreError(f"the store is damaged: {error}", where=self.path, remedy=remedy) from error
 
-    def parse_trial(self, id_: int, config: str) -> Trial:
-        """Give the trial of a row of ``trials``."""
+    def _trial(self, id_: int, config: str) -> Trial:
         if (known := self._parsed.get(id_)) is not None and known[0] == config:
             return known[1]
         values = self._json(config)
