@@ -125,13 +125,19 @@ def seconds(work: Callable[[], object], device: torch.device) -> float:
 
 
 def pyg_loop(
-    model: PygGIN, data: list[Any], train_ids: Any, device: torch.device, evaluate: bool, most: int
+    model: PygGIN,
+    data: list[Any],
+    train_ids: Any,
+    device: torch.device,
+    evaluate: bool,
+    most: int,
+    batch_size: int = 128,
 ) -> Callable[[], int]:
-    """An epoch, or its first ``most`` steps; gives the number of steps."""
+    """An epoch, or its first ``most`` steps; gives the number of steps. All graphs are evaluated 128 at a time."""
     from torch_geometric.loader import DataLoader
 
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
-    loader = DataLoader([data[k] for k in train_ids], batch_size=128, shuffle=True)
+    loader = DataLoader([data[k] for k in train_ids], batch_size=batch_size, shuffle=True)
     everything = DataLoader(data, batch_size=128)
 
     def epoch() -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import platform
 import sqlite3
 import tempfile
@@ -19,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.facts import facts
 from graphnorm.data import load
 from graphnorm.study.grid import GRIDS
 from graphnorm.study.plan import make_plan
@@ -81,16 +83,17 @@ def main() -> None:
         first = store.study("study-0")
         size = store._connection.execute("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size")
         (bytes_,) = size.fetchone()
-        result = {
+        result = facts() | {
             "trials": len(trials),
             "studies": number + 1,
             "bytes_per_trial": round(bytes_ / len(trials)),
             "seconds_to_list_studies": round(timed(store.studies), 3),
             f"seconds_for_the_table_of_a_study_of_{first.trials}": round(timed(lambda: study_results(store, first)), 3),
-            f"seconds_for_the_table_of_a_study_of_{one.trials}": round(timed(lambda: study_results(store, one), 1), 3),
+            f"seconds_for_the_table_of_a_study_of_{one.trials}": round(timed(lambda: study_results(store, one)), 3),
             "milliseconds_to_save_a_trial_in_a_fleet_of_300": round(1e3 * float(np.median(writing)), 3),
             "sqlite": sqlite3.sqlite_version,
             "machine": platform.machine(),
+            "load_of_the_machine": round(os.getloadavg()[0], 1),
         }
     print(json.dumps(result, indent=1))
     (options.out / "store.json").write_text(json.dumps(result, indent=1) + "\n")

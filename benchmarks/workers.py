@@ -1,13 +1,18 @@
-"""Two workers against one: how much of twice the throughput is left. ``python -m benchmarks.workers``.
+"""Two workers against one: how much of twice the throughput is left. ``python -m benchmarks.workers [--engine ray]``.
 
-One worker is pinned to one core, with its driver; two have two cores, with theirs. Throughput is counted in epochs of
-members from the moment that all workers train, for a fixed time; starting processes is not part of it. The two are
-measured in turns and the median of the ratios is reported. Writes ``benchmarks/results/workers-ENGINE.json``.
+One worker is pinned to one core; the driver and whatever else the engine runs may use both. Two workers have two cores
+and share them with the rest. Every worker has one thread and a fleet of ten of the same shape. Throughput is counted in
+epochs of members, from the first answer after all workers have begun to the last in a fixed time: starting processes is
+no part of it, answering the driver, its callbacks and checkpoints (three times as many as by default) are. What the
+machine itself leaves of twice one core is measured beside it, by the same workers as bare processes without a driver.
+All are measured in turns; writes ``benchmarks/results/workers-ENGINE.json``. It takes about five minutes, and says
+something about the engine only on an idle machine.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import statistics
@@ -15,113 +20,207 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from graphnorm.data import load
+import psutil
+import torch
+
+from benchmarks.facts import facts
+from graphnorm.data import synthetic
 from graphnorm.study.callbacks import Callback
-from graphnorm.study.driver import Driver
-from graphnorm.study.engines import Engine
+from graphnorm.study.driver import STEP_SECONDS, Driver
+from graphnorm.study.engines.local import WorkerProcesses
+from graphnorm.study.engines.ray import RayEngine
 from graphnorm.study.grid import Grid
 from graphnorm.study.plan import make_plan
-from graphnorm.study.search import pack
+from graphnorm.study.protocol import make_splits
 from graphnorm.study.store import Store
+from graphnorm.study.work import Advance, Begin, Step, Worker
 from graphnorm.training import Progress, Trial
 
 RESULTS = Path(__file__).parent / "results"
-GRID = Grid("workers", {"epochs": (100_000,), "lr": (1e-3, 1e-2)})
+GRAPHS = 80
+"""Trees of 50 nodes; an epoch of a fleet takes a fraction of a second."""
+MEMBERS = 10
+EPOCHS = 1_000_000
+CHECKPOINT_SECONDS = 15.0
+BAR = 0.85
 
 
 class Count(Callback):
-    """Counts epochs of members once every worker has trained one, and stops the driver when the time is up."""
+    """Notes when which epoch was reached, and stops the driver when the time is up."""
 
     def __init__(self, workers: int, seconds: float) -> None:
         self.workers, self.seconds = workers, seconds
-        self.training: set[str] = set()
-        self.began = self.ended = 0.0
-        self.epochs = 0
+        self.answers: dict[str, dict[float, tuple[float, int]]] = {}
+        """By fleet and answer: when it came and which epoch it reached."""
+        self.began = 0.0
         self.driver: Driver | None = None
+        self.used: list[dict[int, float]] = []
 
     def on_epoch(self, progress: Progress) -> None:
-        """Count."""
-        self.training.add(progress.trials[0].key)
-        if len(self.training) < self.workers:
-            return
-        now = time.monotonic()
-        if not self.began:
+        """Note the epoch; all of one answer come with the same seconds."""
+        now, fleet = time.monotonic(), progress.trials[0].key
+        known = self.answers.setdefault(fleet, {})
+        if not self.began and len(self.answers) == self.workers:
             self.began = now
-        elif now - self.began < self.seconds:
-            self.epochs += len(progress.trials)
-            self.ended = now
-        elif self.driver is not None:
+            self.used.append(cpu_seconds())
+        if self.began and now - self.began > self.seconds:
+            assert self.driver is not None
             self.driver.stop()
+            if len(self.used) == 1:
+                self.used.append(cpu_seconds())
+        elif self.began or progress.seconds in known:
+            known[progress.seconds] = now, progress.epoch
+
+    def throughput(self) -> float:
+        """Epochs of members in a second, all workers together."""
+        rates = []
+        for answers in self.answers.values():
+            if len(answers) < 2:
+                sys.exit("a worker gave one answer in all the time; measure for longer")
+            (began, first), *_, (ended, last) = answers.values()
+            rates.append(MEMBERS * (last - first) / (ended - began))
+        return sum(rates)
 
     def on_failure(self, trials: Sequence[Trial], error: str, final: bool) -> None:
         """A measurement with failures is none."""
         sys.exit(error)
 
 
-def measure(engine_name: str, workers: int, seconds: float, dataset: str) -> float:
-    """Epochs of members in a second."""
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, set(range(workers)))
-    graphs = load(dataset)
-    plan = make_plan(graphs, GRID, norms=["graph", "batch"], folds=10, readout="mean")
-    fleets = pack(graphs, plan.trials, "cpu", workers)
+def cpu_seconds() -> dict[int, float]:
+    """That this process and every one below it have used, by process."""
+    found = {}
+    own = psutil.Process()
+    for process in (own, *own.children(recursive=True)):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            times = process.cpu_times()
+            found[process.pid] = times.user + times.system
+    return found
+
+
+def pin(process: int, core: int) -> None:
+    """Keep all threads of a process on one core."""
+    for thread in psutil.Process(process).threads():
+        os.sched_setaffinity(thread.id, {core})
+
+
+def trials_of(workers: int) -> tuple[Trial, ...]:
+    grid = Grid("workers", {"epochs": (EPOCHS,), "lr": tuple(1e-3 * (1 + k) for k in range(workers))})
+    return make_plan(synthetic.trees(num_graphs=GRAPHS), grid, norms=["graph"], folds=MEMBERS, readout="mean").trials
+
+
+def measure(engine_name: str, workers: int, seconds: float) -> dict[str, Any]:
+    """Epochs of members in a second, and the CPU time of each part in each second."""
+    graphs, trials = synthetic.trees(num_graphs=GRAPHS), trials_of(workers)
+    fleets = [range(start, start + MEMBERS) for start in range(0, len(trials), MEMBERS)]
     count = Count(workers, seconds)
-    engine: Engine
+    engine: RayEngine | WorkerProcesses
     if engine_name == "ray":
-        from graphnorm.study.engines.ray import RayEngine
-
         engine = RayEngine(graphs, workers=workers, fleets=len(fleets))
+        pids = engine.worker_pids()
     else:
-        from graphnorm.study.engines.local import WorkerProcesses
-
         engine = WorkerProcesses(graphs, ["cpu"] * workers)
+        pids = [process.pid for process in engine._processes]
     try:
+        if workers == 1:
+            pin(pids[0], 0)
         with tempfile.TemporaryDirectory() as folder, Store(Path(folder) / "graphnorm.db") as store:
-            study = store.add_study("workers", plan.spec, plan.trials, fleets)
-            count.driver = Driver(store, study, graphs, engine, callbacks=[count])
+            study = store.add_study("workers", {}, trials, fleets)
+            count.driver = Driver(
+                store, study, graphs, engine, callbacks=[count], checkpoint_seconds=CHECKPOINT_SECONDS
+            )
             count.driver.run()
     finally:
         engine.close()
-    return count.epochs / (count.ended - count.began)
+    before, after = count.used
+    parts = Counter[str]()
+    for process, used in after.items():
+        part = "workers" if process in pids else "driver" if process == os.getpid() else "rest"
+        parts[part] += used - before.get(process, 0.0)  # type: ignore[assignment]
+    return {"throughput": count.throughput(), "cores_used": {name: used / seconds for name, used in parts.items()}}
+
+
+def bare(core: int, start: float, seconds: float) -> float:
+    """Epochs of members in a second of a worker without a driver, from an agreed time on."""
+    torch.set_num_threads(1)
+    os.sched_setaffinity(0, {core})
+    graphs, trials = synthetic.trees(num_graphs=GRAPHS), trials_of(1)
+    worker = Worker(graphs, "cpu")
+    splits = tuple(make_splits(graphs, trials))
+    worker.answer(Begin(trials, splits, frozenset(trial.key for trial in trials)))
+    while time.time() < start:
+        worker.answer(Advance(0.2, EPOCHS))
+    began, epochs = time.monotonic(), 0
+    while time.monotonic() - began < seconds:
+        step = worker.answer(Advance(STEP_SECONDS, EPOCHS))
+        assert isinstance(step, Step), step
+        epochs += len(step.metrics["valid"])
+    return MEMBERS * epochs / (time.monotonic() - began)
+
+
+def start(*arguments: object) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "benchmarks.workers", *map(str, arguments)]
+    return subprocess.Popen(command, env=os.environ | {"OMP_NUM_THREADS": "1"}, stdout=subprocess.PIPE, text=True)
+
+
+def answer_of(process: subprocess.Popen[str]) -> Any:
+    output, _ = process.communicate()
+    if process.returncode:
+        sys.exit(f"a measurement ended with code {process.returncode}")
+    return json.loads(output.splitlines()[-1])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--engine", choices=("local", "ray"), default="ray")
-    parser.add_argument("--seconds", type=float, default=30.0)
+    parser.add_argument("--seconds", type=float, default=20.0, help="of each measurement (default: 20)")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--dataset", default="synthetic:trees")
-    parser.add_argument("--workers", type=int, help="measure this number alone, in this process")
     parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--workers", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--bare", nargs=2, type=float, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.workers:
-        print(measure(options.engine, options.workers, options.seconds, options.dataset))
+    if options.bare:
+        print(json.dumps(bare(int(options.bare[0]), options.bare[1], options.seconds)))
         return
-    figures: dict[int, list[float]] = {1: [], 2: []}
+    if options.workers:
+        print(json.dumps(measure(options.engine, options.workers, options.seconds)))
+        return
+    load_before = os.getloadavg()[0]
+    found: dict[int, list[dict[str, Any]]] = {1: [], 2: []}
+    machine: dict[int, list[float]] = {1: [], 2: []}
     for _ in range(options.rounds):
-        for workers, found in figures.items():
-            arguments = f"--engine {options.engine} --seconds {options.seconds} --dataset {options.dataset}".split()
-            command = [sys.executable, "-m", "benchmarks.workers", *arguments, "--workers", str(workers)]
-            environment = os.environ | {"OMP_NUM_THREADS": "1"}
-            done = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True)
-            found.append(float(done.stdout.split()[-1]))
-            print(f"{workers} workers: {found[-1]:.2f} epochs of members in a second", flush=True)
-    ratios = [two / (2 * one) for one, two in zip(figures[1], figures[2], strict=True)]
-    result = {
+        for workers in (1, 2):
+            arguments = ("--engine", options.engine, "--seconds", options.seconds, "--workers", workers)
+            found[workers].append(answer_of(start(*arguments)))
+            print(f"{options.engine}, {workers}: {found[workers][-1]}", flush=True)
+            when = time.time() + 6.0
+            processes = [start("--bare", core, when, "--seconds", options.seconds / 3) for core in range(workers)]
+            machine[workers].append(sum(answer_of(process) for process in processes))
+            print(f"bare, {workers}: {machine[workers][-1]:.1f}", flush=True)
+    one, two = ([round_["throughput"] for round_ in found[workers]] for workers in (1, 2))
+    shares = [b / (2 * a) for a, b in zip(one, two, strict=True)]
+    limits = [b / (2 * a) for a, b in zip(machine[1], machine[2], strict=True)]
+    result = facts("cpu", options.engine) if options.engine == "ray" else facts()
+    result |= {
         "engine": options.engine,
-        "dataset": options.dataset,
-        "epochs_per_second_one_worker": figures[1],
-        "epochs_per_second_two_workers": figures[2],
-        "share_of_twice_one_worker": ratios,
-        "median_share": statistics.median(ratios),
-        "load_of_the_machine": os.getloadavg()[0],
-        "cores": os.cpu_count(),
+        "graphs": GRAPHS,
+        "seconds_of_a_measurement": options.seconds,
+        "load_of_the_machine_before": round(load_before, 2),
+        "one_worker": found[1],
+        "two_workers": found[2],
+        "bare_processes": {"one": machine[1], "two": machine[2]},
+        "share_of_twice_one_worker": shares,
+        "median_share": statistics.median(shares),
+        "bar": BAR,
+        "median_share_of_bare_processes": statistics.median(limits),
     }
     print(json.dumps(result, indent=1))
-    (options.out / f"workers-{options.engine}.json").write_text(json.dumps(result, indent=1) + "\n")
+    options.out.mkdir(parents=True, exist_ok=True)
+    (options.out / f"workers-{options.engine}.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

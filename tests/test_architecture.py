@@ -13,7 +13,7 @@ import graphnorm
 ROOT = Path(graphnorm.__file__).parent
 
 # What each part may import besides itself. Parts that do not exist yet are not checked.
-FOUNDATION = {"errors", "randomness", "switches", "kernels", "segments", "adjacency", "_kernels", "_version"}
+FOUNDATION = {"errors", "randomness", "switches", "kernels", "segments", "blocks", "adjacency", "_kernels", "_version"}
 LAYERS = {"ops", "norm", "batch_norms", "peer_norms", "norms", "foreign"}
 MAY_IMPORT = {
     "_version": set(),
@@ -22,7 +22,8 @@ MAY_IMPORT = {
     "switches": set(),
     "kernels": {"_kernels"},
     "segments": {"kernels", "switches"},
-    "adjacency": {"segments", "switches"},
+    "blocks": set(),
+    "adjacency": {"blocks", "segments", "switches"},
     "ops": FOUNDATION,
     "norm": FOUNDATION | {"ops"},
     "batch_norms": FOUNDATION | {"ops", "norm"},

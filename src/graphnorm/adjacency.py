@@ -10,6 +10,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 
+from graphnorm.blocks import Blocks
 from graphnorm.segments import Segments
 from graphnorm.switches import debugging
 
@@ -46,6 +47,7 @@ class Adjacency:
     Attributes:
         rowptr, col: as above.
         edge_ids: where the features of each edge of ``col`` lie, shape ``(E,)``; ``None`` where they lie in order.
+        blocks: the same edges as matrices, where these were made, too; they are not carried through copies.
 
     >>> Adjacency(edge_index=torch.tensor([[0, 1, 2, 0], [1, 0, 0, 2]]), num_nodes=3)
     Adjacency(3 rows, 4 edges)
@@ -53,13 +55,14 @@ class Adjacency:
     Adjacency(2 rows, 2 edges, symmetric)
     """
 
-    __slots__ = ("_transpose", "col", "edge_ids", "max_degree", "rowptr", "symmetric")
+    __slots__ = ("_transpose", "blocks", "col", "edge_ids", "max_degree", "rowptr", "symmetric")
 
     rowptr: Tensor
     col: Tensor
     edge_ids: Tensor | None
     symmetric: bool
     max_degree: int | None
+    blocks: Blocks | None
     _transpose: Transpose | None
 
     def __init__(
@@ -72,7 +75,7 @@ class Adjacency:
         symmetric: bool = False,
         max_degree: int | None = None,
     ) -> None:
-        self.symmetric, self.max_degree, self._transpose = symmetric, max_degree, None
+        self.symmetric, self.max_degree, self.blocks, self._transpose = symmetric, max_degree, None, None
         if rowptr is not None and col is not None and edge_index is None and num_nodes is None:
             for name, value in (("rowptr", rowptr), ("col", col)):
                 _check_index(name, value, 1)
@@ -98,11 +101,12 @@ class Adjacency:
         symmetric: bool = False,
         max_degree: int | None = None,
         transpose: Transpose | None = None,
+        blocks: Blocks | None = None,
     ) -> Adjacency:
         """An adjacency from arrays that are known to be right: nothing is read, checked or moved."""
         self = object.__new__(cls)
         self.rowptr, self.col, self.edge_ids = rowptr, col, edge_ids
-        self.symmetric, self.max_degree, self._transpose = symmetric, max_degree, transpose
+        self.symmetric, self.max_degree, self.blocks, self._transpose = symmetric, max_degree, blocks, transpose
         return self
 
     def _read_edge_index(self, edge_index: Tensor, num_nodes: int) -> None:

@@ -188,6 +188,27 @@ def test_static_assembly_reads_nothing_back() -> None:
     assert arrays["col"].shape == (2, 40)
 
 
+def test_assembly_without_edges_still_tells_degrees() -> None:
+    ids = torch.tensor([[2, 0, -1], [1, 1, 3]])
+    bounds = GRAPHS.bounds(ids)
+    whole = assemble(GRAPHS._tables, ids, bounds, padded=True)
+    without = assemble(GRAPHS._tables, ids, bounds, padded=True, edges=False)
+    for name, array in whole.items():
+        if array.shape[1:2] == (bounds.max_edges,):
+            assert without[name].shape == (2, 0, *array.shape[2:])
+        else:
+            assert torch.equal(without[name], array), name
+
+
+def test_categories_of_padded_rows_are_none() -> None:
+    graphs = replace(GRAPHS, tags=GRAPHS.tags[:, :1])  # type: ignore[index]
+    exact = graphs.bounds([0])
+    batch = graphs.batch([0], bounds=exact._replace(max_nodes=exact.max_nodes + 2))
+    assert batch.categories().tolist() == [*batch.tags[:-2, 0].tolist(), -1, -1]  # type: ignore[index]
+    with pytest.raises(ValueError, match="exactly one"):
+        replace(batch, tags=None).categories()
+
+
 def test_conveniences() -> None:
     batch = GRAPHS.batch([4, 0, 2])
     assert batch.num_graphs == 3

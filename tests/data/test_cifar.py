@@ -6,12 +6,13 @@ import io
 import os
 import pickle
 import tarfile
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from graphnorm.data import DataError, load_cifar10
+from graphnorm.data import DataError, jpeg, load_cifar10
 from graphnorm.data.cifar import read_cifar10
 
 NAMES = [*(f"data_batch_{k}" for k in range(1, 6)), "test_batch"]
@@ -69,13 +70,18 @@ def test_damaged_and_absent(tmp_path: Path) -> None:
         read_cifar10(tmp_path)
 
 
-def test_a_small_file_of_jpegs(tmp_path: Path) -> None:
+def plain_jpegs(reds: Iterable[int]) -> list[bytes]:
     image_module = pytest.importorskip("PIL.Image")
     jpegs = []
-    for value in (0, 100, 200):
+    for red in reds:
         buffer = io.BytesIO()
-        image_module.fromarray(np.full((32, 32, 3), (value, 50, 255), np.uint8)).save(buffer, "JPEG", quality=95)
+        image_module.fromarray(np.full((32, 32, 3), (red, 50, 255), np.uint8)).save(buffer, "JPEG", quality=95)
         jpegs.append(buffer.getvalue())
+    return jpegs
+
+
+def test_a_small_file_of_jpegs(tmp_path: Path) -> None:
+    jpegs = plain_jpegs((0, 100, 200))
     arrays = {}
     for part in ("train", "test"):
         arrays[f"{part}_jpeg"] = np.frombuffer(b"".join(jpegs), np.uint8)
@@ -88,6 +94,21 @@ def test_a_small_file_of_jpegs(tmp_path: Path) -> None:
     assert images.test_images.shape == (3, 3, 32, 32)
     red = images.train_images[:, 0].float().mean((1, 2))
     assert red.tolist() == pytest.approx([0, 100, 200], abs=3)
+
+
+def test_jpegs_by_several_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    jpegs = plain_jpegs(range(0, 250, 50))
+    offsets = np.cumsum([0, *map(len, jpegs)])
+    alone = jpeg.decode(b"".join(jpegs), offsets, (3, 32, 32))
+    monkeypatch.setattr(jpeg, "WORTH_A_PROCESS", 2)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2}, raising=False)
+    parts: list[int] = []
+    aside = jpeg._aside
+    monkeypatch.setattr(jpeg, "_aside", lambda *given: parts.append(len(given[1]) - 1) or aside(*given))
+    np.testing.assert_array_equal(jpeg.decode(b"".join(jpegs), offsets, (3, 32, 32)), alone)
+    assert sorted(parts) == [2, 3]
+    with pytest.raises(OSError, match="cannot identify image"):  # by the process that asked, and with its words
+        jpeg.decode(b"x" * offsets[-1], offsets, (3, 32, 32))
 
 
 @pytest.mark.slow

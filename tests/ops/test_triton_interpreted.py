@@ -20,7 +20,14 @@ def test_marked_tests_pass_in_the_interpreter():
     pytest.importorskip("triton")
     assert triton_kernels("graphnorm.ops.standardize") is not None
     here = Path(__file__).parent
-    names = ("test_standardize.py", "test_transforms.py", "test_eager.py", "test_aggregate.py", "test_linear.py")
+    names = (
+        "test_standardize.py",
+        "test_transforms.py",
+        "test_eager.py",
+        "test_aggregate.py",
+        "test_blocks.py",
+        "test_linear.py",
+    )
     files = [str(here / name) for name in names]
     options = ["-q", "-m", "interpreted", "-k", "triton", "-p", "no:cacheprovider", "-o", "addopts="]
     environment = os.environ | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}

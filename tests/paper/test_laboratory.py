@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 import graphnorm
 from graphnorm.data import Images
+from graphnorm.errors import StudyError
 from graphnorm.paper.images import image_layers, image_noise_along_training
 from graphnorm.paper.laboratory import Laboratory
 from graphnorm.paper.recipes import CURVES, Beside, Recipe, Trainings, Watched
 from graphnorm.paper.reported import Reported
+from graphnorm.paper.watching import Notebook, watch_images
 from graphnorm.study import baselines
 
 SMALL = Trainings(
@@ -145,14 +149,56 @@ def test_noise_of_graphs(laboratory: Laboratory) -> None:
         assert last[layer, 8] > last[layer, 64] > 0  # type: ignore[operator]
 
 
-def test_noise_of_images() -> None:
+def few_images() -> Images:
     random = torch.Generator().manual_seed(0)
     images = torch.randint(256, (48, 3, 32, 32), generator=random, dtype=torch.uint8)
     labels = torch.randint(10, (48,), generator=random)
-    data = Images(train_images=images, train_labels=labels, test_images=images, test_labels=labels, lossy=False)
-    layers = image_noise_along_training(
-        data, epochs=1, at=[0, 1], watch=image_layers(2), device=torch.device("cpu")
-    )  # fmt: skip
+    return Images(train_images=images, train_labels=labels, test_images=images, test_labels=labels, lossy=True)
+
+
+def test_noise_of_images() -> None:
+    layers, losses, seconds, accuracy = image_noise_along_training(
+        few_images(), epochs=1, at=[0, 1], watch=image_layers(2), device=torch.device("cpu")
+    )
     assert [layer.layer for layer in layers] == ["stem_norm", "blocks.7.second_norm"]
     assert [layer.epochs.tolist() for layer in layers] == [[0, 1]] * 2
     assert (layers[0].mean[1] != layers[0].mean[0]).any()  # it was trained
+    assert len(losses) == 1
+    assert losses[0] == pytest.approx(math.log(10), rel=0.5)  # ten classes, about guessed
+    assert seconds > 0
+    assert accuracy * 48 == pytest.approx(round(accuracy * 48), abs=1e-4)
+
+
+def test_what_was_seen_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures come of the file alone; a training that time cut short, and one that is missing, are named."""
+    file = tmp_path / "noise.json"
+    watched = Watched(datasets=("synthetic:trees",), epochs=2, images=True)
+    graphs, images = watched.trainings
+    seen = watch_images(few_images(), images, device=torch.device("cpu"), seconds=1e-9)
+    assert seen.trained == 1  # the first epoch is begun, as none has taken any time yet
+    assert seen.layers[0].epochs.tolist() == [0, 1]
+    Notebook(file).add(seen)
+    again = Notebook(file).find(images)
+    assert again is not None
+    np.testing.assert_allclose(again.layers[3].relative_deviation, seen.layers[3].relative_deviation, rtol=1e-5)
+    monkeypatch.setattr("graphnorm.paper.laboratory.watch_images", None)
+    laboratory = Laboratory(tmp_path / "a.db", device="cpu", progress=False, noise=file)
+    wanted = recipe("noise", trained=(), looked_at=(), watched=watched)
+    product = laboratory.make(wanted, train=False)
+    assert set(product.figures) == {"-CIFAR-10-ResNet18"}
+    assert "CIFAR-10, ResNet18 was trained for 1 of 2 epochs." in product.sentences
+    assert "Not measured: synthetic:trees." in product.sentences
+    assert product.facts["watched"]["CIFAR-10, ResNet18"]["device"] == "cpu"
+    assert laboratory.watch(graphs) is not None
+    monkeypatch.setattr("graphnorm.paper.laboratory.watch_graphs", None)
+    assert {one.watching for one in Notebook(file).all()} == {graphs, images}
+    assert set(laboratory.make(wanted, train=False).figures) == {"-CIFAR-10-ResNet18", "-synthetic-trees-GIN"}
+    with pytest.raises(StudyError, match="nothing of small"):
+        Laboratory(tmp_path / "b.db", device="cpu", progress=False).make(wanted, train=False)
+
+
+def test_a_file_that_is_no_batch_noise(tmp_path: Path) -> None:
+    file = tmp_path / "noise.json"
+    file.write_text("[]")
+    with pytest.raises(StudyError, match="no file of batch noise"):
+        Notebook(file).all()

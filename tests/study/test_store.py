@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,9 @@ import pytest
 
 from graphnorm.errors import StoreError
 from graphnorm.study import schema
+from graphnorm.study.rescue import rescue
+from graphnorm.study.selection import best_of
+from graphnorm.study.standings import read_standings
 from graphnorm.study.store import Store
 from graphnorm.training import Outcome, Trial
 
@@ -108,6 +112,18 @@ def test_what_one_study_gives_up_another_does_not(path: Path) -> None:
         assert store.statuses(second) == {TRIALS[0].key: "done"}
 
 
+def test_sessions_say_who_wrote_and_for_how_long(path: Path) -> None:
+    with Store(path) as store:
+        study = store.add_study("first", {}, TRIALS, FLEETS)
+        killed, whole = (store.begin_session(study, engine) for engine in ("ray", "local"))
+        store.end_session(whole, "finished")
+        store._connection.execute("UPDATE sessions SET ended = '2026-01-01T00:01:01+00:00' WHERE id = ?", (whole,))
+        store._connection.execute("UPDATE sessions SET started = '2026-01-01T00:00:00+00:00'")
+        first, second = store.sessions(study)
+    assert (first.id, first.pid, first.engine, first.ended, first.seconds) == (killed, os.getpid(), "ray", None, None)
+    assert (second.id, second.ending, second.seconds) == (whole, "finished", 61.0)
+
+
 def test_a_fleet_can_be_split(path: Path) -> None:
     with filled(path, []) as store:
         study = store.study("first")
@@ -119,7 +135,7 @@ def test_a_fleet_can_be_split(path: Path) -> None:
 def test_all_of_a_fleet_or_nothing(path: Path) -> None:
     with filled(path, []) as store:
         study = store.study("first")
-        broken = outcome(TRIALS[1], curves={"valid": "no curve"})
+        broken = outcome(TRIALS[1], curves={"train": "no curve"})
         with pytest.raises(ValueError, match="could not convert"):
             store.save(store.begin_session(study, "local"), [outcome(TRIALS[0]), broken])
         assert store.study("first").counts == {}
@@ -216,6 +232,43 @@ def test_an_older_store_is_brought_up_to_date(path: Path, monkeypatch: pytest.Mo
     with Store(path) as store:  # the failed attempt left nothing behind
         assert store._connection.execute("PRAGMA user_version").fetchone() == (len(old) + 1,)
         assert store.study("first").finished == 10
+
+
+def made_by_the_first_version(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    filled(path, TRIALS[:7]).close()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("ALTER TABLE outcomes DROP COLUMN best")
+        connection.execute("PRAGMA user_version = 1")
+        found = connection.execute("SELECT sql FROM sqlite_schema WHERE type = 'table' ORDER BY name").fetchall()
+    with monkeypatch.context() as patch:
+        patch.setattr(schema, "MIGRATIONS", schema.MIGRATIONS[:1])
+        Store(path.with_name("model.db")).close()
+    with closing(sqlite3.connect(path.with_name("model.db"))) as connection:
+        model = connection.execute("SELECT sql FROM sqlite_schema WHERE type = 'table' ORDER BY name").fetchall()
+    assert found == model, "this is how the first version made its tables"
+
+
+def test_the_first_version_s_store_learns_the_best_of_every_trial(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made_by_the_first_version(path, monkeypatch)
+    with Store(path) as store:
+        standings = read_standings(store, store.study("first")).trials
+    assert [standing.best for standing in standings[:7]] == [best_of(outcome(t).curves["valid"]) for t in TRIALS[:7]]
+    assert [standing.best for standing in standings[7:]] == [-np.inf] * 3
+
+
+def test_the_first_version_s_store_with_a_damaged_curve_is_not_brought_up_to_date(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made_by_the_first_version(path, monkeypatch)
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE curves SET data = x'00' WHERE trial = 3 AND name = 'valid'")
+    with pytest.raises(StoreError, match="rescue"):
+        Store(path)
+    found = rescue(path, path.with_name("rescued.db"))
+    assert (found.outcomes, found.lost) == (6, 1)
+    with Store(path.with_name("rescued.db")) as store:
+        bests = [s.best for s in read_standings(store, store.study("first")).trials if s.status]
+    assert bests == [best_of(outcome(t).curves["valid"]) for k, t in enumerate(TRIALS[:7]) if k != 2]
 
 
 def test_another_program_s_file_is_refused(tmp_path: Path) -> None:

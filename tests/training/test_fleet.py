@@ -12,6 +12,7 @@ from tests.training.plain_loop import plain_losses
 from graphnorm.data import load, synthetic
 from graphnorm.norms import REGISTRY
 from graphnorm.training import Fleet, Split, Trial
+from graphnorm.training.setup import Shortcuts
 
 TREES = synthetic.trees(num_graphs=60, seed=1)
 KINDS = torch.randint(0, 5, (TREES.num_nodes, 1), generator=torch.manual_seed(0)).to(torch.uint8)
@@ -44,6 +45,17 @@ def test_members_train_as_a_plain_loop_would(norm, model):
         losses, scores = plain_losses(GRAPHS, member, part, 3)
         np.testing.assert_allclose(outcome.curves["loss"], losses, rtol=2e-3)
         assert outcome.curves["valid"][0] == pytest.approx(scores[0], abs=0.09)
+
+
+@pytest.mark.parametrize("model", ["gin", "gcn"])
+def test_more_categories_than_hidden_units(model):
+    """The one-hot matrix is then never made."""
+    member = trials(1, model=model, hidden=4)
+    assert Shortcuts.of(member[0], GRAPHS).one_hot
+    fleet = Fleet(GRAPHS, member, [split(0)], device="cpu")
+    fleet.advance(2)
+    losses, _ = plain_losses(GRAPHS, member[0], split(0), 2)
+    np.testing.assert_allclose(fleet.outcomes()[0].curves["loss"], losses, rtol=2e-3)
 
 
 def test_the_paper_setting_with_self_loops_and_mean_readout():

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import networkx
 import numpy as np
 import pytest
 from tests.training.test_fleet import GRAPHS, NORMS, split, trials
 
-from graphnorm.data import load
+from graphnorm.data import from_networkx, load
 from graphnorm.training import Fleet, Split, Trial, train
+from graphnorm.training.matrices import worthwhile_matrices
 
 pytestmark = pytest.mark.gpu
 
@@ -33,6 +35,21 @@ def test_a_member_alone_and_in_a_fleet(norm):
         alone = Fleet(GRAPHS, [members[k]], [parts[k]], device="cuda")
         alone.advance()
         np.testing.assert_allclose(alone.outcomes()[0].curves["loss"], together.outcomes()[k].curves["loss"], rtol=2e-2)
+
+
+def test_dense_graphs_train_as_matrices_and_as_edges_alike(monkeypatch):
+    sizes = np.random.default_rng(0).integers(40, 100, 60)
+    dense = [networkx.gnp_random_graph(int(n), 0.9 - 0.3 * (k % 2), seed=k) for k, n in enumerate(sizes)]
+    packed = from_networkx(dense, labels=[k % 2 for k in range(60)])
+    assert worthwhile_matrices(packed.to("cuda")) is not None
+    members, parts = trials(), [split(k) for k in range(3)]
+    curves = []
+    for matrices in (worthwhile_matrices, lambda graphs: None):
+        monkeypatch.setattr("graphnorm.training.setup.worthwhile_matrices", matrices)
+        fleet = Fleet(packed, members, parts, device="cuda")
+        fleet.advance(3)
+        curves.append(np.stack([outcome.curves["loss"] for outcome in fleet.outcomes()]))
+    np.testing.assert_allclose(curves[0], curves[1], rtol=1e-2)
 
 
 def test_same_seeds_same_results_on_the_gpu():

@@ -63,6 +63,15 @@ class Moments(Result):
         square = self.variance[groups] + (own - mean[:, None]) ** 2
         return mean, np.sqrt((count * square).sum(1) / total)
 
+    def overall(self) -> tuple[Floats, Floats]:
+        """Mean and standard deviation, (C,) each, over the nodes of all graphs."""
+        total = self.count.sum()
+        mean = self.count @ self.mean / total
+        square = self.mean - mean
+        square *= square
+        square += self.variance
+        return mean, np.sqrt(self.count @ square / total)
+
 
 @dataclass(frozen=True, eq=False)
 class LayerNoise(Result):
@@ -85,6 +94,14 @@ class LayerNoise(Result):
     """√E[(m_b - m)²] / s; NaN where s = 0."""
     std_deviation: Floats
     """√E[(s_b - s)²] / s."""
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> LayerNoise:
+        """What :meth:`to_dict` wrote; None becomes NaN."""
+        given: dict[str, Any] = {name: values[name] for name in ("layer", "batch_size", "batches")}
+        given["epochs"] = np.array(values["epochs"], np.int64)
+        arrays = [field.name for field in fields(cls) if field.name not in given]
+        return cls(**given | {name: np.array(values[name], np.float64) for name in arrays})
 
     @property
     def deviation(self) -> Floats:
@@ -143,7 +160,7 @@ def batch_noise(
     full = graphs // batch_size
     passes = [random.permutation(graphs)[: full * batch_size].reshape(full, -1) for _ in range(-(-batches // full))]
     ids = np.concatenate(passes)[:batches]
-    mean, std = (values[0] for values in moments.pooled(np.arange(graphs)[None]))
+    mean, std = moments.overall()
     drawn = [moments.pooled(some) for some in np.array_split(ids, -(-batches // 16))]
     batch_mean, batch_std = (np.concatenate(values) for values in zip(*drawn, strict=True))
     # What rounding leaves of a constant is no spread.
@@ -214,13 +231,6 @@ def layer_moments(
         name: Moments(*(torch.cat(values).cpu().numpy() for values in zip(*parts, strict=True)))
         for name, parts in seen.items()
     }
-
-
-def _record(
-    into: list[tuple[Tensor, Tensor, Tensor]], owner: Tensor | None, number: int, _: nn.Module, inputs: tuple[Any, ...]
-) -> None:
-    x: Tensor = inputs[0].detach()
-    into.append(_image_moments(x) if owner is None else _row_moments(x, owner, number))
 
 
 def _row_moments(x: Tensor, owner: Tensor, number: int) -> tuple[Tensor, Tensor, Tensor]:

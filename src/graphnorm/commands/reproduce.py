@@ -23,9 +23,9 @@ Measure tables and figures of the GraphNorm paper again, and write them beside t
 
 ITEM is table1, table2, table3 (dataset statistics), fig2, fig3, fig4, fig5, fig6, fig7, fig8, fig9, fig10, fig11,
 fig12, theory, or all. What is trained goes into one store: items share their trials, and the same command goes on where
-it was stopped (fig4, fig8, fig9 and fig10 train a few models of their own, anew each time). In full, a table takes days
-on a CPU; --quick takes minutes, and says so on everything it writes. The tables have baselines beside the normalized
-models; --models or --norms leave out those that --baselines does not name.
+it was stopped (what fig4, fig8, fig9 and fig10 train goes into a file beside it, model by model). In full, a table
+takes days on a CPU; --quick takes minutes, and says so on everything it writes. The tables have baselines beside the
+normalized models; --models or --norms leave out those that --baselines does not name.
 """
 EXAMPLES = """\
 examples:
@@ -51,6 +51,9 @@ def add(subparsers: Subparsers) -> None:
     parser.add_argument("--quick", action="store_true", help="scaled down to minutes on a CPU; marked on every output")
     parser.add_argument("--out", type=Path, metavar="DIR", help="default: reproduction, or reproduction-quick")
     parser.add_argument("--store", type=Path, metavar="FILE", help="default: graphnorm.db in the output folder")
+    parser.add_argument(
+        "--noise", type=Path, metavar="FILE", help="batch noise (default: beside the store, .noise.json)"
+    )
     parser.add_argument("--device", help="cpu, cuda ... (default: a GPU where there is one)")
     parser.add_argument("--workers", type=int, metavar="N", help="processes to train in, on a CPU")
     parser.add_argument("--dry-run", action="store_true", help="say what would be trained, and stop")
@@ -83,6 +86,7 @@ def _run(options: argparse.Namespace) -> None:
         device=options.device,
         workers=options.workers,
         progress=not options.json,
+        noise=options.noise,
     )
     laboratory.check_data(recipes)
     if options.dry_run:

@@ -124,14 +124,12 @@ def find_study(store: Store, name: str) -> Study:
 def _show(options: argparse.Namespace) -> None:
     from graphnorm.study.results import study_results
     from graphnorm.study.search import SearchResult
+    from graphnorm.study.standings import circumstances
 
     with _open(options) as store:
         study = find_study(store, options.study)
         result = SearchResult(study, tuple(study_results(store, study)))
-        records = store.records(study)
-    errors = sorted({record.error.splitlines()[0] for record in records if record.error})
-    codes = sorted({record.code for record in records})
-    devices = sorted({record.device for record in records if record.device})
+        codes, devices, errors = circumstances(store, study)
     if options.json:
         print(json.dumps(result.to_dict() | {"errors": errors, "code": codes, "devices": devices}, indent=1))
         return

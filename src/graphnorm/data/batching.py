@@ -62,7 +62,8 @@ class GraphBatch:
     rowptr: Tensor
     """(R+1,) int64: the edges of row r are ``rowptr[r]:rowptr[r+1]``."""
     col: Tensor
-    """(E,) int64: the neighbour at the other end of each edge, as a row of this batch."""
+    """(E,) int64: the neighbour at the other end of each edge, as a row of this batch; (0,) where the batch was
+    assembled without edges."""
     tags: Tensor | None = None
     """(R, K) small integers: K categorical node features."""
     x: Tensor | None = None
@@ -119,6 +120,12 @@ class GraphBatch:
         if self.tags is None:
             raise ValueError("this batch has no categorical node features; use its x")
         return one_hot(self.tags, cardinalities, dtype, self.real)
+
+    def categories(self) -> Tensor:
+        """(R,) int64: the one categorical feature of each node; -1 on padded rows."""
+        if self.tags is None or self.tags.shape[-1] != 1:
+            raise ValueError("the nodes of this batch do not have exactly one categorical feature")
+        return torch.where(self.real, self.tags[..., 0].long(), -1)
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> GraphBatch:
         """Give the same batch on another device."""
@@ -235,14 +242,21 @@ def _torch(device: torch.device) -> _Arrays:
 
 
 class _Blocks(NamedTuple):
-    """M rows of B blocks laid end to end within a bound; with the padding, where there is any, K blocks."""
+    """M rows of B blocks laid end to end; with the padding, where there is any, K blocks."""
 
     ptr: Any
     """(M, B+1): where each block begins, and where the last one ends."""
     first: Any
     """(M·K,): where each block begins."""
+    count: Any
+    """(M·K,): how many places it has."""
     shift: Any
     """(M·K,): what to add to a place of a block to get its place in the packed array."""
+
+
+class _Places(NamedTuple):
+    """Every place of the blocks."""
+
     spread: Callable[[Any], Any]
     """From one value for each block, (M·K,), to one for each place, (M·bound,)."""
     source: Any
@@ -251,26 +265,34 @@ class _Blocks(NamedTuple):
     """(M·bound,) bool: not padding; None where there is none."""
 
 
-def _lay_out(xp: _Arrays, start: Any, count: Any, bound: int, within: Any | None) -> _Blocks:
+def _lay_out(xp: _Arrays, start: Any, count: Any, bound: int | None) -> _Blocks:
     """Lay blocks out: start and count are (M, B), of the packed arrays.
 
-    within: (M·K,) bool, which blocks are not padding; None where nothing is padded.
+    bound: what padding fills up to; None where nothing is padded.
     """
-    members = len(count)
-    if within is not None:
-        room = bound - count.sum(-1).reshape(members, 1)
+    if bound is not None:
+        room = bound - count.sum(-1).reshape(len(count), 1)
         start, count = xp.join(start, room * 0), xp.join(count, room)
     end = count.cumsum(-1)
     first = end - count
-    shift = (start - first).reshape(-1)
-    spread = xp.spreader(count.reshape(-1), members * bound)
-    source = spread(shift).reshape(members, bound)
+    ptr = first if bound is not None else xp.join(first, end[:, -1:])
+    return _Blocks(ptr, first.reshape(-1), count.reshape(-1), (start - first).reshape(-1))
+
+
+def _fill(xp: _Arrays, blocks: _Blocks, bound: int, within: Any | None) -> _Places:
+    """Fill the blocks' places, ``bound`` for each member.
+
+    within: (M·K,) bool, which blocks are not padding; None where nothing is padded.
+    """
+    members = len(blocks.ptr)
+    spread = xp.spreader(blocks.count, members * bound)
+    source = spread(blocks.shift).reshape(members, bound)
     source += xp.arange(bound)
     source = source.reshape(-1)
     if within is None:
-        return _Blocks(xp.join(first, end[:, -1:]), first.reshape(-1), shift, spread, source, None)
+        return _Places(spread, source, None)
     real = spread(within)
-    return _Blocks(first, first.reshape(-1), shift, spread, source * real, real)
+    return _Places(spread, source * real, real)
 
 
 def measure(ids: Tensor, counts: Tensor) -> tuple[int, int, int, int, bool]:
@@ -291,12 +313,13 @@ def measure(ids: Tensor, counts: Tensor) -> tuple[int, int, int, int, bool]:
     return low, high, nodes, edges, low >= 0 and bool((totals == [[nodes], [edges]]).all())
 
 
-def assemble(tables: BatchTables, ids: Any, bounds: Bounds, padded: bool) -> dict[str, Any]:
+def assemble(tables: BatchTables, ids: Any, bounds: Bounds, padded: bool, edges: bool = True) -> dict[str, Any]:
     """The arrays of a :class:`GraphBatch` by name, from (M, B) ids; each has a leading M.
 
     ``padded`` says whether there may be ids of -1, none at all, or room left within the bounds; without it
-    the masking is left out. Arrays are numpy or torch as ``tables`` are, and the same lines serve both: on
-    the CPU, where a batch is a few thousand rows, numpy's calls cost less than half of torch's.
+    the masking is left out. Without ``edges`` the arrays that have a place for every edge are empty. Arrays
+    are numpy or torch as ``tables`` are, and the same lines serve both: on the CPU, where a batch is a few
+    thousand rows, numpy's calls cost less than half of torch's.
     """
     xp = _NUMPY if isinstance(ids, np.ndarray) else _torch(ids.device)
     members, slots = ids.shape
@@ -311,29 +334,37 @@ def assemble(tables: BatchTables, ids: Any, bounds: Bounds, padded: bool) -> dic
     def lay_out(start: Any, count: Any, bound: int) -> _Blocks:
         start, count = xp.take(start, wanted), xp.take(count, wanted)
         count = count * present if padded else count
-        return _lay_out(xp, start.reshape(members, slots), count.reshape(members, slots), bound, within)
+        return _lay_out(xp, start.reshape(ids.shape), count.reshape(ids.shape), bound if padded else None)
 
-    def gather(array: Any, at: _Blocks) -> Any:
+    def gather(array: Any, at: _Places) -> Any:
         taken = xp.take(array, at.source)
         taken = taken * at.real.reshape(-1, *(1,) * (taken.ndim - 1)) if padded else taken
         return taken.reshape(members, len(taken) // members, *taken.shape[1:])
 
-    nodes = lay_out(tables.node_start, tables.node_count, bounds.max_nodes)
-    edges = lay_out(tables.edge_start, tables.edge_count, bounds.max_edges)
+    node_blocks = lay_out(tables.node_start, tables.node_count, bounds.max_nodes)
+    edge_blocks = lay_out(tables.edge_start, tables.edge_count, bounds.max_edges)
+    nodes = _fill(xp, node_blocks, bounds.max_nodes, within)
     labels = xp.take(tables.labels, wanted)
     # A padded row has source 0, where rowptr is 0, and the padding's shift is minus its first edge: so its
     # rowptr comes out as the number of real edges, and the row as empty.
     rowptr = xp.take(tables.rowptr, nodes.source)
-    rowptr -= nodes.spread(edges.shift)
-    col = edges.spread(nodes.first)
-    col += xp.take(tables.col, edges.source)
+    rowptr -= nodes.spread(edge_blocks.shift)
+    if edges:
+        places = _fill(xp, edge_blocks, bounds.max_edges, within)
+        col = places.spread(node_blocks.first)
+        col += xp.take(tables.col, places.source)
+        col = (col * places.real if padded else col).reshape(members, bounds.max_edges)
+        of_edges = {name: gather(array, places) for name, array in tables.edge.items()}
+    else:
+        col = rowptr[:0].reshape(members, 0)
+        of_edges = {name: array[:0].reshape(members, 0, *array.shape[1:]) for name, array in tables.edge.items()}
     return {
         "ids": ids + 0,  # a copy: the caller may go on to write into his
         "labels": ((labels + 1) * present - 1 if padded else labels).reshape(members, slots),
-        "ptr": nodes.ptr,
+        "ptr": node_blocks.ptr,
         "batch": nodes.spread(number).reshape(members, bounds.max_nodes),
-        "rowptr": xp.join(rowptr.reshape(members, bounds.max_nodes), edges.ptr[:, -1:]),
-        "col": (col * edges.real if padded else col).reshape(members, bounds.max_edges),
+        "rowptr": xp.join(rowptr.reshape(members, bounds.max_nodes), edge_blocks.ptr[:, -1:]),
+        "col": col,
         **{name: gather(array, nodes) for name, array in tables.node.items()},
-        **{name: gather(array, edges) for name, array in tables.edge.items()},
+        **of_edges,
     }

@@ -6,6 +6,7 @@ with the images as JPEGs, which is lossy.
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import pickle
 import tarfile
@@ -18,6 +19,7 @@ import torch
 from torch import Tensor
 
 from graphnorm.data.files import decoding
+from graphnorm.data.jpeg import decode
 from graphnorm.errors import DataError, MissingDependencyError
 
 __all__ = ["Images", "read_cifar10"]
@@ -102,13 +104,6 @@ def _from_jpeg(path: Path) -> Images:
 
 def _decode(content: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
     """(images, 3, 32, 32) from JPEGs that lie end to end."""
-    try:
-        from PIL import Image
-    except ImportError as error:
-        raise MissingDependencyError("pillow", "decoding the images", "plots") from error
-    raw = content.tobytes()
-    images = np.empty((len(offsets) - 1, *SHAPE), np.uint8)
-    for k in range(len(images)):
-        with Image.open(io.BytesIO(raw[offsets[k] : offsets[k + 1]])) as image:
-            images[k] = np.asarray(image.convert("RGB")).transpose(2, 0, 1)
-    return images
+    if importlib.util.find_spec("PIL") is None:
+        raise MissingDependencyError("pillow", "decoding the images", "plots")
+    return decode(content.tobytes(), offsets.astype(np.int64), SHAPE)

@@ -193,7 +193,11 @@ class PackedGraphs:
         return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
 
     def batch(
-        self, ids: Tensor | Sequence[int] | npt.NDArray[np.integer[Any]], *, bounds: Bounds | None = None
+        self,
+        ids: Tensor | Sequence[int] | npt.NDArray[np.integer[Any]],
+        *,
+        bounds: Bounds | None = None,
+        edges: bool = True,
     ) -> GraphBatch:
         """Assemble graphs into one batch, on the device the arrays are on.
 
@@ -202,6 +206,8 @@ class PackedGraphs:
             the device, and the call may be captured in a CUDA graph; a batch that exceeds them is then a
             device-side assertion, so take them from the planned batches with :meth:`bounds`. Without them
             the sizes are exact, which for ids on a GPU takes one read.
+        edges: whether the edges one by one are wanted. On a GPU, without them, ``col`` and the features of
+            edges are empty; ``rowptr`` still tells degrees.
         """
         padded, on_cpu = True, self.device.type == "cpu"
         if on_cpu or not isinstance(ids, Tensor) or ids.device.type == "cpu":
@@ -220,7 +226,8 @@ class PackedGraphs:
             return GraphBatch(**compiled.assemble(self._compiled_tables, ids, bounds))
         stack = ids[None] if ids.ndim == 1 else ids
         tables = self._numpy_tables if on_cpu else self._tables
-        arrays = assemble(tables, stack.numpy() if on_cpu else stack.to(self.device, non_blocking=True), bounds, padded)
+        places = stack.numpy() if on_cpu else stack.to(self.device, non_blocking=True)
+        arrays = assemble(tables, places, bounds, padded, edges or on_cpu)
         if ids.ndim == 1:
             arrays = {name: array[0] for name, array in arrays.items()}
         if on_cpu:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from graphnorm.adjacency import Adjacency
 from graphnorm.models.dropout import Dropout, DropoutKey
 from graphnorm.models.linear import Linear
+from graphnorm.models.one_hot import OneHot
 from graphnorm.norm import as_segments
 from graphnorm.ops.aggregate import pool
 from graphnorm.segments import Segments
@@ -53,7 +54,7 @@ class GraphClassifier(nn.Module):
 
     def forward(
         self,
-        x: Tensor,
+        x: Tensor | OneHot,
         edges: Tensor | Adjacency,
         batch: Tensor | Segments | None = None,
         batch_size: int | None = None,
@@ -62,7 +63,7 @@ class GraphClassifier(nn.Module):
     ) -> Tensor:
         """Score every graph of a batch.
 
-        x: (N, F) node features.
+        x: (N, F) node features, or :class:`OneHot` in their place.
         edges: PyTorch Geometric's ``edge_index`` (2, E), or an :class:`Adjacency`.
         batch: the graph of each node, or :class:`Segments`; left out, all nodes are one graph.
         dropout_key: see :class:`Dropout`.
@@ -70,7 +71,8 @@ class GraphClassifier(nn.Module):
         Returns:
             (G, num_outputs): the scores.
         """
-        adjacency, segments = graph_structure(x, edges, batch, batch_size)
+        first = x.category if isinstance(x, OneHot) else x
+        adjacency, segments = graph_structure(first, edges, batch, batch_size)
         h = self.convolutions[0](x, adjacency, segments)
         for convolution in self.convolutions[1:]:
             h = convolution(h, adjacency, segments, residual=h)

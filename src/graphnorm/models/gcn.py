@@ -8,6 +8,7 @@ from graphnorm.adjacency import Adjacency
 from graphnorm.models.classifier import GraphClassifier
 from graphnorm.models.gin import aggregate_then_project
 from graphnorm.models.linear import Linear
+from graphnorm.models.one_hot import OneHot
 from graphnorm.norms import make_norm
 from graphnorm.segments import Segments
 
@@ -28,10 +29,14 @@ class GCNConvolution(nn.Module):
         self.norm = make_norm(norm, hidden, act="relu")
 
     def forward(
-        self, h: Tensor, adjacency: Adjacency, segments: Segments | None = None, residual: Tensor | None = None
+        self,
+        h: Tensor | OneHot,
+        adjacency: Adjacency,
+        segments: Segments | None = None,
+        residual: Tensor | None = None,
     ) -> Tensor:
         """(N, in_features) to (N, hidden); ``residual`` is added to the result."""
-        scale = (adjacency.rowptr.diff() + 1).to(h.dtype).rsqrt()
+        scale = (adjacency.rowptr.diff() + 1).to(self.linear.weight.dtype).rsqrt()
         z = aggregate_then_project(self.linear, h, adjacency, scale=scale, self_weight=scale.new_ones(()))
         out: Tensor = self.norm(z, segments, residual=residual)
         return out

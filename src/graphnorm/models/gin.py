@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from graphnorm.adjacency import Adjacency
 from graphnorm.models.classifier import GraphClassifier
 from graphnorm.models.linear import Linear
+from graphnorm.models.one_hot import OneHot
 from graphnorm.norms import make_norm
 from graphnorm.ops.aggregate import aggregate
 from graphnorm.segments import Segments
@@ -38,7 +39,11 @@ class GINConvolution(nn.Module):
         self.second_norm = make_norm(norm, hidden, act="relu")
 
     def forward(
-        self, h: Tensor, adjacency: Adjacency, segments: Segments | None = None, residual: Tensor | None = None
+        self,
+        h: Tensor | OneHot,
+        adjacency: Adjacency,
+        segments: Segments | None = None,
+        residual: Tensor | None = None,
     ) -> Tensor:
         """(N, in_features) to (N, hidden); ``residual`` is added to the result."""
         own = self.xi + (2 if self.self_loops else 1)
@@ -48,13 +53,15 @@ class GINConvolution(nn.Module):
 
 
 def aggregate_then_project(
-    linear: nn.Linear, h: Tensor, adjacency: Adjacency, *, self_weight: Tensor, scale: Tensor | None = None
+    linear: nn.Linear, h: Tensor | OneHot, adjacency: Adjacency, *, self_weight: Tensor, scale: Tensor | None = None
 ) -> Tensor:
     """W·Q·h + b, by whichever order moves less: Q mixes rows and W mixes columns, so they commute."""
     if linear.in_features <= linear.out_features:
+        h = h.dense() if isinstance(h, OneHot) else h
         out: Tensor = linear(aggregate(h, adjacency, self_weight=self_weight, scale=scale))
         return out
-    mixed = aggregate(h @ linear.weight.T, adjacency, self_weight=self_weight, scale=scale)
+    narrow = h.project(linear.weight) if isinstance(h, OneHot) else h @ linear.weight.T
+    mixed = aggregate(narrow, adjacency, self_weight=self_weight, scale=scale)
     return mixed if linear.bias is None else mixed + linear.bias
 
 

@@ -23,7 +23,8 @@ from graphnorm.data import Images, PackedGraphs, find, load, load_cifar10
 from graphnorm.data.loading import obtain
 from graphnorm.errors import DownloadError, StudyError
 from graphnorm.paper.products import Product
-from graphnorm.paper.recipes import Recipe, Trainings
+from graphnorm.paper.recipes import IMAGES, Recipe, Trainings, Watching
+from graphnorm.paper.watching import Notebook, Seen, watch_graphs, watch_images
 from graphnorm.study.baselines import BASELINES, baseline_plan
 from graphnorm.study.display import Display
 from graphnorm.study.engines.local import choose_devices, local_engine
@@ -84,10 +85,16 @@ class Material:
     quick: bool
     studies: tuple[Measured, ...]
     laboratory: Laboratory
+    train: bool = True
+    """Whether what is missing may be trained."""
 
     def graphs(self, name: str) -> PackedGraphs:
         """A dataset of the recipe."""
         return self.laboratory.graphs(name)
+
+    def watch(self, training: Watching) -> Seen | None:
+        """What was seen of a training, now or before; None if it is not there and may not be trained."""
+        return self.laboratory.watch(training, train=self.train)
 
     def product(self, **parts: Any) -> Product:
         """A product of this recipe, with what was measured where and when added to its facts."""
@@ -125,6 +132,7 @@ class Laboratory:
         device: where to train.
         workers: processes on a CPU.
         progress: whether to say on standard error how far it is.
+        noise: the file of batch noise; beside the store, with the ending ``.noise.json``, if left out.
     """
 
     def __init__(
@@ -135,8 +143,10 @@ class Laboratory:
         device: str | None = None,
         workers: int | None = None,
         progress: bool = True,
+        noise: str | os.PathLike[str] | None = None,
     ) -> None:
         self.store = Path(store)
+        self.notebook = Notebook(self.store.with_suffix(".noise.json") if noise is None else Path(noise))
         self._root, self._device, self._workers, self._progress = data_root, device, workers, progress
         self._held: tuple[str, PackedGraphs] | None = None
 
@@ -150,6 +160,20 @@ class Laboratory:
     def images(self) -> Images:
         """CIFAR-10."""
         return load_cifar10(self._root)
+
+    def watch(self, training: Watching, *, train: bool = True) -> Seen | None:
+        """Watch a training, unless the file of batch noise has all of it; where none is allowed, what that has."""
+        seen = self.notebook.find(training)
+        if not train or (seen is not None and seen.trained == training.epochs):
+            return seen
+        self.say(f"{training.dataset}, batches of {training.batch_size}: batch noise along {training.epochs} epochs")
+        if training.dataset == IMAGES:
+            seen = watch_images(self.images(), training, device=self.device, say=self.say)
+        else:
+            graphs = self.graphs(training.dataset)
+            seen = watch_graphs(graphs, training, device=self.device, progress=self.progress)
+        self.notebook.add(seen)
+        return seen
 
     @property
     def device(self) -> torch.device:
@@ -171,7 +195,7 @@ class Laboratory:
         """Refuse to begin where a dataset cannot be had."""
         missing = {}
         names = [name for recipe in recipes for name in recipe.datasets]
-        names += ["CIFAR-10" for recipe in recipes if recipe.watched and recipe.watched.images]
+        names += [IMAGES for recipe in recipes if recipe.watched and recipe.watched.images]
         for name in dict.fromkeys(names):
             try:
                 self._obtain(name)
@@ -250,7 +274,7 @@ class Laboratory:
 
         studies = tuple(self.measure(planned, train=train) for planned in self.plans(recipe))
         self.say(f"{recipe.item}: drawing and writing")
-        product: Product = getattr(makers, recipe.maker)(Material(recipe, quick, studies, self))
+        product: Product = getattr(makers, recipe.maker)(Material(recipe, quick, studies, self, train))
         return product
 
     def say(self, text: str) -> None:

@@ -9,16 +9,14 @@ import numpy as np
 
 from graphnorm.analysis import Aggregation, affordable, conditions, interlacing, plots, regularity, typical_graphs
 from graphnorm.analysis import spectra as singular_values
-from graphnorm.analysis.batch_noise import LayerNoise, noise_along_training
-from graphnorm.analysis.checkpoints import dense_first
+from graphnorm.analysis.batch_noise import LayerNoise
 from graphnorm.analysis.parts import Subject, theory_part
 from graphnorm.analysis.results import plain
 from graphnorm.data.catalog import find
+from graphnorm.errors import StudyError
 from graphnorm.paper.figures import Curves, average_curves, plot_panels
-from graphnorm.paper.images import image_layers, image_noise_along_training
 from graphnorm.paper.laboratory import Material, Measured
 from graphnorm.paper.products import Product, Table
-from graphnorm.paper.recipes import Trainings
 from graphnorm.paper.reported import dataset_table, reported, reported_baseline
 from graphnorm.paper.tables import Score, agreement, dataset_rows, score_table
 
@@ -31,8 +29,6 @@ LARGEST_SAMPLE = 500
 BASELINE = "baseline"
 """What stands in the place of the normalization."""
 WORK_QUICK = 2e9
-LOOKS = 20
-"""At so many epochs batches are compared with the dataset."""
 
 
 def scores(material: Material) -> Product:
@@ -239,36 +235,27 @@ def theory(material: Material) -> Product:
 
 def noise(material: Material) -> Product:
     """How far the statistics of batches are from the dataset's, along training."""
-    watched, laboratory = material.recipe.watched, material.laboratory
+    watched = material.recipe.watched
     assert watched is not None, "the recipe says what is watched"
-    # The first norm layer is that of the first linear map; of the others, the one that ends the convolution.
-    names = [f"convolutions.{k}.{'second' if k else 'first'}_norm" for k in watched.layers]
     found: dict[str, list[LayerNoise]] = {}
-    for dataset in watched.datasets:
-        graphs = material.graphs(dataset)
-        for size in watched.batch_sizes:
-            laboratory.say(f"{material.recipe.item}: {dataset}, batches of {size}")
-            title = f"{dataset}, GIN" if len(watched.batch_sizes) == 1 else f"{dataset}, GIN, batches of {size}"
-            found[title] = noise_along_training(
-                graphs,
-                batch_size=size,
-                epochs=watched.epochs,
-                at=dense_first(watched.epochs, LOOKS),
-                watch=names,
-                device=laboratory.device,
-                progress=laboratory.progress,
-                **Trainings().settings(dataset, "gin"),
-            )
-    if watched.images:
-        laboratory.say(f"{material.recipe.item}: CIFAR-10, ResNet18")
-        found["CIFAR-10, ResNet18"] = image_noise_along_training(
-            laboratory.images(),
-            epochs=watched.epochs,
-            at=dense_first(watched.epochs, LOOKS),
-            watch=image_layers(len(watched.layers)),
-            device=laboratory.device,
-            progress=laboratory.progress,
-        )
+    where: dict[str, dict[str, Any]] = {}
+    missing, remarks = [], []
+    for training in watched.trainings:
+        size = f", batches of {training.batch_size}" if len(watched.batch_sizes) > 1 else ""
+        seen = material.watch(training)
+        if seen is None:
+            missing.append(f"{training.dataset}{size}")
+            continue
+        where[f"{seen.title}{size}"] = {"epochs": seen.trained} | seen.facts
+        found[f"{seen.title}{size}"] = seen.at_depths(watched.layers)
+        if seen.trained < training.epochs:
+            remarks.append(f"{seen.title} was trained for {seen.trained} of {training.epochs} epochs.")
+        if seen.facts.get("lossy"):
+            remarks.append(f"The images of {training.dataset} went through JPEG.")
+    if not found:
+        raise StudyError(f"there is nothing of {material.recipe.item}", remedy="leave out --no-train, or give --noise")
+    if missing:
+        remarks.append(f"Not measured: {'; '.join(missing)}.")
     rows: list[list[str | int | float | None]] = []
     for title, layers in found.items():
         for layer in layers:
@@ -287,14 +274,16 @@ def noise(material: Material) -> Product:
     return material.product(
         figures=figures,
         data=Table(columns, rows),
-        sentences=(*sentences, *_about_quick(material)),
+        sentences=(*sentences, *remarks, *_about_quick(material)),
         facts={
+            "watched": where,
+            "missing": missing,
             "relative_deviation": [
                 {"what": title, "layer": layer.layer, "batch_size": layer.batch_size, "at_the_end": last}
                 for title, layers in found.items()
                 for layer in layers
                 if (last := plain(layer.relative_deviation[-1])) is not None
-            ]
+            ],
         },
     )
 

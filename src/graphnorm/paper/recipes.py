@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from graphnorm.data.catalog import find
 from graphnorm.errors import StudyError
@@ -17,10 +17,22 @@ from graphnorm.study.baselines import BASELINES
 from graphnorm.study.grid import GRIDS, Grid
 from graphnorm.study.protocol import find_protocol
 
-__all__ = ["NARROWED_BY", "QUICK", "RECIPES", "Beside", "Recipe", "Trainings", "Watched", "find_recipes"]
+__all__ = [
+    "IMAGES",
+    "NARROWED_BY",
+    "QUICK",
+    "RECIPES",
+    "Beside",
+    "Recipe",
+    "Trainings",
+    "Watched",
+    "Watching",
+    "find_recipes",
+]
 
 TU = ("MUTAG", "PTC", "PROTEINS", "NCI1", "IMDB-BINARY", "REDDIT-BINARY", "COLLAB")
 MOLHIV = "ogbg-molhiv"
+IMAGES = "CIFAR-10"
 FIVE = ("none", "layer", "batch", "instance", "graph")
 
 CURVES = Grid(
@@ -77,6 +89,14 @@ class Trainings:
         return {"readout": find(dataset).readout, "self_loops": model == "gin", "hidden": self.hidden}
 
 
+class Watching(NamedTuple):
+    """One training whose norm layers are watched."""
+
+    dataset: str
+    batch_size: int = 128
+    epochs: int = 100
+
+
 @dataclass(frozen=True, kw_only=True)
 class Beside:
     """Other methods, each with settings of its own: one study for each of them, dataset and protocol."""
@@ -115,6 +135,12 @@ class Watched:
     epochs: int = 100
     images: bool = False
     """Whether ResNet18 on CIFAR-10 is watched beside them."""
+
+    @property
+    def trainings(self) -> tuple[Watching, ...]:
+        """Each of them, the images last."""
+        graphs = [Watching(name, size, self.epochs) for name in self.datasets for size in self.batch_sizes]
+        return (*graphs, *((Watching(IMAGES, epochs=self.epochs),) if self.images else ()))
 
     def quick(self) -> Watched:
         """What a quick pass watches: fewer datasets, no images."""

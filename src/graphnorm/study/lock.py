@@ -30,8 +30,8 @@ def study_lock(store: Store, study: Study, *, wait: bool = False) -> Iterator[No
     try:
         lock.acquire(timeout=-1 if wait else 0)
     except Timeout:
-        holder = store.last_session(study)
-        who = "" if holder is None else f": process {holder.pid} on {holder.host}, since {holder.started}"
+        holders = store.sessions(study)[-1:]
+        who = "".join(f": process {holder.pid} on {holder.host}, since {holder.started}" for holder in holders)
         raise StudyError(
             f"the study {study.name} is being written{who}",
             where=store.path,

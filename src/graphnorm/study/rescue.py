@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from graphnorm.errors import StoreError
 from graphnorm.study.curves import CurveError, unpack_curve
-from graphnorm.study.schema import connect, transaction
+from graphnorm.study.schema import FILL_BEST, connect, transaction
 from graphnorm.study.store import Store
 from graphnorm.training import Trial
 
@@ -120,7 +120,7 @@ def _copy(source: sqlite3.Connection, goal: sqlite3.Connection) -> Rescued:
             broken.add(trial)
     sessions = {row[1]: row[1:] for row in _rows(source, "sessions") if row[0] == row[1]}
     outcomes, lost = [], len(broken)
-    for _, trial, status, epochs, seconds, device, session, finished, error in _rows(source, "outcomes"):
+    for _, trial, status, epochs, seconds, device, session, finished, error, *_ in _rows(source, "outcomes"):
         names = {name for _, name, _ in curves.get(trial, ())}
         whole = trial in trials and trial not in broken and (status == "failed" or {"loss", "train", "valid"} <= names)
         if whole and session not in sessions:
@@ -138,9 +138,10 @@ def _copy(source: sqlite3.Connection, goal: sqlite3.Connection) -> Rescued:
         for id_, study, *rest in sessions.values():
             row = (id_, study if study in names else None, *rest)
             goal.execute(f"INSERT INTO sessions VALUES ({', '.join('?' * len(row))})", row)
-        goal.executemany("INSERT INTO outcomes VALUES (?, ?, ?, ?, ?, ?, ?, ?)", outcomes)
+        goal.executemany("INSERT INTO outcomes VALUES (?, ?, ?, ?, ?, ?, ?, ?, NULL)", outcomes)
         for trial, *_ in outcomes:
             goal.executemany("INSERT INTO curves VALUES (?, ?, ?)", curves.get(trial, ()))
+        goal.execute(FILL_BEST)
         known = [row for row in members if row[0] in names and row[2] in trials]
         goal.executemany("INSERT OR IGNORE INTO members VALUES (?, ?, ?, ?, ?)", known)
     return Rescued(len(studies), len(outcomes), lost)

@@ -5,7 +5,8 @@
 * ``members``: which trials a study has, in which order, with which others each one is trained (``fleet``), and after
   which epoch the study gave it up, if it did.
 * ``sessions``: one run of the program over a study: host, process, device, versions, beginning and end.
-* ``outcomes`` and ``curves``: what came of a trial; they are written together or not at all.
+* ``outcomes`` and ``curves``: what came of a trial; they are written together or not at all. ``best`` is the largest
+  value of the curve ``valid`` as choices compare it, so that most curves need not be read to choose.
 
 The file's ``user_version`` counts the steps of :data:`MIGRATIONS` it has seen. An older file takes those it lacks, in
 one transaction; a newer one is refused. ``application_id`` tells a store from other SQLite files.
@@ -20,11 +21,16 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from graphnorm.errors import StoreError
+from graphnorm.study.curves import unpack_curve
+from graphnorm.study.selection import best_of
 
-__all__ = ["APPLICATION_ID", "MIGRATIONS", "connect", "store_errors", "transaction"]
+__all__ = ["APPLICATION_ID", "FILL_BEST", "MIGRATIONS", "connect", "store_errors", "transaction"]
 
 APPLICATION_ID = 0x67724E6D  # "grNm"
 BUSY_SECONDS = 60.0
+
+FILL_BEST = """UPDATE outcomes SET best =
+    (SELECT best_of(data) FROM curves WHERE name = 'valid' AND curves.trial = outcomes.trial)"""
 
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
@@ -73,6 +79,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             data BLOB NOT NULL,
             UNIQUE (name, trial))""",
     ),
+    ("ALTER TABLE outcomes ADD COLUMN best REAL", FILL_BEST),
 )
 
 
@@ -100,6 +107,7 @@ def _open(path: Path, writable: bool) -> sqlite3.Connection:
     address = f"{path.resolve().as_uri()}?mode={mode}"
     connection = sqlite3.connect(address, uri=True, isolation_level=None, timeout=BUSY_SECONDS)
     connection.execute("PRAGMA foreign_keys = ON")
+    connection.create_function("best_of", 1, lambda data: best_of(unpack_curve(data)), deterministic=True)
     return connection
 
 

@@ -16,12 +16,12 @@ import numpy.typing as npt
 from graphnorm.study.protocol import Protocol, find_protocol
 from graphnorm.training.trial import Outcome
 
-__all__ = ["Choice", "Selection", "mean_and_std", "select"]
+__all__ = ["Choice", "Selection", "best_of", "evaluate", "mean_and_std", "select"]
 
 DIGITS = 7
 """Averages are rounded to so many digits before they are compared, so that ties are ties."""
 
-Curve = npt.NDArray[np.float64]
+Curve = npt.NDArray[np.float32]
 
 
 class Choice(NamedTuple):
@@ -99,7 +99,7 @@ def select(candidates: Sequence[Sequence[Outcome]]) -> Selection:
     groups = [[m for m in members if m[0] == fold] for fold in sorted({fold for fold, _ in members})]
     choices = []
     for group in groups if protocol.nested else [members]:
-        options = [_evaluate([grid[m] for m in group], protocol) for grid in grids]
+        options = [evaluate([_valid(grid[m]) for m in group], protocol) for grid in grids]
         best = min(range(len(options)), key=lambda k: (options[k].diverged, -options[k].validation, k))
         choices += [
             Choice(fold, seed, best, epoch, _at(grids[best][fold, seed], protocol.reported, epoch))
@@ -121,32 +121,56 @@ def mean_and_std(values: Sequence[float]) -> tuple[float, float]:
     )
 
 
-class _Option(NamedTuple):
+class Option(NamedTuple):
     """How a configuration does on a group of members."""
 
     diverged: int
     validation: float
     epochs: list[int | None]
+    """For each member, counted from 1; None for one that diverged."""
 
 
-def _evaluate(outcomes: Sequence[Outcome], protocol: Protocol) -> _Option:
-    curves = [None if o.status == "diverged" else _validation(o) for o in outcomes]
+def evaluate(curves: Sequence[Curve | None], protocol: Protocol) -> Option:
+    """Give what a configuration's validation curves, None for a member that diverged, come to."""
     alive = [curve for curve in curves if curve is not None]
     diverged = len(curves) - len(alive)
     if not alive:
-        return _Option(diverged, -np.inf, [None] * len(curves))
+        return Option(diverged, -np.inf, [None] * len(curves))
+    chosen_by = _chosen_by(np.stack(alive))
     if protocol.one_epoch:
-        average = np.mean(alive, axis=0).round(DIGITS)
-        epoch = int(average.argmax()) + 1
-        return _Option(diverged, float(average.max()), [None if c is None else epoch for c in curves])
-    best = float(np.mean([curve.max() for curve in alive]).round(DIGITS))
-    return _Option(diverged, best, [None if c is None else int(c.argmax()) + 1 for c in curves])
+        average = chosen_by.mean(axis=0).round(DIGITS)
+        epochs = iter([int(average.argmax()) + 1] * len(alive))
+        validation = float(average.max())
+    else:
+        epochs = iter((chosen_by.argmax(axis=1) + 1).tolist())
+        validation = average_best(chosen_by.max(axis=1).tolist())
+    return Option(diverged, validation, [None if curve is None else next(epochs) for curve in curves])
 
 
-def _validation(outcome: Outcome) -> Curve:
-    """The curve that chooses; an epoch without a number is never chosen."""
-    curve = outcome.curves["valid"].astype(np.float64).round(DIGITS)
-    return np.where(np.isfinite(curve), curve, -np.inf)
+def best_of(curve: Curve) -> float:
+    """The largest value of a validation curve, as it is compared.
+
+    Of several curves, no epoch's average is above the average of these.
+
+    >>> best_of(np.array([0.5, np.nan, 2 / 3], np.float32))
+    0.6666667
+    """
+    return float(_chosen_by(curve).max(initial=-np.inf))
+
+
+def average_best(bests: Sequence[float]) -> float:
+    """The average of what :func:`best_of` gives of some members."""
+    return float(np.mean(bests).round(DIGITS))
+
+
+def _chosen_by(curves: Curve) -> npt.NDArray[np.float64]:
+    """What is compared: an epoch without a number is never chosen."""
+    rounded = curves.astype(np.float64).round(DIGITS)
+    return np.where(np.isfinite(rounded), rounded, -np.inf)
+
+
+def _valid(outcome: Outcome) -> Curve | None:
+    return None if outcome.status == "diverged" else outcome.curves["valid"]
 
 
 def _at(outcome: Outcome, curve: str, epoch: int | None) -> float:

@@ -15,80 +15,24 @@ import os
 import platform
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import fields
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 from graphnorm._version import __version__
 from graphnorm.errors import StoreError
+from graphnorm.study.contents import FINAL, Record, Session, Status, Study
 from graphnorm.study.curves import Curve, CurveError, pack_curve, unpack_curves
 from graphnorm.study.schema import connect, store_errors, transaction
+from graphnorm.study.selection import best_of
 from graphnorm.training import Outcome, Trial
 
-__all__ = ["Record", "Session", "Store", "Study"]
+__all__ = ["FINAL", "SETTINGS", "STATUS", "Record", "Session", "Status", "Store", "Study"]
 
-Status = Literal["done", "diverged", "dropped", "failed"]
-FINAL = ("done", "diverged")
-"""What is never trained again."""
 STATUS = "CASE WHEN m.dropped IS NOT NULL THEN 'dropped' WHEN o.status = 'dropped' THEN NULL ELSE o.status END"
 """How a trial ended in one study: what another study gave up is not given up here."""
-SETTINGS = {item.name for item in fields(Trial)}
-
-
-@dataclass(frozen=True)
-class Study:
-    """One line of the list of studies."""
-
-    id: int
-    name: str
-    spec: Mapping[str, Any]
-    """What was asked for, as plain values."""
-    created: str
-    trials: int
-    counts: Mapping[str, int] = field(default_factory=dict)
-    """How many trials ended how; those in none of them are missing."""
-    seconds: float = 0.0
-    """Of training, over all its trials."""
-
-    @property
-    def finished(self) -> int:
-        """Trials that are trained to the end, diverged ones included."""
-        return sum(self.counts.get(status, 0) for status in FINAL)
-
-    @property
-    def missing(self) -> int:
-        """Trials that are not trained yet."""
-        return self.trials - sum(self.counts.values())
-
-
-@dataclass(frozen=True, eq=False)
-class Record:
-    """What the store holds of one trial of a study."""
-
-    trial: Trial
-    status: Status
-    epochs: int
-    seconds: float
-    device: str
-    finished: str
-    code: str
-    """Versions that it was trained with."""
-    fleet: int
-    place: int
-    """Among the trials of the study."""
-    error: str | None = None
-    curves: Mapping[str, Curve] = field(default_factory=dict, repr=False)
-    """Those that were asked for."""
-
-
-class Session(NamedTuple):
-    """Who writes, or wrote last, to a study."""
-
-    id: int
-    host: str
-    pid: int
-    started: str
+SETTINGS = tuple(item.name for item in fields(Trial))
 
 
 class Store:
@@ -141,7 +85,7 @@ class Store:
                 rows = [(cursor.lastrowid, place, id_, fleet_of[place]) for place, id_ in enumerate(ids)]
                 self._connection.executemany("INSERT INTO members VALUES (?, ?, ?, ?, NULL)", rows)
         found = self.study(name)
-        if known is not None and [t.key for t in self.trials(found)] != [t.key for t in trials]:
+        if known is not None and self._keys(found) != [trial.key for trial in trials]:
             raise StoreError(
                 f"the study {name!r} is there, with other trials", where=self.path, remedy="give it another name"
             )
@@ -156,6 +100,12 @@ class Store:
         id_ = self._connection.execute(statement, row).lastrowid
         assert id_ is not None
         return id_
+
+    def _keys(self, study: Study) -> list[str]:
+        rows = self.rows(
+            "SELECT t.key FROM members m JOIN trials t ON t.id = m.trial WHERE m.study = ? ORDER BY m.place", study.id
+        )
+        return [key for (key,) in rows]
 
     def studies(self) -> list[Study]:
         """Every study, in the order they were begun."""
@@ -207,7 +157,7 @@ class Store:
                 "WHERE m.study = ? ORDER BY m.place",
                 (study.id,),
             ):
-                yield fleet, self._trial(id_, config)
+                yield fleet, self.parse_trial(id_, config)
 
     def delete_study(self, study: Study) -> None:
         """Remove a study, and the trials that no other study has."""
@@ -239,13 +189,12 @@ class Store:
                 "UPDATE sessions SET ended = ?, ending = ? WHERE id = ?", (_now(), ending, session)
             )
 
-    def last_session(self, study: Study) -> Session | None:
-        """The last process that began to write to a study."""
-        with store_errors(self.path):
-            row = self._connection.execute(
-                "SELECT id, host, pid, started FROM sessions WHERE study = ? ORDER BY id DESC LIMIT 1", (study.id,)
-            ).fetchone()
-        return None if row is None else Session(*row)
+    def sessions(self, study: Study) -> list[Session]:
+        """The processes that wrote to a study, in the order they began."""
+        rows = self.rows(
+            "SELECT id, host, pid, engine, started, ended, ending FROM sessions WHERE study = ? ORDER BY id", study.id
+        )
+        return [Session(*row) for row in rows]
 
     # Outcomes
 
@@ -298,71 +247,78 @@ class Store:
                 return  # another study was faster; a result is never replaced
             self._connection.execute("DELETE FROM outcomes WHERE trial = ?", (id_,))
         epochs = max((len(curve) for curve in curves.values()), default=0)
+        best = best_of(curves["valid"]) if "valid" in curves else None
         self._connection.execute(
-            "INSERT INTO outcomes VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (id_, status, epochs, seconds, device, session, _now(), error),
+            "INSERT INTO outcomes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (id_, status, epochs, seconds, device, session, _now(), error, best),
         )
         rows = [(id_, name, pack_curve(curve, exact=name != "loss")) for name, curve in curves.items()]
         self._connection.executemany("INSERT INTO curves VALUES (?, ?, ?)", rows)
 
     def statuses(self, study: Study) -> dict[str, Status]:
         """How each trial of a study ended, by its key; missing ones are not there."""
-        with store_errors(self.path):
-            rows = self._connection.execute(
-                f"SELECT t.key, {STATUS} FROM members m JOIN trials t ON t.id = m.trial "
-                "JOIN outcomes o ON o.trial = m.trial WHERE m.study = ?",
-                (study.id,),
-            ).fetchall()
+        rows = self.rows(
+            f"SELECT t.key, {STATUS} FROM members m JOIN trials t ON t.id = m.trial "
+            "JOIN outcomes o ON o.trial = m.trial WHERE m.study = ?",
+            study.id,
+        )
         return {key: status for key, status in rows if status is not None}
 
     def dropped_epochs(self, study: Study) -> dict[str, int]:
         """After which epoch the study gave up a trial, by its key."""
-        with store_errors(self.path):
-            return dict(
-                self._connection.execute(
-                    "SELECT t.key, m.dropped FROM members m JOIN trials t ON t.id = m.trial "
-                    "WHERE m.study = ? AND m.dropped IS NOT NULL",
-                    (study.id,),
-                ).fetchall()
-            )
+        rows = self.rows(
+            "SELECT t.key, m.dropped FROM members m JOIN trials t ON t.id = m.trial "
+            "WHERE m.study = ? AND m.dropped IS NOT NULL",
+            study.id,
+        )
+        return dict(rows)
 
-    def records(self, study: Study, *, curves: Sequence[str] = ()) -> list[Record]:
-        """What there is of each trial of a study, in their order, with the curves that are named."""
-        loaded = {name: self._curves(study, name) for name in curves}
-        with store_errors(self.path):
-            rows = self._connection.execute(
-                f"SELECT t.id, t.config, {STATUS}, o.epochs, o.seconds, o.device, o.finished, s.code, "
-                "m.fleet, m.place, o.error "
-                "FROM members m JOIN outcomes o ON o.trial = m.trial JOIN trials t ON t.id = m.trial "
-                "JOIN sessions s ON s.id = o.session WHERE m.study = ? ORDER BY m.place",
-                (study.id,),
-            ).fetchall()
+    def records(self, study: Study, *, curves: Sequence[str] = (), places: Sequence[int] | None = None) -> list[Record]:
+        """What there is of each trial of a study, or of those in some places, in their order, with the curves named."""
+        loaded = {name: self.curves(study, name, places) for name in curves}
+        chosen, parameters = _restricted(places)
+        rows = self.rows(
+            f"SELECT t.id, t.config, {STATUS}, o.epochs, o.seconds, o.device, o.finished, s.code, "
+            "m.fleet, m.place, o.error "
+            "FROM members m JOIN outcomes o ON o.trial = m.trial JOIN trials t ON t.id = m.trial "
+            f"JOIN sessions s ON s.id = o.session WHERE m.study = ?{chosen} ORDER BY m.place",
+            study.id,
+            *parameters,
+        )
         names = ("status", "epochs", "seconds", "device", "finished", "code", "fleet", "place", "error")
         return [
             Record(
-                trial=self._trial(id_, config),
-                curves={name: found[id_] for name, found in loaded.items() if id_ in found},
+                trial=self.parse_trial(id_, config),
+                curves={name: found[rest[-2]] for name, found in loaded.items() if rest[-2] in found},
                 **dict(zip(names, rest, strict=True)),
             )
             for id_, config, *rest in rows
             if rest[0] is not None
         ]
 
-    def _curves(self, study: Study, name: str) -> dict[int, Curve]:
-        with store_errors(self.path):
-            rows = self._connection.execute(
-                "SELECT c.trial, c.data FROM members m JOIN curves c ON c.name = ? AND c.trial = m.trial "
-                "WHERE m.study = ?",
-                (name, study.id),
-            ).fetchall()
+    def curves(self, study: Study, name: str, places: Sequence[int] | None = None) -> dict[int, Curve]:
+        """One curve of each trial of a study that has it, or of those in some places, by the place."""
+        chosen, parameters = _restricted(places)
+        rows = self.rows(
+            "SELECT m.place, c.data FROM members m JOIN curves c ON c.name = ? AND c.trial = m.trial "
+            f"WHERE m.study = ?{chosen}",
+            name,
+            study.id,
+            *parameters,
+        )
         try:
             curves = unpack_curves([data for _, data in rows])
         except CurveError as error:
             remedy = f"save what is readable: graphnorm runs rescue {self.path} NEW.db"
             raise StoreError(f"the store is damaged: {error}", where=self.path, remedy=remedy) from error
-        return {id_: curve for (id_, _), curve in zip(rows, curves, strict=True)}
+        return {place: curve for (place, _), curve in zip(rows, curves, strict=True)}
 
     # Helpers
+
+    def rows(self, statement: str, *parameters: Any) -> list[tuple[Any, ...]]:
+        """What a query finds."""
+        with store_errors(self.path):
+            return self._connection.execute(statement, parameters).fetchall()
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -376,11 +332,12 @@ class Store:
             remedy = f"save what is readable: graphnorm runs rescue {self.path} NEW.db"
             raise StoreError(f"the store is damaged: {error}", where=self.path, remedy=remedy) from error
 
-    def _trial(self, id_: int, config: str) -> Trial:
+    def parse_trial(self, id_: int, config: str) -> Trial:
+        """Give the trial of a row of ``trials``."""
         if (known := self._parsed.get(id_)) is not None and known[0] == config:
             return known[1]
         values = self._json(config)
-        if unknown := values.keys() - SETTINGS:
+        if unknown := values.keys() - set(SETTINGS):
             raise StoreError(
                 f"a trial has settings that this version does not know: {', '.join(sorted(unknown))}",
                 where=self.path,
@@ -389,6 +346,13 @@ class Store:
         trial = Trial(**values)
         self._parsed[id_] = (config, trial)
         return trial
+
+
+def _restricted(places: Sequence[int] | None) -> tuple[str, tuple[str, ...]]:
+    """A condition on the places of members, and its parameter."""
+    if places is None:
+        return "", ()
+    return " AND m.place IN (SELECT value FROM json_each(?))", (json.dumps(list(places)),)
 
 
 def _now() -> str:

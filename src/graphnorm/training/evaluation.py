@@ -11,7 +11,7 @@ from graphnorm.data.batching import GraphBatch
 from graphnorm.data.packed import PackedGraphs
 from graphnorm.training.metrics import Metric, select
 from graphnorm.training.schedule import padded_ids
-from graphnorm.training.setup import Extremes, model_inputs
+from graphnorm.training.setup import Extremes, Shortcuts, model_inputs
 from graphnorm.training.stack import Stack
 from graphnorm.training.trial import Split
 
@@ -30,9 +30,15 @@ class Evaluation:
     """
 
     def __init__(
-        self, graphs: PackedGraphs, splits: Sequence[Split], extremes: Extremes, metric: Metric, device: torch.device
+        self,
+        graphs: PackedGraphs,
+        splits: Sequence[Split],
+        extremes: Extremes,
+        shortcuts: Shortcuts,
+        metric: Metric,
+        device: torch.device,
     ) -> None:
-        self._graphs, self._metric, self._extremes = graphs, metric, extremes
+        self._graphs, self._metric, self._extremes, self._shortcuts = graphs, metric, extremes, shortcuts
         sets = {name: padded_ids([getattr(split, name) for split in splits]) for name in Split._fields}
         sets = {name: ids for name, ids in sets.items() if ids.numel()}
         scored = torch.unique(torch.cat([ids.flatten() for ids in sets.values()]))
@@ -43,7 +49,9 @@ class Evaluation:
         rows = max(1, _ROWS[device.type] // len(splits))
         chunk = graphs.sizes.cpu()[scored].cumsum(0) // rows
         counts = torch.unique_consecutive(chunk, return_counts=True)[1].tolist()
-        self._batches: list[GraphBatch] = [graphs.batch(ids) for ids in scored.split(counts)]
+        self._batches: list[GraphBatch] = [
+            graphs.batch(ids, edges=shortcuts.matrices is None) for ids in scored.split(counts)
+        ]
         self._labels = torch.cat([batch.labels for batch in self._batches]).expand(len(splits), -1)
 
     @property
@@ -52,7 +60,7 @@ class Evaluation:
         return tuple(self._sets)
 
     def _inputs(self, batch: GraphBatch) -> dict[str, object]:
-        return model_inputs(self._graphs, batch, self._extremes, may_pad=False)
+        return model_inputs(self._graphs, batch, self._extremes, self._shortcuts, may_pad=False)
 
     @torch.no_grad()
     def __call__(self, stack: Stack) -> Tensor:

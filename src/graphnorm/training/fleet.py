@@ -26,7 +26,7 @@ from graphnorm.models.dropout import DropoutKey
 from graphnorm.training.evaluation import Evaluation
 from graphnorm.training.metrics import accuracy, binary_loss, class_loss, roc_auc
 from graphnorm.training.schedule import Schedule, choose_levels
-from graphnorm.training.setup import Extremes, build_model, model_inputs, num_outputs, seen_by_model
+from graphnorm.training.setup import Extremes, Shortcuts, build_model, model_inputs, num_outputs, seen_by_model
 from graphnorm.training.stack import Stack
 from graphnorm.training.trial import Outcome, Split, Trial
 
@@ -108,7 +108,9 @@ class Fleet:
         self._loss = binary_loss if binary else class_loss
         self._extremes = Extremes.of(self.graphs)
         self._schedule = Schedule(trials, splits, graphs.num_graphs, self.device)
-        self._evaluation = Evaluation(self.graphs, splits, self._extremes, roc_auc if binary else accuracy, self.device)
+        self._shortcuts = Shortcuts.of(trials[0], self.graphs)
+        metric = roc_auc if binary else accuracy
+        self._evaluation = Evaluation(self.graphs, splits, self._extremes, self._shortcuts, metric, self.device)
         self.stack = Stack([build_model(trial, graphs) for trial in trials], self.device)
         self.names = ("loss", *self._evaluation.names)
         self._history = np.full((trials[0].epochs, len(trials), len(self.names)), np.nan, dtype=np.float32)
@@ -125,12 +127,12 @@ class Fleet:
     # ---- one step ---------------------------------------------------------------------------------------------
 
     def _inputs(self, batch: GraphBatch, key: Tensor, rate: Tensor) -> dict[str, Any]:
-        inputs = model_inputs(self.graphs, batch, self._extremes, may_pad=True)
+        inputs = model_inputs(self.graphs, batch, self._extremes, self._shortcuts, may_pad=True)
         return inputs | {"dropout_key": DropoutKey(key, rate)}
 
     def _step(self, bounds: Bounds | None) -> None:
         """Train every member on its graphs of ``_ids``."""
-        batch = self.graphs.batch(self._ids, bounds=bounds)
+        batch = self.graphs.batch(self._ids, bounds=bounds, edges=self._shortcuts.matrices is None)
         scores = self.stack.forward(self._inputs, batch, self._keys, self._rate, training=True, stacked=True)
         losses = self._loss(scores, batch.labels)
         active = (batch.labels >= 0).any(1)

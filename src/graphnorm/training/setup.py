@@ -17,14 +17,28 @@ from graphnorm.errors import GraphnormError
 from graphnorm.models import GCN, GIN, MolecularGCN, MolecularGIN
 from graphnorm.models.baselines import DCNN, DGCNN, MLP, OGBGCN, OGBGIN
 from graphnorm.models.baselines.dgcnn import rows_kept
+from graphnorm.models.one_hot import OneHot
 from graphnorm.segments import Segments
 from graphnorm.training.condensed import CONDENSED, condense
+from graphnorm.training.matrices import Matrices, worthwhile_matrices
 from graphnorm.training.trial import Trial
 
-__all__ = ["BASELINE_MODELS", "MODELS", "Extremes", "build_model", "model_inputs", "num_outputs", "seen_by_model"]
+__all__ = [
+    "BASELINE_MODELS",
+    "MODELS",
+    "Extremes",
+    "Shortcuts",
+    "build_model",
+    "model_inputs",
+    "num_outputs",
+    "seen_by_model",
+]
 
 MODELS = ("gin", "gcn", "molecular-gin", "molecular-gcn")
 """The models by name, each with any normalization. The molecular ones take several categories of nodes and edges."""
+
+SUMMING = ("gin", "gcn")
+"""Those that use edges only for sums over neighbours, perhaps scaled, and features only in the first convolution."""
 
 BASELINE_MODELS = ("mlp", "dcnn", "dgcnn", "ogb-gin", "ogb-gcn", "ogb-gin-virtual", "ogb-gcn-virtual")
 """Models to compare with, by name: a trial's normalization has no part in them."""
@@ -113,14 +127,36 @@ class Extremes(NamedTuple):
         return cls(int(graphs.degree.max()) if graphs.num_nodes else 0, int(graphs.sizes.max()))
 
 
-def model_inputs(graphs: PackedGraphs, batch: GraphBatch, extremes: Extremes, *, may_pad: bool) -> dict[str, Any]:
+class Shortcuts(NamedTuple):
+    """Forms of the same input that a model computes with faster."""
+
+    matrices: Matrices | None = None
+    """The edges as matrices."""
+    one_hot: bool = False
+    """Whether features stay categories until they meet the first weight."""
+
+    @classmethod
+    def of(cls, trial: Trial, graphs: PackedGraphs) -> Shortcuts:
+        """Those that pay for a trial's model, on the device of the graphs."""
+        if trial.model not in SUMMING:
+            return cls()
+        single = graphs.x is None and len(graphs.cardinalities) == 1
+        return cls(worthwhile_matrices(graphs), single and graphs.num_features > trial.hidden)
+
+
+def model_inputs(
+    graphs: PackedGraphs, batch: GraphBatch, extremes: Extremes, shortcuts: Shortcuts | None = None, *, may_pad: bool
+) -> dict[str, Any]:
     """A batch as keyword arguments of a model's ``forward``; nothing is checked, since assembly made it.
 
     may_pad: whether there may be rows of no graph.
     """
+    matrices, one_hot = shortcuts or Shortcuts()
+    blocks = None if matrices is None else matrices.of(batch)
+    edges = Adjacency.trusted(batch.rowptr, batch.col, symmetric=True, max_degree=extremes.max_degree, blocks=blocks)
     inputs: dict[str, Any] = {
-        "x": graphs.features(batch),
-        "edges": Adjacency.trusted(batch.rowptr, batch.col, symmetric=True, max_degree=extremes.max_degree),
+        "x": OneHot(batch.categories(), graphs.num_features) if one_hot else graphs.features(batch),
+        "edges": edges,
         "batch": Segments.trusted(batch.ptr, None, batch.num_rows, extremes.max_size, may_pad),
     }
     if batch.edge_tags is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import asdict, dataclass, field, fields
+from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -52,7 +53,7 @@ class Trial:
     weight_decay: float = 0.0
     dropout: float = 0.5
 
-    @property
+    @cached_property
     def key(self) -> str:
         """A name made of the content: 16 hexadecimal digits, the same in every process and version of Python."""
         return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:16]

@@ -10,6 +10,7 @@ from torch import Tensor
 from graphnorm.adjacency import Adjacency
 from graphnorm.ops.aggregate.autograd import Aggregate, aggregate_op, problem_of
 from graphnorm.ops.aggregate.reference import forward as plain
+from graphnorm.ops.blocks import can_sum, sum_blocks
 from graphnorm.ops.standardize.call import check_segments
 from graphnorm.segments import Segments
 
@@ -74,6 +75,11 @@ def aggregate(
     elif self_weight is not None:
         constant, self_weight = float(self_weight), None
 
+    if adjacency.blocks is not None:
+        if edge_x is None and not (relu or mean) and can_sum(x):
+            return sum_blocks(x, adjacency.blocks, self_weight=self_weight, scale=scale, constant=constant)
+        if not adjacency.num_edges:
+            raise ValueError("these edges are there as matrices only, which take sums of float32 features on a GPU")
     edges = (adjacency.rowptr, adjacency.col, None if edge_x is None else adjacency.edge_ids)
     reverse: tuple[Tensor | None, ...] = (None, None, None)
     if _may_need_gradient(x, edge_x):

@@ -42,7 +42,7 @@ def plan(members: int, rows: int, edges: int, channels: int) -> Plan:
     else:
         height = min(64, max(16, 1024 // block))
         few = members * rows * blocks < _MANY_PROGRAMS * height // 4
-        by_row, unroll, limit = Tile(height // 4, block, 1) if few else Tile(height, block, 4), 4, 64
+        by_row, unroll, limit = Tile(height // 4, block, 1) if few else Tile(height, block, 4), 4, 256
     chunk, join = Tile(1, block, 1), Tile(16, block, 2)
     return Plan(by_row, unroll, limit, chunk, join, Tile(32, block, 4))
 

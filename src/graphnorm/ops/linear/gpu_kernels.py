@@ -38,7 +38,7 @@ def product(
 def weight_gradient(
     gradient, x, dweight, dbias, rows, x_stride, blocks, members,
     IN: tl.constexpr, OUT: tl.constexpr, IN_PADDED: tl.constexpr, OUT_PADDED: tl.constexpr,
-    R: tl.constexpr, STAGES: tl.constexpr,
+    PRECISION: tl.constexpr, R: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """This program's share of dW = gᵀ·x, and of db, the sums of g, over ``blocks`` tiles of R rows of a member."""
     part, member = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
@@ -51,7 +51,7 @@ def weight_gradient(
         inside = (row < rows)[:, None]
         g = tl.load(gradient + (member * rows + row)[:, None] * OUT + o[None, :], inside & in_o, 0.0)
         tile = tl.load(x + member * x_stride + row[:, None] * IN + k[None, :], inside & in_k, 0.0)
-        sum_w += tl.dot(tl.trans(g), tile, input_precision="tf32x3")
+        sum_w = tl.dot(tl.trans(g), tile, sum_w, input_precision=PRECISION)
         sum_b += tl.sum(g, 0)
     at = part * members + member
     tl.store(dweight + at * OUT * IN + o[:, None] * IN + k[None, :], sum_w, (o < OUT)[:, None] & in_k)

@@ -92,6 +92,11 @@ class RayEngine:
         shares = (("CPU", cpus_per_worker), ("GPU", gpus_per_worker))
         return min((int(total.get(kind, 0.0) / share + 1e-9) for kind, share in shares if share > 0), default=1)
 
+    def worker_pids(self) -> list[int]:
+        """The workers' processes, each by its number on its own machine, once they have begun."""
+        found: list[int] = self._ray.get([actor.pid.remote() for actor in self._actors])
+        return found
+
     def ask(self, slot: int, question: Question) -> None:
         """Send a question; it returns at once."""
         self._asked[self._actors[slot].answer.remote(question)] = slot

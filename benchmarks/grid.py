@@ -1,0 +1,150 @@
+"""The paper's grid on one dataset, searched with GraphNorm, and what PyTorch Geometric's loop would take for it.
+
+``python -m benchmarks.grid --store grid.db [--dataset NCI1] [--device cuda] [--out FOLDER]`` trains what the store
+lacks of ``graphnorm reproduce table1 --models gin --norms graph --protocols paper``, so either command finds what the
+other has trained, and the same command again goes on where it was stopped. Then it times epochs of PyTorch Geometric's
+loop (``benchmarks/fleet.py``), evaluation included, at each batch size of the grid, and multiplies. It writes
+``benchmarks/results/grid-DATASET-DEVICE.json`` once the search is done, and again with PyTorch Geometric's side.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import statistics
+import threading
+import time
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.facts import facts
+from benchmarks.fleet import PygGIN, as_pyg, check, pyg_loop, seconds
+from graphnorm.data import PackedGraphs
+from graphnorm.paper.laboratory import Interrupted, Laboratory, Measured
+from graphnorm.paper.recipes import find_recipes
+from graphnorm.paper.reported import reported
+from graphnorm.study.grid import find_grid
+from graphnorm.study.plan import Plan
+from graphnorm.study.protocol import make_splits
+from graphnorm.study.store import Store
+from graphnorm.training import build_model
+
+RESULTS = Path(__file__).parent / "results"
+BARS = {"NCI1": 720.0}
+"""Seconds that the whole grid may take on one H200."""
+
+
+def describe(measured: Measured, plan: Plan, seconds_of_this_call: float) -> dict[str, Any]:
+    """What the search took, what it chose and what that scores."""
+    with Store(measured.store, writable=False) as store:
+        sessions = store.sessions(measured.study)
+        records = store.records(measured.study)
+    (result,) = measured.results
+    assert result.selection is not None, "a study that is finished has a selection"
+    in_paper = reported(measured.dataset, measured.model, result.norm, measured.protocol)
+    ended = [session.seconds for session in sessions if session.seconds is not None]
+    return {
+        "dataset": measured.dataset,
+        "model": measured.model,
+        "norm": result.norm,
+        "protocol": measured.protocol,
+        "trials": measured.study.trials,
+        "statuses": dict(measured.study.counts),
+        "epochs": plan.epochs,
+        "wall_seconds": max(sum(ended), seconds_of_this_call),
+        "wall_seconds_bar": BARS.get(measured.dataset),
+        "seconds_of_this_call": seconds_of_this_call,
+        "sessions": [
+            {"started": session.started, "ended": session.ended, "ending": session.ending, "seconds": session.seconds}
+            for session in sessions
+        ],
+        "sessions_that_were_killed": len(sessions) - len(ended),
+        "training_seconds": sum(record.seconds for record in records),
+        "trained_on": sorted({record.device for record in records}),
+        "trained_with": sorted({record.code for record in records}),
+        "score": {"mean": result.selection.mean, "std": result.selection.std},
+        "paper": None if in_paper is None else {"mean": in_paper.mean / 100, "std": (in_paper.std or 0.0) / 100},
+        "epoch": result.selection.epoch,
+        "configuration": result.chosen,
+    }
+
+
+def pyg_seconds(graphs: PackedGraphs, plan: Plan, device: torch.device, rounds: int) -> dict[str, Any]:
+    """What the same trials would take in PyTorch Geometric's loop, from whole epochs of one of them.
+
+    Folds differ by a graph or two and no setting but the batch size changes the work, so a few epochs are timed for
+    each batch size. The authors' self-loops, more edges for it, are left out on its side.
+    """
+    split, trial = make_splits(graphs, plan.trials[:1])[0], replace(plan.trials[0], self_loops=False)
+    data = as_pyg(graphs)
+    theirs = PygGIN(graphs.num_features, graphs.num_classes, trial.readout).to(device)
+    difference = check(build_model(trial, graphs), theirs, graphs, data, device)
+    epochs = Counter[int]()
+    for trial in plan.trials:
+        epochs[trial.batch_size] += trial.epochs
+    times = {}
+    for batch_size in epochs:
+        loop = pyg_loop(theirs, data, split.train, device, True, 1 << 30, batch_size)
+        loop()
+        times[batch_size] = [seconds(loop, device) for _ in range(rounds)]
+    whole = sum(statistics.median(times[batch_size]) * count for batch_size, count in epochs.items())
+    return {
+        "difference_of_scores_to_ours": difference,
+        "seconds_of_an_epoch_with_evaluation": {str(size): found for size, found in times.items()},
+        "epochs": {str(size): count for size, count in epochs.items()},
+        "extrapolated_seconds": whole,
+    }
+
+
+def stop_after(limit: float | None) -> None:
+    """Ask this process to stop, as Ctrl-C would, after so many seconds: it leaves checkpoints to go on from."""
+    if limit is not None:
+        timer = threading.Timer(limit, os.kill, (os.getpid(), signal.SIGTERM))
+        timer.daemon = True
+        timer.start()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--store", type=Path, required=True)
+    parser.add_argument("--dataset", default="NCI1")
+    parser.add_argument("--grid", default="paper", help="paper, quick, or a .toml file")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--workers", type=int, help="processes, on a CPU")
+    parser.add_argument("--rounds", type=int, default=5, help="epochs of PyTorch Geometric's loop, at each batch size")
+    parser.add_argument(
+        "--stop-after", type=float, metavar="SECONDS", help="stop with a checkpoint; go on another time"
+    )
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    options = parser.parse_args()
+    laboratory = Laboratory(options.store, device=options.device, workers=options.workers)
+    (recipe,) = find_recipes(["table1"])
+    part: dict[str, Any] = {"models": ("gin",), "norms": ("graph",), "protocols": ("paper",)}
+    (planned,) = laboratory.plans(recipe.narrowed(datasets=(options.dataset,), grid=find_grid(options.grid), **part))
+    stop_after(options.stop_after)
+    began = time.perf_counter()
+    try:
+        measured = laboratory.measure(planned)
+    except Interrupted as stop:
+        raise SystemExit(f"stopped by signal {stop.signal}; the same command goes on from here") from None
+    made = facts(options.device, "torch_geometric")
+    made |= {"study": describe(measured, planned.plan, time.perf_counter() - began)}
+    options.out.mkdir(parents=True, exist_ok=True)
+    path = options.out / f"grid-{planned.dataset}-{made['device'].replace(' ', '-')}.json"
+    path.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
+    graphs = laboratory.graphs(planned.dataset)
+    peer = pyg_seconds(graphs, planned.plan, torch.device(options.device), options.rounds)
+    made |= {"pyg": peer, "speedup": peer["extrapolated_seconds"] / made["study"]["wall_seconds"]}
+    path.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
+    print(json.dumps(made, indent=1))
+    print(f"written: {path}")
+
+
+if __name__ == "__main__":
+    main()
