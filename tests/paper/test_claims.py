@@ -47,6 +47,7 @@ def test_curves() -> None:
 
 def test_cells() -> None:
     cells = [cell("graph", 91.0, True), cell("batch", 90.0, False), cell("none", None, None)]
+    cells.append(cell("baseline", 87.0, False) | {"model": "wl"})  # its number is not the paper's own
     assert verdicts("table1", cells=cells) == ["holds   1 of 1", "does not hold here   1 of 2"]
     assert verdicts("table1", cells=[cell("graph", None, None), cell("batch", 90.0, None)]) == []
 

@@ -14,7 +14,8 @@ from graphnorm.errors import GraphnormError
 from graphnorm.models.baselines import DCNN, DGCNN, MLP, OGBGCN, OGBGIN
 from graphnorm.models.baselines.dgcnn import rows_kept, sort_pool
 from graphnorm.training import Fleet, Split, Trial
-from graphnorm.training.setup import BASELINE_MODELS
+from graphnorm.training.condensed import condense
+from graphnorm.training.setup import BASELINE_MODELS, Extremes, build_model, model_inputs
 
 SIZES = [4, 1, 12, 7]
 CATEGORIES, BONDS = (5, 3), (4, 2)
@@ -162,6 +163,33 @@ def test_members_train_as_a_plain_loop_would(model):
         losses, scores = plain_losses(GRAPHS, member, part, 3)
         np.testing.assert_allclose(outcome.curves["loss"], losses, rtol=2e-3)
         assert outcome.curves["valid"][0] == pytest.approx(scores[0], abs=0.09)
+
+
+@pytest.mark.parametrize("model", ["mlp", "dcnn"])
+def test_condensed_graphs_give_the_same_scores(model):
+    trial = Trial(dataset="trees", model=model, norm="none", layers=4, readout="mean")
+    condensed = condense(trial, GRAPHS)
+    assert (condensed.num_nodes, condensed.num_edges) == (60, 0)
+    network = build_model(trial, GRAPHS).eval()
+    scores = []
+    for graphs in (GRAPHS, condensed):
+        batch = graphs.batch([5, 0, 59])
+        inputs = model_inputs(graphs, batch, Extremes.of(graphs), may_pad=False)
+        scores.append(network(**inputs))
+    torch.testing.assert_close(scores[1], scores[0])
+
+
+@pytest.mark.parametrize("model", ["mlp", "dcnn"])
+def test_some_members_of_condensed_graphs_go_on(model):
+    split = Split(np.arange(50), np.arange(50, 60))
+    members = [Trial(dataset="t", model=model, norm="none", epochs=4, layers=3, seed=seed) for seed in range(3)]
+    fleet = Fleet(GRAPHS, members, [split] * 3, device="cpu")
+    fleet.advance(2)
+    smaller = fleet.keep([0, 2])
+    fleet.advance()
+    smaller.advance()
+    for found, right in zip(smaller.outcomes(), [fleet.outcomes()[k] for k in (0, 2)], strict=True):
+        np.testing.assert_allclose(found.curves["loss"], right.curves["loss"], rtol=1e-5)
 
 
 def test_bonds_in_a_fleet():
