@@ -6,6 +6,8 @@ Where it cannot be built the package installs all the same and the layers run on
 from setuptools import Extension, setup
 
 HEADERS = (
+    "adam",
+    "adam_job",
     "aggregate",
     "assemble",
     "edges",

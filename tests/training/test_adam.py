@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 
+from graphnorm import backend
 from graphnorm.training.adam import Moments, adam_step
 
 
+@pytest.mark.parametrize("kernels", ["auto", "reference"])
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
-def test_every_member_steps_as_torchs_adam_does(device):
+def test_every_member_steps_as_torchs_adam_does(device, kernels):
     torch.manual_seed(0)
     shapes, members = [(5, 3), (7,)], 3
     lr, decay = [1e-2, 1e-3, 3e-3], [0.0, 5e-2, 1e-3]
@@ -29,7 +31,25 @@ def test_every_member_steps_as_torchs_adam_does(device):
                 theirs[m].step()
         gradient = torch.cat([g.reshape(-1) for g in gradients]).to(device)
         rates = [torch.tensor(values).to(device) for values in (lr, decay)]
-        adam_step(flat, gradient, moments, owner, *rates, active.to(device))
+        with backend(kernels):
+            adam_step(flat, gradient, moments, owner, *rates, active.to(device))
     assert moments.steps.tolist() == [6, 3, 6]
     expected = torch.cat([torch.stack([alone[m][k].detach() for m in range(members)]).flatten() for k in range(2)])
     torch.testing.assert_close(flat.cpu(), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_where_an_entry_lies_does_not_change_its_step():
+    torch.manual_seed(0)
+    entries, one = 37, torch.ones(1)
+    values, gradient = torch.randn(entries), torch.randn(entries)
+
+    def stepped(first, last):
+        part, moments = values[first:last].clone(), Moments.zeros(last - first, 1, torch.device("cpu"))
+        owner = torch.zeros(last - first, dtype=torch.int32)
+        for _ in range(3):
+            adam_step(part, gradient[first:last], moments, owner, 1e-2 * one, 1e-3 * one, one > 0)
+        return part
+
+    whole = stepped(0, entries)
+    for first, last in [(0, 3), (1, 20), (5, 37), (30, 31)]:
+        assert torch.equal(stepped(first, last), whole[first:last])

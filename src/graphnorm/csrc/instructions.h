@@ -54,6 +54,7 @@ INLINE double_vector ISA(root_double)(double_vector v) {
 #endif
 
 #include "linear.h"
+#include "adam.h"
 
 #define T float
 #define A float

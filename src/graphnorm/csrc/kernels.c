@@ -20,11 +20,13 @@
 #include "assemble.h"
 #include "linear_job.h"
 #include "rows_job.h"
+#include "adam_job.h"
 
 typedef void (*kernel)(job *);
 typedef void (*edge_kernel)(edge_job *);
 typedef void (*linear_kernel)(linear_job *);
 typedef void (*row_kernel)(row_job *);
+typedef void (*adam_kernel)(adam_job *);
 
 #define ISA(f) f##_baseline
 #include "instructions.h"
@@ -47,13 +49,14 @@ static const kernel *forward_kernels = forward_kernels_baseline, *backward_kerne
 static const edge_kernel *aggregate_kernels = aggregate_kernels_baseline;
 static const row_kernel *rows_kernels = rows_kernels_baseline;
 static linear_kernel linear_product = linear_product_baseline, linear_gradient = linear_gradient_baseline;
+static adam_kernel adam_step = adam_step_baseline;
 
 static void choose_instructions(void) {
 #if HAVE_AVX2
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c"))
     forward_kernels = forward_kernels_avx2, backward_kernels = backward_kernels_avx2,
     aggregate_kernels = aggregate_kernels_avx2, rows_kernels = rows_kernels_avx2, linear_product = linear_product_avx2,
-    linear_gradient = linear_gradient_avx2;
+    linear_gradient = linear_gradient_avx2, adam_step = adam_step_avx2;
 #endif
 }
 
@@ -236,6 +239,21 @@ static PyObject *py_linear(PyObject *self, PyObject *const *args, Py_ssize_t cou
   Py_RETURN_NONE;
 }
 
+/* adam(first_share, second_share, epsilon, entries, parameters, first, second, gradient, owner, rate, root, decay,
+ *      active) */
+static PyObject *py_adam(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+  int64_t a[10];
+  if (count < 3 || !read_integers(args + 3, count - 3, 10, a)) return NULL;
+  adam_job w = {a[0], (float *)address(a[1]), (float *)address(a[2]), (float *)address(a[3]), address(a[4]),
+                address(a[5]), address(a[6]), address(a[7]), address(a[8]), address(a[9]),
+                (float)PyFloat_AsDouble(args[0]), (float)PyFloat_AsDouble(args[1]), (float)PyFloat_AsDouble(args[2])};
+  if (PyErr_Occurred()) return NULL;
+  Py_BEGIN_ALLOW_THREADS
+  adam_step(&w);
+  Py_END_ALLOW_THREADS
+  Py_RETURN_NONE;
+}
+
 /* boundaries(batch, rows, segments, ptr): fill ptr (segments + 1) from a sorted vector of ids.
  * Returns -1 when it is sorted and in range, else the first row that is not. */
 static PyObject *py_boundaries(PyObject *self, PyObject *const *args, Py_ssize_t count) {
@@ -337,6 +355,7 @@ static PyMethodDef methods[] = {
     {"aggregate", (PyCFunction)(void (*)(void))py_aggregate, METH_FASTCALL, "See ops/aggregate/cpu.py."},
     {"rows", (PyCFunction)(void (*)(void))py_rows, METH_FASTCALL, "See ops/rows/cpu.py."},
     {"linear", (PyCFunction)(void (*)(void))py_linear, METH_FASTCALL, "See ops/linear/cpu.py."},
+    {"adam", (PyCFunction)(void (*)(void))py_adam, METH_FASTCALL, "See training/adam.py."},
     {"boundaries", (PyCFunction)(void (*)(void))py_boundaries, METH_FASTCALL, "Pointers of a sorted batch vector."},
     {"measure", (PyCFunction)(void (*)(void))py_measure, METH_FASTCALL, "What graph ids ask for; see data/compiled.py."},
     {"assemble", (PyCFunction)(void (*)(void))py_assemble, METH_FASTCALL, "The batch of graph ids."},

@@ -65,64 +65,79 @@ static void ISA(product_share)(void *task, int64_t share, int64_t shares) {
     REST(end - i, ISA(product_tile)(w, x + i * w->inner, packed, bias, out + i * w->outer, at, left))
 }
 
-/* Adds gᵀ·x of `count` rows to a tile of dW: `rows` of its rows (a constant at every call) by COLUMNS. */
-INLINE void ISA(gradient_tile)(const float *g, const float *x, float *sum, int64_t count, int64_t g_width, int64_t width,
-                               const int rows) {
+/* Adds gᵀ·x of `count` rows to a tile of dW: `rows` of its rows (a constant at every call) by COLUMNS. x and g are packed
+ * panels: COLUMNS and BLOCK values to a row. */
+INLINE void ISA(gradient_tile)(const float *g, const float *x, float *sum, int64_t count, int64_t width, const int rows) {
   enum { STEP = sizeof(float_vector) / sizeof(float) };
   float_vector a[6], b[6];
   EACH_ROW(r) a[r] = ISA(load_float32)(sum + r * width), b[r] = ISA(load_float32)(sum + r * width + STEP);
-  for (int64_t i = 0; i < count; i++) {
-    const float_vector first = ISA(load_float32)(x + i * width), second = ISA(load_float32)(x + i * width + STEP);
+  for (int64_t i = 0; i < count; i++, x += ISA(COLUMNS), g += ISA(BLOCK)) {
+    const float_vector first = ISA(load_float32)(x), second = ISA(load_float32)(x + STEP);
     EACH_ROW(r) {
-      const float value = g[i * g_width + r];
+      const float value = g[r];
       a[r] += first * value, b[r] += second * value;
     }
   }
   EACH_ROW(r) ISA(store_float32)(sum + r * width, a[r]), ISA(store_float32)(sum + r * width + STEP, b[r]);
 }
 
-/* db += the sum of `count` rows of g. */
+/* `count` rows of `width` values as panels of `columns` (a constant at every call) each, `apart` rows long; the last is
+ * filled up with zeros. Rows are read in the order they lie in, and asked for ahead of time: `left` exist from here on. */
+INLINE void ISA(pack_panels)(const float *from, float *to, int64_t count, int64_t left, int64_t width,
+                             const int64_t apart, const int columns) {
+  enum { AHEAD = 24, LINE = 16 };
+  for (int64_t i = 0; i < count; i++, from += width) {
+    for (int64_t at = 0; at < width && i + AHEAD < left; at += LINE) __builtin_prefetch(from + AHEAD * width + at);
+    int64_t at = 0;
+    for (; at + columns <= width; at += columns)
+      memcpy(to + at * apart + i * columns, from + at, columns * sizeof(float));
+    for (int64_t c = 0; c < columns && at < width; c++)
+      to[at * apart + i * columns + c] = at + c < width ? from[at + c] : 0;
+  }
+}
+
+/* db += the sum of `count` rows of g, for `vectors` (a constant at every call) vectors of columns. */
+INLINE void ISA(add_columns)(const float *g, float *db, int64_t count, int64_t width, const int vectors) {
+  enum { STEP = sizeof(float_vector) / sizeof(float) };
+  float_vector sum[8];
+  _Pragma("GCC unroll 8") for (int v = 0; v < vectors; v++) sum[v] = ISA(load_float32)(db + v * STEP);
+  for (int64_t i = 0; i < count; i++)
+    _Pragma("GCC unroll 8") for (int v = 0; v < vectors; v++) sum[v] += ISA(load_float32)(g + i * width + v * STEP);
+  _Pragma("GCC unroll 8") for (int v = 0; v < vectors; v++) ISA(store_float32)(db + v * STEP, sum[v]);
+}
+
 INLINE void ISA(add_rows)(const float *g, float *db, int64_t count, int64_t width) {
   enum { STEP = sizeof(float_vector) / sizeof(float) };
   int64_t o = 0;
-  for (; o + STEP <= width; o += STEP) {
-    float_vector sum = ISA(load_float32)(db + o);
-    for (int64_t i = 0; i < count; i++) sum += ISA(load_float32)(g + i * width + o);
-    ISA(store_float32)(db + o, sum);
-  }
+  for (; o + 8 * STEP <= width; o += 8 * STEP) ISA(add_columns)(g + o, db + o, count, width, 8);
+  for (; o + STEP <= width; o += STEP) ISA(add_columns)(g + o, db + o, count, width, 1);
   for (; o < width; o++)
     for (int64_t i = 0; i < count; i++) db[o] += g[i * width + o];
 }
 
 /* One part's share of a member's dW, (outer, padded), and db, (outer): written over, in order of rows.
- * Rows go through in chunks that stay in the first cache; x is copied there with its columns padded where they do not
- * fill whole tiles. */
+ * Rows go through in chunks, packed into panels: one of x stays in the first cache, all of them in the second. */
 static void ISA(gradient_share)(void *task, int64_t share, int64_t shares) {
-  enum { CHUNK = 16 };
+  enum { CHUNK = 128 };
   const linear_job *w = (const linear_job *)task;
   const int64_t member = share / w->parts, part = share % w->parts;
-  const int64_t begin = w->rows * part / w->parts, end = w->rows * (part + 1) / w->parts;
+  const int64_t begin = w->rows * part / w->parts, end = w->rows * (part + 1) / w->parts, width = w->padded;
   const float *g = w->g + member * w->rows * w->outer, *x = w->x + member * w->x_stride;
-  float *sum = w->sums + share * w->outer * (w->padded + 1), *db = sum + w->outer * w->padded;
-  memset(sum, 0, w->outer * (w->padded + 1) * sizeof(float));
-  float chunk[CHUNK * LINEAR_WIDEST];
+  float *sum = w->sums + share * w->outer * (width + 1), *db = sum + w->outer * width;
+  memset(sum, 0, w->outer * (width + 1) * sizeof(float));
+  float g_panels[CHUNK * (LINEAR_WIDEST + ISA(BLOCK))], x_panels[CHUNK * LINEAR_WIDEST];
   for (int64_t i = begin; i < end; i += CHUNK) {
-    const int64_t count = end - i < CHUNK ? end - i : CHUNK, width = w->padded;
-    const float *from = x + i * w->inner, *of = g + i * w->outer;
-    if (w->inner != width) {
-      for (int64_t r = 0; r < count; r++) {
-        memcpy(chunk + r * width, from + r * w->inner, w->inner * sizeof(float));
-        memset(chunk + r * width + w->inner, 0, (width - w->inner) * sizeof(float));
-      }
-      from = chunk;
-    }
+    const int64_t count = end - i < CHUNK ? end - i : CHUNK;
+    ISA(pack_panels)(g + i * w->outer, g_panels, count, end - i, w->outer, CHUNK, ISA(BLOCK));
+    ISA(pack_panels)(x + i * w->inner, x_panels, count, end - i, w->inner, CHUNK, ISA(COLUMNS));
+    ISA(add_rows)(g + i * w->outer, db, count, w->outer);
     for (int64_t at = 0; at < width; at += ISA(COLUMNS)) {
       int64_t o = 0;
       for (; o + ISA(BLOCK) <= w->outer; o += ISA(BLOCK))
-        ISA(gradient_tile)(of + o, from + at, sum + o * width + at, count, w->outer, width, ISA(BLOCK));
-      REST(w->outer - o, ISA(gradient_tile)(of + o, from + at, sum + o * width + at, count, w->outer, width, left))
+        ISA(gradient_tile)(g_panels + o * CHUNK, x_panels + at * CHUNK, sum + o * width + at, count, width, ISA(BLOCK));
+      REST(w->outer - o,
+           ISA(gradient_tile)(g_panels + o * CHUNK, x_panels + at * CHUNK, sum + o * width + at, count, width, left))
     }
-    ISA(add_rows)(of, db, count, w->outer);
   }
 }
 

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from graphnorm.kernels import library
 from graphnorm.switches import chosen_backend
 
 __all__ = ["Moments", "adam_step"]
@@ -54,10 +55,16 @@ def adam_step(
     steps = moments.steps.clamp(min=1)
     rate = lr / (1 - BETA1**steps)
     root = (1 - BETA2**steps).sqrt()
-    if parameters.is_cuda and chosen_backend() != "reference":
+    plain = chosen_backend() == "reference"
+    if parameters.is_cuda and not plain:
         from graphnorm.training.gpu_adam import launch
 
         launch(parameters, gradient, moments.first, moments.second, owner, rate, root, decay, active)
+        return
+    if library is not None and not parameters.is_cuda and not plain:
+        arrays = (parameters, moments.first, moments.second, gradient, owner, rate, root, decay, active)
+        addresses = [array.data_ptr() for array in arrays]
+        library.adam(1 - BETA1, 1 - BETA2, EPSILON, parameters.numel(), *addresses)
         return
     gradient = gradient + decay[owner] * parameters
     works = active[owner]

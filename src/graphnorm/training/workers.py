@@ -28,6 +28,10 @@ from graphnorm.training.trial import Outcome, Split, Trial
 __all__ = ["Job", "train_in_workers"]
 
 
+_KEPT_MEMORY = {"MALLOC_TRIM_THRESHOLD_": str(1 << 30), "MALLOC_MMAP_THRESHOLD_": str(1 << 30)}
+"""For glibc: what a step frees is kept for the next one, whose arrays would otherwise be fresh pages, to be cleared."""
+
+
 class Job(NamedTuple):
     """One fleet to train."""
 
@@ -78,7 +82,7 @@ class _Worker:
     """The parent's end of a worker process."""
 
     def __init__(self, graphs: PackedGraphs) -> None:
-        environment = os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+        environment = _KEPT_MEMORY | os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
         self._process = subprocess.Popen(
             [sys.executable, "-c", f"from {__name__} import main; main()"],
             stdin=subprocess.PIPE,

@@ -19,6 +19,7 @@ from torch.nn import functional
 
 from graphnorm.ops.choice import triton_kernels
 from graphnorm.ops.linear import cpu
+from graphnorm.ops.members import EagerFunction
 from graphnorm.switches import chosen_backend
 
 __all__ = ["linear"]
@@ -36,7 +37,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """
     if not (_are_functorch_transforms_active() and _suits(x, weight)):
         return functional.linear(x, weight, bias)
-    return cast(Tensor, _Linear.apply(x, weight, bias))  # type: ignore[no-untyped-call]
+    return cast(Tensor, _Linear.apply(x, weight, bias))
 
 
 def _suits(x: Tensor, weight: Tensor) -> bool:
@@ -53,7 +54,7 @@ def _kernels(x: Tensor) -> ModuleType:
     return module
 
 
-class _Linear(torch.autograd.Function):
+class _Linear(EagerFunction):
     """What vmap meets: the rule that hands all members to one launch."""
 
     @staticmethod
@@ -83,10 +84,10 @@ class _Linear(torch.autograd.Function):
         if arrays[0].ndim != 3:  # one vmap inside another: torch's own rules
             out = torch.baddbmm(arrays[2].unsqueeze(-2), arrays[0], arrays[1].mT)
             return out, 0
-        return StackedLinear.apply(*arrays), 0  # type: ignore[no-untyped-call]
+        return StackedLinear.apply(*arrays), 0
 
 
-class StackedLinear(torch.autograd.Function):
+class StackedLinear(EagerFunction):
     """M linear layers: x (M, N, K), weight (M, O, K), bias (M, O) to (M, N, O), by the kernels of its device."""
 
     @staticmethod
