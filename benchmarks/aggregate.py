@@ -10,9 +10,6 @@ Writes ``benchmarks/results/aggregate-DEVICE.csv``.
 from __future__ import annotations
 
 import argparse
-import csv
-import datetime
-import platform
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +20,8 @@ from torch import Tensor
 from torch_geometric.nn import GCNConv, GINConv, global_add_pool
 
 import graphnorm
-from benchmarks.run import RESULTS, graphed, medians
+from benchmarks.facts import announce, write_table
+from benchmarks.run import graphed, medians
 from graphnorm.ops.aggregate import aggregate, pool
 
 
@@ -197,25 +195,9 @@ def main() -> None:
     options = parser.parse_args()
     device = torch.device(options.device)
     most = options.most_members or (10 if device.type == "cpu" else 10**9)
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu-{torch.get_num_threads()}-threads"
-    versions = {
-        "device": name,
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "graphnorm": graphnorm.__version__,
-        "torch": torch.__version__,
-        "torch_geometric": __import__("torch_geometric").__version__,
-        "python": platform.python_version(),
-    }
-    print(", ".join(f"{key} {value}" for key, value in versions.items()), flush=True)
-    rows = [row | versions for case in CASES if case.members <= most for row in measure(case, device, options.seconds)]
-    out = options.out or RESULTS / f"aggregate-{name.replace(' ', '-')}.csv"
-    out.parent.mkdir(parents=True, exist_ok=True)
-    columns = list(dict.fromkeys(key for row in rows for key in row))
-    with out.open("w", newline="") as file:
-        writer = csv.DictWriter(file, columns)
-        writer.writeheader()
-        writer.writerows(rows)
-    print(f"wrote {out}")
+    made = announce(device, "torch_geometric")
+    rows = [row for case in CASES if case.members <= most for row in measure(case, device, options.seconds)]
+    write_table("aggregate", rows, made, options.out)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,14 @@
-"""What every file of results says of its making: when, on what, with which versions."""
+"""What every file of results says of its making (when, on what, with which versions), and tables of results."""
 
 from __future__ import annotations
 
+import csv
 import os
 import platform
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,7 +16,9 @@ import torch
 import graphnorm
 from graphnorm.training.fleet import device_name
 
-__all__ = ["facts"]
+__all__ = ["RESULTS", "announce", "facts", "write_table"]
+
+RESULTS = Path(__file__).parent / "results"
 
 
 def facts(device: str | torch.device = "cpu", *packages: str) -> dict[str, Any]:
@@ -32,3 +37,24 @@ def facts(device: str | torch.device = "cpu", *packages: str) -> dict[str, Any]:
         except PackageNotFoundError:
             found[package] = "not installed"
     return found
+
+
+def announce(device: torch.device, *packages: str) -> dict[str, Any]:
+    """Print and give the facts of a table, whose device is a CPU with its threads."""
+    made = facts(device, *packages)
+    if device.type == "cpu":
+        made["device"] = f"cpu-{torch.get_num_threads()}-threads"
+    print(", ".join(f"{key} {value}" for key, value in made.items()), flush=True)
+    return made
+
+
+def write_table(kind: str, rows: Sequence[Mapping[str, Any]], made: Mapping[str, Any], out: Path | None) -> None:
+    """Write rows, each with the facts of their making, to ``out`` or ``benchmarks/results/KIND-DEVICE.csv``."""
+    path = out or RESULTS / f"{kind}-{made['device'].replace(' ', '-')}.csv"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    columns = list(dict.fromkeys(key for row in rows for key in [*row, *made]))
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, columns)
+        writer.writeheader()
+        writer.writerows({**row, **made} for row in rows)
+    print(f"wrote {path}")

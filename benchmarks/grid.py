@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.facts import facts
+from benchmarks.facts import RESULTS, facts
 from benchmarks.fleet import PygGIN, as_pyg, check, pyg_loop, seconds
 from graphnorm.data import PackedGraphs
 from graphnorm.paper.laboratory import Interrupted, Laboratory, Measured
@@ -35,7 +35,6 @@ from graphnorm.study.protocol import make_splits
 from graphnorm.study.store import Store
 from graphnorm.training import build_model
 
-RESULTS = Path(__file__).parent / "results"
 BARS = {"NCI1": 720.0}
 """Seconds that the whole grid may take on one H200."""
 

@@ -26,11 +26,10 @@ from typing import Any
 
 import psutil
 
-from benchmarks.facts import facts
+from benchmarks.facts import RESULTS, facts
 from graphnorm.data import save_packed, synthetic
 from graphnorm.study.store import Store
 
-RESULTS = Path(__file__).parent / "results"
 Table = dict[tuple[str, str], tuple[Any, ...]]
 
 

@@ -12,9 +12,6 @@ being 2).
 from __future__ import annotations
 
 import argparse
-import csv
-import datetime
-import platform
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,9 +20,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-import graphnorm
 from benchmarks.aggregate import worst_error
-from benchmarks.run import RESULTS, graphed, medians
+from benchmarks.facts import announce, write_table
+from benchmarks.run import graphed, medians
 from graphnorm.functional import layer_norm
 
 SHAPES = [  # members, rows, channels
@@ -91,25 +88,11 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="the CSV to write (default: benchmarks/results/rows-DEVICE.csv)")
     options = parser.parse_args()
     device = torch.device(options.device)
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu-{torch.get_num_threads()}-threads"
-    versions = {
-        "device": name,
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "graphnorm": graphnorm.__version__,
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-    }
-    print(", ".join(f"{key} {value}" for key, value in versions.items()), flush=True)
+    made = announce(device)
     most = MOST_ON_CPU if device.type == "cpu" else 10**12
     shapes = [shape for shape in SHAPES if shape[0] * shape[1] * shape[2] <= most]
-    rows = [measure(shape, device, options.seconds) | versions for shape in shapes]
-    out = options.out or RESULTS / f"rows-{name.replace(' ', '-')}.csv"
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with out.open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
-    print(f"wrote {out}")
+    rows = [measure(shape, device, options.seconds) for shape in shapes]
+    write_table("rows", rows, made, options.out)
 
 
 if __name__ == "__main__":

@@ -9,9 +9,6 @@ against float64. Writes ``benchmarks/results/layers-DEVICE.csv`` with the versio
 from __future__ import annotations
 
 import argparse
-import csv
-import datetime
-import platform
 import statistics
 import time
 from collections.abc import Callable
@@ -23,9 +20,9 @@ from torch import Tensor
 from torch_geometric.nn import GraphNorm as PygGraphNorm
 
 import graphnorm
+from benchmarks.facts import announce, write_table
 from benchmarks.registry import CASES, Case
 
-RESULTS = Path(__file__).parent / "results"
 LAYERS_DEEP = 8
 
 
@@ -235,29 +232,13 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="the CSV to write (default: benchmarks/results/layers-DEVICE.csv)")
     options = parser.parse_args()
     device = torch.device(options.device)
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu-{torch.get_num_threads()}-threads"
-    versions = {
-        "device": name,
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "graphnorm": graphnorm.__version__,
-        "torch": torch.__version__,
-        "torch_geometric": __import__("torch_geometric").__version__,
-        "python": platform.python_version(),
-    }
-    print(", ".join(f"{key} {value}" for key, value in versions.items()), flush=True)
+    made = announce(device, "torch_geometric")
     rows = []
     for dtype in (torch.float32, torch.bfloat16):
         for case in CASES:
-            rows.append(measure(case, device, dtype, options.seconds) | versions)
+            rows.append(measure(case, device, dtype, options.seconds))
             print(summary(rows[-1]), flush=True)
-    out = options.out or RESULTS / f"layers-{name.replace(' ', '-')}.csv"
-    out.parent.mkdir(parents=True, exist_ok=True)
-    columns = list(dict.fromkeys(key for row in rows for key in row))
-    with out.open("w", newline="") as file:
-        writer = csv.DictWriter(file, columns)
-        writer.writeheader()
-        writer.writerows(rows)
-    print(f"wrote {out}")
+    write_table("layers", rows, made, options.out)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.facts import facts
+from benchmarks.facts import RESULTS, facts
 from graphnorm.data import GraphnormError, PackedGraphs, find, load
 from graphnorm.paper.recipes import find_recipes
 from graphnorm.study.checkpoint import CheckpointFolder
@@ -34,7 +34,6 @@ from graphnorm.study.work import Advance, Begin, Failure, Step, Worker
 from graphnorm.training import Fleet, Split, Trial
 from graphnorm.training.packing import fleet_size
 
-RESULTS = Path(__file__).parent / "results"
 TABLE = find_recipes(["table1"])[0].trained[0]
 BATCH_SIZES: tuple[int, ...] = TABLE.grid.axes["batch_size"]
 (EPOCHS,) = TABLE.grid.axes["epochs"]
