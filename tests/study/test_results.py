@@ -123,3 +123,16 @@ def test_circumstances_are_those_of_this_study(tmp_path: Path) -> None:
         assert circumstances(store, study)[1:] == (["cpu"], ["out of memory"])
         found = circumstances(store, other)
     assert (found.devices, found.errors, len(found.codes)) == (["cpu"], [], 1)
+
+
+def test_a_configuration_that_lost_a_trial_to_a_damaged_disk_takes_no_part(tmp_path: Path) -> None:
+    trials = [trial for trial in trials_of("paper") if trial.norm == "graph"][: 3 * FOLDS]
+    with Store(tmp_path / "graphnorm.db") as store:
+        study = store.add_study("study", {}, trials, [range(len(trials))])
+        curves = [np.full(EPOCHS, trial.lr, np.float32) for trial in trials]  # the last configuration is the best
+        outcomes = [Outcome(t, {"loss": c, "train": c, "valid": c}) for t, c in zip(trials, curves, strict=True)]
+        store.save(store.begin_session(study, "local"), outcomes)
+        store._connection.execute("DELETE FROM members WHERE place = ?", (len(trials) - 2,))
+        (result,) = study_results(store, study)
+    assert (result.trials, result.finished) == (len(trials) - 1, len(trials) - 1)
+    assert result.chosen == {"lr": RATES[1]}

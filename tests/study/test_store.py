@@ -255,12 +255,12 @@ def test_the_first_version_s_store_learns_what_follows_from_the_rest(
 ) -> None:
     made_by_the_first_version(path, monkeypatch)
     with Store(path) as store:
-        configurations, standings = read_standings(store, store.study("first"))
-    assert list(configurations.values()) == [TRIALS[0], TRIALS[5]]
-    assert [configurations[s.configuration].norm for s in standings] == [trial.norm for trial in TRIALS]
-    assert [(s.fold, s.seed) for s in standings] == [(trial.fold, trial.seed) for trial in TRIALS]
-    assert [standing.best for standing in standings[:7]] == [best_of(outcome(t).curves["valid"]) for t in TRIALS[:7]]
-    assert [standing.best for standing in standings[7:]] == [-np.inf] * 3
+        standings = read_standings(store, store.study("first"))
+    assert standings.configurations == [TRIALS[0], TRIALS[5]]
+    assert standings.members == [(fold, 0) for fold in range(5)]
+    assert standings.places.tolist() == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9]]
+    bests = [best_of(outcome(trial).curves["valid"]) for trial in TRIALS[:7]]
+    assert standings.best.ravel().tolist() == [*bests, -np.inf, -np.inf, -np.inf]
 
 
 def test_the_first_version_s_store_with_a_damaged_curve_is_not_brought_up_to_date(
@@ -274,8 +274,8 @@ def test_the_first_version_s_store_with_a_damaged_curve_is_not_brought_up_to_dat
     found = rescue(path, path.with_name("rescued.db"))
     assert (found.outcomes, found.lost) == (6, 1)
     with Store(path.with_name("rescued.db")) as store:
-        bests = [s.best for s in read_standings(store, store.study("first")).trials if s.status]
-    assert bests == [best_of(outcome(t).curves["valid"]) for k, t in enumerate(TRIALS[:7]) if k != 2]
+        best = read_standings(store, store.study("first")).best.ravel()[:7].tolist()
+    assert best == [-np.inf if k == 2 else best_of(outcome(t).curves["valid"]) for k, t in enumerate(TRIALS[:7])]
 
 
 def test_another_program_s_file_is_refused(tmp_path: Path) -> None:

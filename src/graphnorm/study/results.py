@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from graphnorm.study.protocol import Protocol, find_protocol
 from graphnorm.study.selection import DIGITS, Choice, Selection, average_best, evaluate, select
-from graphnorm.study.standings import Standing, read_standings
-from graphnorm.study.store import FINAL, SETTINGS, Store, Study
+from graphnorm.study.standings import DONE, OPEN, Standings, read_standings
+from graphnorm.study.store import SETTINGS, Store, Study
 from graphnorm.training import Outcome
 
 __all__ = ["NormResult", "study_results"]
 
-Members = list[Standing]
-"""Of one configuration, its folds and seeds."""
+Numbers = npt.NDArray[np.int64]
+"""Of configurations, in their order."""
 AT_ONCE = 32
 """Configurations whose curves are read in one go."""
 SLACK = 10.0**-DIGITS
 """For the rounding of averages."""
-NOTHING = float("-inf")
 
 
 @dataclass(frozen=True)
@@ -66,31 +67,24 @@ def study_results(store: Store, study: Study) -> list[NormResult]:
     A configuration takes part once it is finished on all its folds and seeds; under a nested protocol, where each fold
     chooses for itself, it takes part in a fold once it is finished there.
     """
-    configurations, standings = read_standings(store, study)
-    protocol = find_protocol(next(iter(configurations.values())).protocol)
-    candidates: dict[str, dict[int, Members]] = {}
-    for number, trial in configurations.items():
-        candidates.setdefault(trial.norm, {})[number] = []
-    members = {number: rows for groups in candidates.values() for number, rows in groups.items()}
-    for standing in standings:
-        members[standing.configuration].append(standing)
+    standings = read_standings(store, study)
+    chooser = _Chooser(store, study, standings, find_protocol(standings.configurations[0].protocol))
+    groups: dict[str, list[int]] = {}
+    for number, trial in enumerate(standings.configurations):
+        groups.setdefault(trial.norm, []).append(number)
     results = []
-    for norm, groups in candidates.items():
-        folds = [row.fold for row in next(iter(groups.values()))]
-        units = [[k for k, f in enumerate(folds) if f == fold] for fold in dict.fromkeys(folds)]
-        chooser = _Chooser(store, study, protocol)
-        choices = chooser.choose(list(groups.values()), units if protocol.nested else [list(range(len(folds)))])
-        settings = [
-            dict(zip(SETTINGS, attrgetter(*SETTINGS)(configurations[number]), strict=True)) for number in groups
-        ]
+    for norm, numbers in groups.items():
+        choices = chooser.choose(np.array(numbers))
+        values = attrgetter(*SETTINGS)
+        settings = [dict(zip(SETTINGS, values(standings.configurations[k]), strict=True)) for k in numbers]
         varied = [name for name in SETTINGS if any(s[name] != settings[0][name] for s in settings)]
         results.append(
             NormResult(
                 norm,
-                trials=sum(len(rows) for rows in groups.values()),
-                finished=sum(row.status in FINAL for rows in groups.values() for row in rows),
+                trials=int((standings.places[numbers] >= 0).sum()),
+                finished=int((standings.status[numbers] != OPEN).sum()),
                 configurations=tuple({name: values[name] for name in varied} for values in settings),
-                selection=None if choices is None else Selection(protocol, tuple(choices)),
+                selection=None if choices is None else Selection(chooser.protocol, tuple(choices)),
             )
         )
     return results
@@ -102,66 +96,56 @@ class _Chooser:
 
     store: Store
     study: Study
+    standings: Standings
     protocol: Protocol
 
-    def choose(self, candidates: Sequence[Members], units: Sequence[Sequence[int]]) -> list[Choice] | None:
+    def choose(self, numbers: Numbers) -> list[Choice] | None:
         """What each unit chooses among the configurations that are finished on it; None where one has none."""
+        used = np.flatnonzero((self.standings.places[numbers] >= 0).any(axis=0)).tolist()
+        folds = {k: self.standings.members[k][0] for k in used}
+        units = [[k for k in used if folds[k] == fold] for fold in dict.fromkeys(folds.values())]
         choices: list[Choice] = []
-        members = [(row.fold, row.seed) for row in candidates[0]]
-        if any([(row.fold, row.seed) for row in group] != members for group in candidates):
-            raise ValueError("the configurations were not trained on the same folds and seeds")
-        for unit in units:
-            finished: dict[int, Members] = {}
-            for number, group in enumerate(candidates):
-                rows = [group[k] for k in unit]
-                if all(row.status in FINAL for row in rows):
-                    finished[number] = rows
-            if not finished:
+        for unit in units if self.protocol.nested else [used]:
+            finished = numbers[(self.standings.status[numbers][:, unit] != OPEN).all(axis=1)]
+            if not len(finished):
                 return None
-            best = self._best(finished)
-            chosen = select([self._outcomes(finished[best])]).choices
-            choices += [choice._replace(configuration=best) for choice in chosen]
+            best = self._best(finished, unit)
+            place = int(np.flatnonzero(numbers == best)[0])
+            choices += [choice._replace(configuration=place) for choice in select([self._outcomes(best, unit)]).choices]
         return choices
 
-    def _best(self, finished: dict[int, Members]) -> int:
+    def _best(self, finished: Numbers, unit: list[int]) -> int:
         """The configuration that :func:`select` would choose among all.
 
         The average of the members' best is what decides where each has its own epoch. Where they share one, no epoch's
         average is above it: the curves are read from the most promising configuration on, until no other can be better.
         """
-        fewest = min(_diverged(rows) for rows in finished.values())
-        bounds = {number: _bound(rows) for number, rows in finished.items() if _diverged(rows) == fewest}
-        order = sorted(bounds, key=lambda number: (-bounds[number], number))
+        alive = self.standings.status[finished][:, unit] == DONE
+        count = alive.sum(axis=1)
+        finished, alive = finished[count == count.max()], alive[count == count.max()]
+        bounds = average_best(self.standings.best[finished][:, unit], alive)
+        order = np.argsort(-bounds, kind="stable")
         if not self.protocol.one_epoch:
-            return order[0]
+            return int(finished[order[0]])
         found: dict[int, float] = {}
         for start in range(0, len(order), AT_ONCE):
-            promising = [
-                k for k in order[start : start + AT_ONCE] if bounds[k] + SLACK >= max(found.values(), default=NOTHING)
-            ]
-            if not promising:
+            part = order[start : start + AT_ONCE]
+            part = part[bounds[part] + SLACK >= max(found.values(), default=-np.inf)]
+            if not len(part):
                 break
-            found |= self._validations({number: finished[number] for number in promising})
+            found |= self._validations(finished[part].tolist(), unit)
         return min(found, key=lambda number: (-found[number], number))
 
-    def _validations(self, configurations: dict[int, Members]) -> dict[int, float]:
-        places = [row.place for rows in configurations.values() for row in rows if row.status != "diverged"]
-        curves = self.store.curves(self.study, "valid", places)
+    def _validations(self, numbers: list[int], unit: list[int]) -> dict[int, float]:
+        alive = self.standings.status[numbers][:, unit] == DONE
+        places = np.where(alive, self.standings.places[numbers][:, unit], -1).tolist()
+        curves = self.store.curves(self.study, "valid", [place for row in places for place in row])
         return {
-            number: evaluate([curves.get(row.place) for row in rows], self.protocol).validation
-            for number, rows in configurations.items()
+            number: evaluate([curves.get(place) for place in row], self.protocol).validation
+            for number, row in zip(numbers, places, strict=True)
         }
 
-    def _outcomes(self, rows: Members) -> list[Outcome]:
+    def _outcomes(self, number: int, unit: list[int]) -> list[Outcome]:
         names = sorted({"valid", self.protocol.reported})
-        records = self.store.records(self.study, curves=names, places=[row.place for row in rows])
+        records = self.store.records(self.study, curves=names, places=self.standings.places[number, unit].tolist())
         return [Outcome(r.trial, dict(r.curves), "diverged" if r.status == "diverged" else "done") for r in records]
-
-
-def _diverged(rows: Members) -> int:
-    return sum(row.status == "diverged" for row in rows)
-
-
-def _bound(rows: Members) -> float:
-    alive = [row.best for row in rows if row.status != "diverged"]
-    return average_best(alive) if alive else NOTHING

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from graphnorm.study.protocol import Protocol, find_protocol
 from graphnorm.training.trial import Outcome
 
-__all__ = ["Choice", "Selection", "best_of", "evaluate", "mean_and_std", "select"]
+__all__ = ["Choice", "Selection", "average_best", "best_of", "evaluate", "mean_and_std", "select"]
 
 DIGITS = 7
 """Averages are rounded to so many digits before they are compared, so that ties are ties."""
@@ -143,7 +143,7 @@ def evaluate(curves: Sequence[Curve | None], protocol: Protocol) -> Option:
         validation = float(average.max())
     else:
         epochs = iter((chosen_by.argmax(axis=1) + 1).tolist())
-        validation = average_best(chosen_by.max(axis=1).tolist())
+        validation = float(average_best(chosen_by.max(axis=1), np.ones(len(alive), bool)))
     return Option(diverged, validation, [None if curve is None else next(epochs) for curve in curves])
 
 
@@ -158,9 +158,11 @@ def best_of(curve: Curve) -> float:
     return float(_chosen_by(curve).max(initial=-np.inf))
 
 
-def average_best(bests: Sequence[float]) -> float:
-    """The average of what :func:`best_of` gives of some members."""
-    return float(np.mean(bests).round(DIGITS))
+def average_best(bests: npt.NDArray[np.float64], alive: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
+    """The average of what :func:`best_of` gives of members, (…, members), over those alive; −∞ where none is."""
+    count = alive.sum(axis=-1)
+    averages = np.where(alive, bests, 0.0).sum(axis=-1) / np.maximum(count, 1)
+    return np.where(count, averages.round(DIGITS), -np.inf)
 
 
 def _chosen_by(curves: Curve) -> npt.NDArray[np.float64]:

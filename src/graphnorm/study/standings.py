@@ -1,37 +1,36 @@
-"""Standings: where each trial of a study stands, in few enough words to be read for tens of thousands at once."""
+"""Standings: where the trials of a study stand, as a table that is read for tens of thousands at once."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from graphnorm.study.store import STATUS, Status, Store, Study
+import numpy as np
+import numpy.typing as npt
+
+from graphnorm.study.store import STATUS, Store, Study
 from graphnorm.training import Trial
 
-__all__ = ["Circumstances", "Standing", "Standings", "circumstances", "read_standings"]
+__all__ = ["DIVERGED", "DONE", "OPEN", "Circumstances", "Standings", "circumstances", "read_standings"]
 
+Integers = npt.NDArray[np.int64]
 
-class Standing(NamedTuple):
-    """Where one trial stands."""
-
-    place: int
-    """Among the trials of the study."""
-    configuration: int
-    """A number that the trials of one configuration share."""
-    fold: int
-    seed: int
-    status: Status | None
-    """None while it is not trained."""
-    best: float
-    """The largest value of its validation curve, as :func:`~graphnorm.study.selection.best_of` has it."""
+DONE, DIVERGED, OPEN = range(3)
+CODES = {"done": DONE, "diverged": DIVERGED}
 
 
 class Standings(NamedTuple):
-    """All of a study."""
+    """Arrays of shape (configurations, members)."""
 
-    configurations: dict[int, Trial]
-    """The first trial of each, by the number, in the order of their places."""
-    trials: list[Standing]
-    """In the order of their places."""
+    configurations: list[Trial]
+    """The first trial of each, in the order of their places."""
+    members: list[tuple[int, int]]
+    """Fold and seed, in the order of their places."""
+    places: Integers
+    """Among the trials of the study; −1 where a configuration has no such trial."""
+    status: Integers
+    """``DONE`` or ``DIVERGED``; ``OPEN`` for whatever is not trained to the end."""
+    best: npt.NDArray[np.float64]
+    """The largest value of the validation curve, as :func:`~graphnorm.study.selection.best_of` has it; −∞ without."""
 
 
 def read_standings(store: Store, study: Study) -> Standings:
@@ -42,10 +41,30 @@ def read_standings(store: Store, study: Study) -> Standings:
         "WHERE m.study = ? ORDER BY m.place",
         study.id,
     )
-    standings = list(map(Standing._make, rows))
-    first = {standing.configuration: standing.place for standing in reversed(standings)}
-    trials = store.trials(study, sorted(first.values()))
-    return Standings(dict(zip(sorted(first, key=first.__getitem__), trials, strict=True)), standings)
+    place, configuration, fold, seed, status, best = zip(*rows, strict=True)
+    row, firsts = _number(np.array(configuration))
+    column, first_members = _number(np.array(fold) * (max(seed) + 1) + np.array(seed))
+
+    def table(values: Any, missing: float) -> npt.NDArray[Any]:
+        values = np.asarray(values)
+        found = np.full((len(firsts), len(first_members)), missing, values.dtype)
+        found[row, column] = values
+        return found
+
+    return Standings(
+        store.trials(study, [place[k] for k in firsts]),
+        [(fold[k], seed[k]) for k in first_members],
+        table(place, -1),
+        table([CODES.get(text, OPEN) for text in status], OPEN),
+        table(best, -np.inf),
+    )
+
+
+def _number(values: npt.NDArray[np.int64]) -> tuple[Integers, list[int]]:
+    """Number equal values in the order of first appearance: each one's number, and where each number appears first."""
+    _, first, inverse = np.unique(values, return_index=True, return_inverse=True)
+    order = first.argsort()
+    return order.argsort()[inverse], first[order].tolist()
 
 
 class Circumstances(NamedTuple):
