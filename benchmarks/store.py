@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.facts import facts
+from benchmarks.facts import RESULTS, facts
 from graphnorm.data import load
 from graphnorm.study.grid import GRIDS
 from graphnorm.study.plan import make_plan
@@ -28,7 +28,6 @@ from graphnorm.study.results import study_results
 from graphnorm.study.store import Store
 from graphnorm.training import Outcome, Trial
 
-RESULTS = Path(__file__).parent / "results"
 NORMS = ("none", "layer", "batch", "instance", "graph")
 FLEET = 300
 

@@ -28,7 +28,7 @@ from typing import Any
 import psutil
 import torch
 
-from benchmarks.facts import facts
+from benchmarks.facts import RESULTS, facts
 from graphnorm.data import synthetic
 from graphnorm.study.callbacks import Callback
 from graphnorm.study.driver import STEP_SECONDS, Driver
@@ -41,7 +41,6 @@ from graphnorm.study.store import Store
 from graphnorm.study.work import Advance, Begin, Step, Worker
 from graphnorm.training import Progress, Trial
 
-RESULTS = Path(__file__).parent / "results"
 GRAPHS = 80
 """Trees of 50 nodes; an epoch of a fleet takes a fraction of a second."""
 MEMBERS = 10
