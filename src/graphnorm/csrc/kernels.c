@@ -31,29 +31,41 @@ typedef void (*adam_kernel)(adam_job *);
 #undef ISA
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-#define HAVE_AVX2 1
+#define HAVE_AVX 1
 #pragma GCC push_options
 #pragma GCC target("avx2,fma,f16c,bmi2")
 #define ISA(f) f##_avx2
 #include "instructions.h"
 #undef ISA
+/* The same vectors of 32 bytes, in twice as many registers. */
+#pragma GCC target("avx512f,avx512vl,avx512bw,avx512dq")
+#define ISA(f) f##_avx512
+#include "instructions.h"
+#undef ISA
 #pragma GCC pop_options
 #else
-#define HAVE_AVX2 0
+#define HAVE_AVX 0
 #endif
 
 /* Chosen once, when the module is loaded. */
-static const kernel *forward_kernels = forward_kernels_baseline, *backward_kernels = backward_kernels_baseline;
-static const edge_kernel *aggregate_kernels = aggregate_kernels_baseline;
-static linear_kernel linear_product = linear_product_baseline, linear_gradient = linear_gradient_baseline;
-static adam_kernel adam_step = adam_step_baseline;
+static const kernel *forward_kernels, *backward_kernels;
+static const edge_kernel *aggregate_kernels;
+static linear_kernel linear_product, linear_gradient;
+static adam_kernel adam_step;
+
+#define CHOOSE(set) \
+  (forward_kernels = forward_kernels_##set, backward_kernels = backward_kernels_##set, \
+   aggregate_kernels = aggregate_kernels_##set, linear_product = linear_product_##set, \
+   linear_gradient = linear_gradient_##set, adam_step = adam_step_##set)
 
 static void choose_instructions(void) {
-#if HAVE_AVX2
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c"))
-    forward_kernels = forward_kernels_avx2, backward_kernels = backward_kernels_avx2,
-    aggregate_kernels = aggregate_kernels_avx2, linear_product = linear_product_avx2,
-    linear_gradient = linear_gradient_avx2, adam_step = adam_step_avx2;
+  CHOOSE(baseline);
+#if HAVE_AVX
+  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !__builtin_cpu_supports("f16c")) return;
+  CHOOSE(avx2);
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw") &&
+      __builtin_cpu_supports("avx512dq"))
+    CHOOSE(avx512);
 #endif
 }
 
