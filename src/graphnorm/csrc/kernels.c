@@ -58,14 +58,24 @@ static adam_kernel adam_step;
    aggregate_kernels = aggregate_kernels_##set, linear_product = linear_product_##set, \
    linear_gradient = linear_gradient_##set, adam_step = adam_step_##set)
 
-static void choose_instructions(void) {
+enum { BASELINE = 0, AVX2 = 1, AVX512 = 2 };
+
+/* The best set of instructions that both the machine and `most` allow; gives the one chosen. */
+static int choose_instructions(int64_t most) {
   CHOOSE(baseline);
 #if HAVE_AVX
-  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !__builtin_cpu_supports("f16c")) return;
+  if (most < AVX2 || !__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") ||
+      !__builtin_cpu_supports("f16c"))
+    return BASELINE;
   CHOOSE(avx2);
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw") &&
-      __builtin_cpu_supports("avx512dq"))
-    CHOOSE(avx512);
+  if (most < AVX512 || !__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512vl") ||
+      !__builtin_cpu_supports("avx512bw") || !__builtin_cpu_supports("avx512dq"))
+    return AVX2;
+  CHOOSE(avx512);
+  return AVX512;
+#else
+  (void)most;
+  return BASELINE;
 #endif
 }
 
@@ -328,6 +338,13 @@ static PyObject *py_use_pool(PyObject *self, PyObject *value) {
   Py_RETURN_NONE;
 }
 
+/* use_instructions(most): for tests; gives the set chosen, which is less where the machine has no more */
+static PyObject *py_use_instructions(PyObject *self, PyObject *value) {
+  const int64_t most = PyLong_AsLongLong(value);
+  if (PyErr_Occurred()) return NULL;
+  return PyLong_FromLong(choose_instructions(most));
+}
+
 static PyMethodDef methods[] = {
     {"plan", (PyCFunction)(void (*)(void))py_plan, METH_FASTCALL, "What calls of one shape share."},
     {"forward", (PyCFunction)(void (*)(void))py_forward, METH_FASTCALL, "Standardize; see ops/standardize/cpu.py."},
@@ -340,6 +357,7 @@ static PyMethodDef methods[] = {
     {"assemble", (PyCFunction)(void (*)(void))py_assemble, METH_FASTCALL, "The batch of graph ids."},
     {"one_hot", (PyCFunction)(void (*)(void))py_one_hot, METH_FASTCALL, "Categorical features one-hot."},
     {"launch", (PyCFunction)(void (*)(void))py_launch, METH_FASTCALL, "A GPU kernel; see ops/standardize/gpu_launch.py."},
+    {"use_instructions", py_use_instructions, METH_O, "0: any machine's, 1: AVX2, 2: AVX-512; gives the set chosen."},
     {"use_pool", py_use_pool, METH_O, "Run on the pool behind this GOMP_parallel; 0: in the calling thread."},
     {NULL, NULL, 0, NULL},
 };
@@ -348,7 +366,7 @@ static struct PyModuleDef module = {
     PyModuleDef_HEAD_INIT, "_kernels", "Fused CPU kernels of graphnorm.", -1, methods, NULL, NULL, NULL, NULL};
 
 PyMODINIT_FUNC PyInit__kernels(void) {
-  choose_instructions();
+  choose_instructions(AVX512);
   PyObject *m = PyModule_Create(&module);
   if (m && PyModule_AddIntConstant(m, "HAS_FLOAT16", HAVE_FLOAT16) < 0) return NULL;
   return m;
