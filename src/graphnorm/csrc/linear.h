@@ -81,8 +81,9 @@ INLINE void ISA(gradient_tile)(const float *g, const float *x, float *sum, int64
   EACH_ROW(r) ISA(store_float32)(sum + r * width, a[r]), ISA(store_float32)(sum + r * width + STEP, b[r]);
 }
 
-/* `count` rows of `width` values as panels of `columns` (a constant at every call) each, `apart` rows long; the last is
- * filled up with zeros. Rows are read in the order they lie in, and asked for ahead of time: `left` exist from here on. */
+/* `count` rows of `width` values as panels of `columns` (a constant at every call) each, `apart` rows long; what the last
+ * lacks is left as it was. Rows are read in the order they lie in, and asked for ahead of time: `left` exist from here
+ * on. */
 INLINE void ISA(pack_panels)(const float *from, float *to, int64_t count, int64_t left, int64_t width,
                              const int64_t apart, const int columns) {
   enum { AHEAD = 24, LINE = 16 };
@@ -91,8 +92,7 @@ INLINE void ISA(pack_panels)(const float *from, float *to, int64_t count, int64_
     int64_t at = 0;
     for (; at + columns <= width; at += columns)
       memcpy(to + at * apart + i * columns, from + at, columns * sizeof(float));
-    for (int64_t c = 0; c < columns && at < width; c++)
-      to[at * apart + i * columns + c] = at + c < width ? from[at + c] : 0;
+    for (int64_t c = at; c < width; c++) to[at * apart + i * columns + c - at] = from[c];
   }
 }
 
@@ -126,6 +126,7 @@ static void ISA(gradient_share)(void *task, int64_t share, int64_t shares) {
   float *sum = w->sums + share * w->outer * (width + 1), *db = sum + w->outer * width;
   memset(sum, 0, w->outer * (width + 1) * sizeof(float));
   float g_panels[CHUNK * (LINEAR_WIDEST + ISA(BLOCK))], x_panels[CHUNK * LINEAR_WIDEST];
+  memset(x_panels + (width - ISA(COLUMNS)) * CHUNK, 0, CHUNK * ISA(COLUMNS) * sizeof(float));
   for (int64_t i = begin; i < end; i += CHUNK) {
     const int64_t count = end - i < CHUNK ? end - i : CHUNK;
     ISA(pack_panels)(g + i * w->outer, g_panels, count, end - i, w->outer, CHUNK, ISA(BLOCK));

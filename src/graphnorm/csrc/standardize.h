@@ -79,7 +79,7 @@ INLINE NAME(wide) NAME(get_mean)(const NAME(statistics) *t, int v) {
 /* The mean of a few rows from `first` on: near the mean of what follows, and cheap. */
 INLINE void NAME(guess_mean)(const NAME(strip) *s, int64_t first, int64_t last, const int vectors, const int64_t lanes,
                              V *guess) {
-  const int64_t C = s->w->channels, *order = s->order, stop = first + 8 < last ? first + 8 : last;
+  const int64_t C = s->w->channels, *order = s->order, stop = first + 4 < last ? first + 4 : last;
   const T *x = (const T *)s->w->x + s->base + s->at;
   V sum[WIDE];
   EACH(v) guess[v] = NAME(load_some)(ROW(x, first) + v * NAME(LANES), lanes), sum[v] = (V){0};
@@ -187,26 +187,34 @@ INLINE void NAME(strip_statistics)(const NAME(strip) *s, const int vectors, cons
 
 INLINE void NAME(store_statistics)(const NAME(strip) *s, const int vectors, const int64_t lanes,
                                    const NAME(statistics) *t) {
-  const int64_t stored = s->index * s->w->channels + s->at, count = (vectors - 1) * NAME(LANES) + lanes;
-  double mean[NAME(WIDEST)], *mean_out = s->w->mean + stored;
-  A var[NAME(WIDEST)], *var_out = (A *)s->w->var + stored;
+  const int64_t stored = s->index * s->w->channels + s->at;
+  double *mean_out = s->w->mean + stored;
+  A *var_out = (A *)s->w->var + stored;
   EACH(v) {
-    STORE_WHOLE(mean + v * NAME(LANES), NAME(get_mean)(t, v));
-    STORE_WHOLE(var + v * NAME(LANES), t->var[v]);
+    const NAME(wide) mean = NAME(get_mean)(t, v);
+    if (lanes == NAME(LANES)) {
+      STORE_WHOLE(mean_out + v * NAME(LANES), mean);
+      STORE_WHOLE(var_out + v * NAME(LANES), t->var[v]);
+    } else {
+      for (int64_t l = 0; l < lanes; l++) mean_out[l] = mean[l], var_out[l] = t->var[v][l];
+    }
   }
-  memcpy(mean_out, mean, (size_t)count * sizeof(double));
-  memcpy(var_out, var, (size_t)count * sizeof(A));
 }
 
 INLINE void NAME(read_statistics)(const NAME(strip) *s, const int vectors, const int64_t lanes, NAME(statistics) *t) {
-  const int64_t stored = s->index * s->w->channels + s->at, count = (vectors - 1) * NAME(LANES) + lanes;
-  double mean[NAME(WIDEST)] = {0};
-  A var[NAME(WIDEST)] = {0};
-  memcpy(mean, s->w->mean + stored, (size_t)count * sizeof(double));
-  memcpy(var, (const A *)s->w->var + stored, (size_t)count * sizeof(A));
+  const int64_t stored = s->index * s->w->channels + s->at;
+  const double *mean_in = s->w->mean + stored;
+  const A *var_in = (const A *)s->w->var + stored;
   EACH(v) {
-    NAME(set_mean)(t, v, LOAD_WHOLE(NAME(wide), mean + v * NAME(LANES)));
-    t->var[v] = LOAD_WHOLE(V, var + v * NAME(LANES));
+    NAME(wide) mean = {0};
+    t->var[v] = (V){0};
+    if (lanes == NAME(LANES)) {
+      mean = LOAD_WHOLE(NAME(wide), mean_in + v * NAME(LANES));
+      t->var[v] = LOAD_WHOLE(V, var_in + v * NAME(LANES));
+    } else {
+      for (int64_t l = 0; l < lanes; l++) mean[l] = mean_in[l], t->var[v][l] = var_in[l];
+    }
+    NAME(set_mean)(t, v, mean);
   }
 }
 
@@ -496,7 +504,6 @@ INLINE void NAME(backward_strip)(const NAME(strip) *s, const int vectors, const 
   NAME(statistics) t;
   NAME(coefficients) c;
   V P[WIDE], Q[WIDE];
-  double P_total[NAME(WIDEST)] = {0}, Q_total[NAME(WIDEST)] = {0};
   NAME(read_statistics)(s, vectors, lanes, &t);
   NAME(find_coefficients)(s, vectors, lanes, &t, &c);
   const int64_t blocks = blocks_of(s->w, s->rows);
@@ -505,6 +512,8 @@ INLINE void NAME(backward_strip)(const NAME(strip) *s, const int vectors, const 
     NAME(gradient)(s, s->rows.last - s->rows.first, vectors, lanes, &t, &c, P, Q, task->dparams);
     return;
   }
+  double P_total[NAME(WIDEST)], Q_total[NAME(WIDEST)];
+  memset(P_total, 0, sizeof P_total), memset(Q_total, 0, sizeof Q_total);
   if (task->part == NAME(ROWS)) {
     const size_t bytes = (size_t)((vectors - 1) * NAME(LANES) + lanes) * sizeof(double);
     memcpy(P_total, task->totals + s->at, bytes);
