@@ -5,8 +5,8 @@ and share them with the rest. Every worker has one thread and a fleet of ten of 
 epochs of members, from the first answer after all workers have begun to the last in a fixed time: starting processes is
 no part of it, answering the driver, its callbacks and checkpoints (three times as many as by default) are. What the
 machine itself leaves of twice one core is measured beside it, by the same workers as bare processes without a driver.
-All are measured in turns; writes ``benchmarks/results/workers-ENGINE.json``. It takes about five minutes, and says
-something about the engine only on an idle machine.
+All are measured in turns; writes ``benchmarks/results/workers-ENGINE.json``. It takes about five minutes, and times
+say something about the engine only on an idle machine: Ray's workers are nicer (15) than others and wait for them.
 """
 
 from __future__ import annotations
@@ -166,6 +166,16 @@ def bare(core: int, start: float, seconds: float) -> float:
     return MEMBERS * epochs / (time.monotonic() - began)
 
 
+def share_by_cpu_time(one: dict[str, Any], two: dict[str, Any]) -> float:
+    """Epochs in a CPU second, all that two workers cause counted, against those of one worker, it alone counted.
+
+    What others do on the machine hardly changes it, but time in which nobody has anything to do is not in it.
+    """
+    return float(
+        two["throughput"] / sum(two["cores_used"].values()) / (one["throughput"] / one["cores_used"]["workers"])
+    )
+
+
 def start(*arguments: object) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "benchmarks.workers", *map(str, arguments)]
     return subprocess.Popen(command, env=os.environ | {"OMP_NUM_THREADS": "1"}, stdout=subprocess.PIPE, text=True)
@@ -221,6 +231,7 @@ def main() -> None:
         "median_share": statistics.median(shares),
         "bar": BAR,
         "median_share_of_bare_processes": statistics.median(limits),
+        "median_share_by_CPU_time": statistics.median(map(share_by_cpu_time, found[1], found[2])),
     }
     print(json.dumps(result, indent=1))
     options.out.mkdir(parents=True, exist_ok=True)
