@@ -18,7 +18,7 @@ from graphnorm.data import Images
 from graphnorm.errors import StudyError
 from graphnorm.paper.images import image_layers, image_noise_along_training
 from graphnorm.paper.laboratory import Laboratory
-from graphnorm.paper.recipes import CURVES, Recipe, Trainings, Watched
+from graphnorm.paper.recipes import CURVES, Learning, Recipe, Trainings, Watched
 from graphnorm.paper.watching import Notebook, watch_images
 
 SMALL = Trainings(
@@ -160,14 +160,30 @@ def test_what_was_seen_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert product.facts["watched"]["CIFAR-10, ResNet18"]["device"] == "cpu"
     assert laboratory.watch(graphs) is not None
     monkeypatch.setattr("graphnorm.paper.laboratory.watch_graphs", None)
-    assert {one.watching for one in Notebook(file).all()} == {graphs, images}
+    assert {one.watching for one in Notebook(file).watched()} == {graphs, images}
     assert set(laboratory.make(wanted, train=False).figures) == {"-CIFAR-10-ResNet18", "-synthetic-trees-GIN"}
     with pytest.raises(StudyError, match="nothing of small"):
         Laboratory(tmp_path / "b.db", device="cpu", progress=False).make(wanted, train=False)
+
+
+def test_learned_alpha(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    laboratory = Laboratory(tmp_path / "a.db", device="cpu", progress=False)
+    wanted = recipe("alpha", trained=(), looked_at=(), learned=Learning(("synthetic:trees", "synthetic:regular"), 1))
+    with pytest.raises(StudyError, match="nothing of small"):
+        laboratory.make(wanted, train=False)
+    assert laboratory.learned("synthetic:trees", 1) is not None
+    monkeypatch.setattr("graphnorm.paper.laboratory.learn_alpha", None)
+    product = laboratory.make(wanted, train=False)  # from the file
+    assert set(product.figures) == {"-synthetic-trees"}
+    assert "Not trained: synthetic:regular." in product.sentences
+    first = product.facts["alpha"]["synthetic:trees"]["convolutions.0.first_norm"]["quantiles"]
+    assert 0.9 < first["0.05"] < first["0.95"] < 1.1  # after one epoch
+    assert first["0.05"] != 1
+    assert product.facts["learned"]["synthetic:trees"]["device"] == "cpu"
 
 
 def test_a_file_that_is_no_batch_noise(tmp_path: Path) -> None:
     file = tmp_path / "noise.json"
     file.write_text("[]")
     with pytest.raises(StudyError, match="no file of batch noise"):
-        Notebook(file).all()
+        Notebook(file).watched()

@@ -23,7 +23,7 @@ from graphnorm.data.loading import obtain
 from graphnorm.errors import DownloadError, StudyError
 from graphnorm.paper.products import Product
 from graphnorm.paper.recipes import IMAGES, Recipe, Trainings, Watching
-from graphnorm.paper.watching import Notebook, Seen, watch_graphs, watch_images
+from graphnorm.paper.watching import Learned, Notebook, Seen, learn_alpha, watch_graphs, watch_images
 from graphnorm.study.display import Display
 from graphnorm.study.engines.local import choose_devices, local_engine
 from graphnorm.study.plan import Plan, make_plan
@@ -88,6 +88,10 @@ class Material:
     def watch(self, training: Watching) -> Seen | None:
         """What was seen of a training, now or before; None if it is not there and may not be trained."""
         return self.laboratory.watch(training, train=self.train)
+
+    def learned(self, dataset: str, epochs: int) -> Learned | None:
+        """The α of a training, now or before; None if it is not there and may not be trained."""
+        return self.laboratory.learned(dataset, epochs, train=self.train)
 
     def product(self, **parts: Any) -> Product:
         """A product of this recipe, with what was measured where and when added to its facts."""
@@ -167,6 +171,15 @@ class Laboratory:
             seen = watch_graphs(graphs, training, device=self.device, progress=self.progress)
         self.notebook.add(seen)
         return seen
+
+    def learned(self, dataset: str, epochs: int, *, train: bool = True) -> Learned | None:
+        """The α that GraphNorm learned on a dataset, from the same file where it is there."""
+        found = self.notebook.find_learned(dataset, epochs)
+        if found is None and train:
+            self.say(f"{dataset}: α along {epochs} epochs")
+            found = learn_alpha(self.graphs(dataset), epochs, device=self.device, progress=self.progress)
+            self.notebook.add(found)
+        return found
 
     @property
     def device(self) -> torch.device:

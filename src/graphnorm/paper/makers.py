@@ -20,7 +20,7 @@ from graphnorm.paper.products import Product, Table
 from graphnorm.paper.reported import dataset_table, reported
 from graphnorm.paper.tables import Score, agreement, dataset_rows, score_table
 
-__all__ = ["curves", "dataset_statistics", "learned_shift", "noise", "scores", "spectra", "theory"]
+__all__ = ["alpha", "curves", "dataset_statistics", "learned_shift", "noise", "scores", "spectra", "theory"]
 
 AUTHORS = Aggregation("gin", xi=0.0, self_loop=True)
 """Q as the authors' data makes it: A + 2I."""
@@ -271,6 +271,37 @@ def noise(material: Material) -> Product:
                 if (last := plain(layer.relative_deviation[-1])) is not None
             ],
         },
+    )
+
+
+def alpha(material: Material) -> Product:
+    """What share of the mean each layer of a trained GraphNorm takes away."""
+    wanted = material.recipe.learned
+    assert wanted is not None, "the recipe says where α is learned"
+    found = {name: material.learned(name, wanted.epochs) for name in wanted.datasets}
+    there = {name: learned for name, learned in found.items() if learned is not None}
+    if not there:
+        raise StudyError(f"there is nothing of {material.recipe.item}", remedy="leave out --no-train, or give --noise")
+    missing = [name for name in found if name not in there]
+    rows: list[list[str | int | float]] = []
+    sentences, layers = [], {}
+    for name, learned in there.items():
+        layers[name] = learned.alphas.summary()
+        for layer, numbers in layers[name].items():
+            rows += [[name, layer, wanted.epochs, float(level), value] for level, value in numbers["quantiles"].items()]
+        last = np.concatenate([values[-1].ravel() for values in learned.alphas.values])
+        sentences.append(
+            f"{name}: after {wanted.epochs} epochs the median α is {np.median(last):.2f}, nine of ten lie from "
+            f"{np.quantile(last, 0.05):.2f} to {np.quantile(last, 0.95):.2f}; {np.mean(np.abs(last - 1) < 0.1):.0%} "
+            "are within 0.1 of 1, InstanceNorm's full shift."
+        )
+    if missing:
+        sentences.append(f"Not trained: {', '.join(missing)}.")
+    return material.product(
+        figures={f"-{_file_name(name)}": plots.plot_alpha(learned.alphas) for name, learned in there.items()},
+        data=Table(("dataset", "layer", "epoch", "quantile", "alpha"), rows),
+        sentences=(*sentences, *_about_quick(material)),
+        facts={"alpha": plain(layers), "missing": missing, "learned": {n: one.facts for n, one in there.items()}},
     )
 
 
