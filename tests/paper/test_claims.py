@@ -60,6 +60,26 @@ def test_noise_and_theory() -> None:
     assert found == ["holds in part   9 of 10", "holds   36 of 36"]
 
 
+def test_noise_by_depth_and_batch_size() -> None:
+    noise = [{"what": w, "layer": "", "at_the_end": v} for w, v in (("A", 0.2), ("A", 0.3), ("CIFAR-10", 0.1))]
+    noise.append({"what": "CIFAR-10", "layer": "", "at_the_end": 0.4})
+    assert verdicts("fig9", relative_deviation=noise) == ["does not hold here   1 of 2"]
+    assert verdicts("fig9", relative_deviation=noise[:2]) == []
+    sizes = [
+        {"what": "A", "layer": layer, "batch_size": size, "at_the_end": value}
+        for layer, values in (("first", (0.3, 0.2, 0.1)), ("last", (0.5, 0.1, 0.2)))
+        for size, value in zip((8, 16, 32), values, strict=True)
+    ]
+    assert verdicts("fig10", relative_deviation=sizes) == ["holds in part   3 of 4"]
+    assert verdicts("fig10", relative_deviation=sizes[:1]) == []
+
+
+def test_what_is_missing_is_said() -> None:
+    cells = [cell("graph", 91.0, True), cell("batch", 90.0, False)]
+    page = claims_page({"table1": ABOUT | {"item": "table1", "cells": cells, "missing": ["PTC, gin", "NCI1, gin"]}})
+    assert page.count("Missing: PTC, gin; NCI1, gin.") == 2
+
+
 def test_quick_passes_are_kept_apart(tmp_path: Path) -> None:
     facts = ABOUT | {"item": "table3", "as_printed": {"equal": 5, "statistics": 5}}
     (tmp_path / "table3.json").write_text(json.dumps(facts))

@@ -22,9 +22,10 @@ DESCRIPTION = """\
 Measure tables and figures of the GraphNorm paper again, and write them beside the reported numbers.
 
 ITEM is table1, table2, table3 (dataset statistics), fig2, fig3, fig4, fig5, fig6, fig7, fig8, fig9, fig10, fig11,
-fig12, theory, or all. What is trained goes into one store: items share their trials, and the same command goes on where
-it was stopped (what fig4, fig8, fig9 and fig10 train goes into a file beside it, model by model). In full, a table
-takes days on a CPU; --quick takes minutes, and says so on everything it writes.
+fig12, theory, alpha (the learned α, layer by layer), or all. What is trained goes into one store: items share their
+trials, and the same command goes on where it was stopped. What fig4, fig8, fig9, fig10 and alpha train goes into a file
+beside the store, model by model. In full, a table takes days on a CPU; --quick takes minutes, and says so on everything
+it writes.
 """
 EXAMPLES = """\
 examples:

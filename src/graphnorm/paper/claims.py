@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -124,6 +125,31 @@ def _noisier(facts: Facts) -> Judged | None:
     return Judged(sum(value > max(images) for value in graphs), len(graphs), words)
 
 
+def _noisier_by_depth(facts: Facts) -> Judged | None:
+    """Depth by depth, in the order of the layers."""
+    found = facts["relative_deviation"]
+    images = [entry["at_the_end"] for entry in found if "CIFAR" in entry["what"]]
+    graphs = [entry["at_the_end"] for entry in found if "CIFAR" not in entry["what"]]
+    pairs = list(zip(graphs, images, strict=False))
+    if not pairs:
+        return None
+    words = "; ".join(f"{ours:.3f} against {theirs:.3f}" for ours, theirs in pairs)
+    return Judged(sum(ours > theirs for ours, theirs in pairs), len(pairs), f"relative deviations by depth {words}")
+
+
+def _noisier_when_smaller(facts: Facts) -> Judged | None:
+    """Layer by layer, from the smallest batches to the largest."""
+    layers: dict[str, list[tuple[int, float]]] = {}
+    for entry in facts["relative_deviation"]:
+        layers.setdefault(entry["layer"], []).append((entry["batch_size"], entry["at_the_end"]))
+    chains = {layer: sorted(values) for layer, values in layers.items() if len(values) > 1}
+    if not chains:
+        return None
+    pairs = [(a, b) for values in chains.values() for (_, a), (_, b) in pairwise(values)]
+    words = "; ".join(f"{layer} {', '.join(f'{v:.3f} ({size})' for size, v in vs)}" for layer, vs in chains.items())
+    return Judged(sum(a > b for a, b in pairs), len(pairs), f"relative deviation (batch size): {words}")
+
+
 CLAIMS: tuple[Claim, ...] = (
     Claim("theory", "Theorem 1: the singular values of QN interlace those of Q.", _theorem),
     Claim("theory", "Appendix A.2: in the linear example gradient descent is faster with the shift.", _linear),
@@ -136,6 +162,8 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim("fig6", "Figure 6: the same of GCN with GraphNorm.", _faster("graph")),
     Claim("fig4", "Figure 4: batch statistics of graphs are noisier than those of images.", _noisier),
+    Claim("fig9", "Figure 9: so they are at every depth.", _noisier_by_depth),
+    Claim("fig10", "Figure 10: the smaller the batches, the noisier.", _noisier_when_smaller),
     Claim(
         "fig5",
         "Figure 5: on regular graphs (IMDB-BINARY) GraphNorm trains better than InstanceNorm.",
@@ -200,4 +228,5 @@ def claims_page(items: Mapping[str, Facts]) -> str:
 def _unfinished(facts: Facts) -> str:
     trials = sum(study["trials"] for study in facts["studies"])
     finished = sum(study["finished"] for study in facts["studies"])
-    return f" {finished:,} of {trials:,} trials are trained." if trials else ""
+    text = f" {finished:,} of {trials:,} trials of its studies are trained." if trials else ""
+    return text + (f" Missing: {'; '.join(missing)}." if (missing := facts.get("missing")) else "")

@@ -10,7 +10,7 @@ import datetime
 import os
 import platform
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,8 @@ from graphnorm.study.results import NormResult, study_results
 from graphnorm.study.search import pack, run_plan
 from graphnorm.study.store import Record, Store, Study
 from graphnorm.training.fleet import default_device
+
+NOTHING_THERE = "leave out --no-train, or name another file"
 
 __all__ = ["Interrupted", "Laboratory", "Material", "Measured", "Planned"]
 
@@ -80,6 +82,8 @@ class Material:
     laboratory: Laboratory
     train: bool = True
     """Whether what is missing may be trained."""
+    absent: tuple[str, ...] = ()
+    """Studies of which there is no trial."""
 
     def graphs(self, name: str) -> PackedGraphs:
         """A dataset of the recipe."""
@@ -93,21 +97,29 @@ class Material:
         """The α of a training, now or before; None if it is not there and may not be trained."""
         return self.laboratory.learned(dataset, epochs, train=self.train)
 
-    def product(self, **parts: Any) -> Product:
-        """A product of this recipe, with what was measured where and when added to its facts."""
-        facts = parts.pop("facts", {}) | self._provenance()
+    def product(self, *, apart: Sequence[Mapping[str, Any]] = (), **parts: Any) -> Product:
+        """A product of this recipe, with what was measured where and when added to its facts.
+
+        apart: the facts of trainings that are not in the store.
+        """
+        facts = parts.pop("facts", {}) | self._provenance(apart)
         return Product(self.recipe.item, self.recipe.caption, self.quick, facts=facts, **parts)
 
-    def _provenance(self) -> dict[str, Any]:
+    def _provenance(self, apart: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         records = [record for measured in self.studies for record in measured.records(curves=())]
+        codes = [f"graphnorm {one['graphnorm']}, torch {one['torch']}" for one in apart]
         return {
             "made": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             "graphnorm": __version__,
             "torch": torch.__version__,
             "python": platform.python_version(),
-            "trained_with": sorted({record.code for record in records}),
-            "trained_on": sorted({record.device for record in records if record.device}),
-            "training_seconds": round(sum(record.seconds for record in records), 1),
+            "trained_with": sorted({record.code for record in records} | set(codes)),
+            "trained_on": sorted(
+                {record.device for record in records if record.device} | {one["device"] for one in apart}
+            ),
+            "training_seconds": round(
+                sum(record.seconds for record in records) + sum(one["seconds"] for one in apart), 1
+            ),
             "studies": [
                 {
                     "name": measured.study.name,
@@ -245,7 +257,7 @@ class Laboratory:
         return sum(trial.key not in done for trial in plan.trials)
 
     def measure(self, planned: Planned, *, train: bool = True) -> Measured:
-        """Train what the store lacks of a study, or only read what it has."""
+        """Train what the store lacks of a study, or only read what it has: then fewer folds and seeds will do."""
         graphs, plan = self.graphs(planned.dataset), planned.plan
         device = str(self.device)
         slots = len(choose_devices(device, self._workers))
@@ -265,16 +277,24 @@ class Laboratory:
         else:
             with Store(self.store) as store:
                 study = store.add_study(plan.name, plan.spec, plan.trials, fleets)
-                results = tuple(study_results(store, study))
+                results = tuple(study_results(store, study, partial=True))
         return Measured(planned.dataset, planned.model, planned.protocol, study, results, self.store)
 
     def make(self, recipe: Recipe, *, quick: bool = False, train: bool = True) -> Product:
         """Carry out a recipe."""
         from graphnorm.paper import makers
 
-        studies = tuple(self.measure(planned, train=train) for planned in self.plans(recipe))
+        studies, absent = [], []
+        for planned in self.plans(recipe):
+            if not train and self.missing(planned.plan) == len(planned.plan.trials):
+                absent.append(f"{planned.dataset}, {planned.model}, {planned.protocol}")
+            else:
+                studies.append(self.measure(planned, train=train))
+        if absent and not studies:
+            raise StudyError(f"there is no trial of {recipe.item} in it", where=self.store, remedy=NOTHING_THERE)
         self.say(f"{recipe.item}: drawing and writing")
-        product: Product = getattr(makers, recipe.maker)(Material(recipe, quick, studies, self, train))
+        material = Material(recipe, quick, tuple(studies), self, train, tuple(absent))
+        product: Product = getattr(makers, recipe.maker)(material)
         return product
 
     def say(self, text: str) -> None:

@@ -15,7 +15,7 @@ from graphnorm.analysis.results import plain
 from graphnorm.data.catalog import find
 from graphnorm.errors import StudyError
 from graphnorm.paper.figures import Curves, average_curves, plot_panels
-from graphnorm.paper.laboratory import Material, Measured
+from graphnorm.paper.laboratory import NOTHING_THERE, Material, Measured
 from graphnorm.paper.products import Product, Table
 from graphnorm.paper.reported import dataset_table, reported
 from graphnorm.paper.tables import Score, agreement, dataset_rows, score_table
@@ -27,6 +27,8 @@ AUTHORS = Aggregation("gin", xi=0.0, self_loop=True)
 LARGEST_SAMPLE = 500
 """Nodes of a graph whose singular values are shown."""
 WORK_QUICK = 2e9
+CELL = ("dataset", "model", "norm", "configurations", "members")
+"""What names a cell of a table of scores, and how much of it is trained: configurations, and folds or seeds of each."""
 
 
 def scores(material: Material) -> Product:
@@ -42,22 +44,23 @@ def scores(material: Material) -> Product:
         if measured.protocol == "fair":
             continue
         for result in measured.results:
-            per_configuration = result.trials // len(result.configurations)
-            finished = f"{result.finished // per_configuration} of {len(result.configurations)}"
-            key = [measured.dataset, measured.model, result.norm, finished]
+            finished = f"{result.compared} of {len(result.configurations)}"
+            used = 0 if result.selection is None else len(result.selection.choices)
+            trained = f"{used} of {result.members}"
+            key = [measured.dataset, measured.model, result.norm, finished, trained]
             cell = (measured.dataset, measured.model, result.norm)
             rows.append(([*key], _score(measured, result.norm), fair.get(cell)))
             if measured.dataset == "ogbg-molhiv" and result.norm == "instance":
                 # The authors' code for this dataset has no α: its GraphNorm is what is called instance here.
                 score = _score(measured, "instance")
                 score.reported = reported(measured.dataset, measured.model, "graph", measured.protocol)
-                rows.append(([measured.dataset, measured.model, "graph, α = 1", finished], score, None))
-    table = score_table(rows, ("dataset", "model", "norm", "configurations"))
+                rows.append(([measured.dataset, measured.model, "graph, α = 1", finished, trained], score, None))
+    table = score_table(rows, CELL)
     found = [score for _, score, _ in rows]
     return material.product(
         table=table,
-        sentences=(agreement(found), *_about_quick(material)),
-        facts={"cells": [_cell(keys, score, other) for keys, score, other in rows]},
+        sentences=(agreement(found), *_about_absent(material), *_about_quick(material)),
+        facts={"cells": [_cell(keys, score, other) for keys, score, other in rows], "missing": list(material.absent)},
     )
 
 
@@ -71,8 +74,7 @@ def _score(measured: Measured, norm: str) -> Score:
 
 def _cell(keys: list[str | int | None], score: Score, fair: Score | None) -> dict[str, Any]:
     said = score.reported
-    names = ("dataset", "model", "norm", "configurations")
-    return dict(zip(names, keys, strict=True)) | {
+    return dict(zip(CELL, keys, strict=True)) | {
         "mean": score.mean,
         "std": score.std,
         "reported": None if said is None else {"mean": said.mean, "std": said.std},
@@ -80,6 +82,10 @@ def _cell(keys: list[str | int | None], score: Score, fair: Score | None) -> dic
         "within_one_sd": score.within,
         "fair": None if fair is None else {"mean": fair.mean, "std": fair.std},
     }
+
+
+def _about_absent(material: Material) -> tuple[str, ...]:
+    return (f"Not trained: {'; '.join(material.absent)}.",) if material.absent else ()
 
 
 def _about_quick(material: Material) -> tuple[str, ...]:
@@ -91,18 +97,36 @@ def _about_quick(material: Material) -> tuple[str, ...]:
 def curves(material: Material) -> Product:
     """Training curves, a panel for each study; one line style for each batch size where there are several."""
     panels: dict[str, list[Curves]] = {}
+    gaps: list[str] = []
     models = {measured.model for measured in material.studies}
     several = len(models - {"molecular-gin", "molecular-gcn"}) > 1
     for measured in material.studies:
         title = f"{measured.dataset}, {measured.model}" if several else measured.dataset
         sizes = measured.study.spec["grid"]["batch_size"]
         panels[title] = average_curves(measured.records(), "batch_size" if len(sizes) > 1 else None)
+        gaps += [f"{title}: {gap}" for gap in _gaps(measured, panels[title], len(sizes))]
+    in_part = (f"Trained in part: {'; '.join(gaps)}.",) if gaps else ()
     return material.product(
         figures={"": plot_panels(panels, metric="training metric (%)")},
         data=_curve_data(panels),
-        sentences=_about_quick(material),
-        facts={"convergence": _convergence(panels)},
+        sentences=(*in_part, *_about_absent(material), *_about_quick(material)),
+        facts={"convergence": _convergence(panels), "missing": [*gaps, *material.absent]},
     )
+
+
+def _gaps(measured: Measured, found: list[Curves], variants: int) -> list[str]:
+    """The curves of a study that are made of fewer trainings than planned, or of none."""
+    planned = measured.results[0].members
+    counts: dict[str, list[Curves]] = {result.norm: [] for result in measured.results}
+    for curve in found:
+        counts[curve.norm].append(curve)
+    gaps = []
+    for norm, curves_of_norm in counts.items():
+        gaps += [f"{one.label} {one.members} of {planned}" for one in curves_of_norm if one.members < planned]
+        if len(curves_of_norm) < variants:
+            rest = "no" if not curves_of_norm else f"{variants - len(curves_of_norm)} of {variants} without"
+            gaps.append(f"{norm} {rest} training")
+    return gaps
 
 
 def _curve_data(panels: dict[str, list[Curves]]) -> Table:
@@ -146,7 +170,7 @@ def learned_shift(material: Material) -> Product:
         figures=figures,
         data=product.data,
         sentences=product.sentences,
-        facts={"convergence": product.facts["convergence"], "regularity": plain(kept)},
+        facts={name: product.facts[name] for name in ("convergence", "missing")} | {"regularity": plain(kept)},
     )
 
 
@@ -239,7 +263,7 @@ def noise(material: Material) -> Product:
         if seen.facts.get("lossy"):
             remarks.append(f"The images of {training.dataset} went through JPEG.")
     if not found:
-        raise StudyError(f"there is nothing of {material.recipe.item}", remedy="leave out --no-train, or give --noise")
+        raise StudyError(f"there is nothing of {material.recipe.item}", remedy=NOTHING_THERE)
     if missing:
         remarks.append(f"Not measured: {'; '.join(missing)}.")
     rows: list[list[str | int | float | None]] = []
@@ -261,6 +285,7 @@ def noise(material: Material) -> Product:
         figures=figures,
         data=Table(columns, rows),
         sentences=(*sentences, *remarks, *_about_quick(material)),
+        apart=list(where.values()),
         facts={
             "watched": where,
             "missing": missing,
@@ -281,7 +306,7 @@ def alpha(material: Material) -> Product:
     found = {name: material.learned(name, wanted.epochs) for name in wanted.datasets}
     there = {name: learned for name, learned in found.items() if learned is not None}
     if not there:
-        raise StudyError(f"there is nothing of {material.recipe.item}", remedy="leave out --no-train, or give --noise")
+        raise StudyError(f"there is nothing of {material.recipe.item}", remedy=NOTHING_THERE)
     missing = [name for name in found if name not in there]
     rows: list[list[str | int | float]] = []
     sentences, layers = [], {}
@@ -301,6 +326,7 @@ def alpha(material: Material) -> Product:
         figures={f"-{_file_name(name)}": plots.plot_alpha(learned.alphas) for name, learned in there.items()},
         data=Table(("dataset", "layer", "epoch", "quantile", "alpha"), rows),
         sentences=(*sentences, *_about_quick(material)),
+        apart=[learned.facts for learned in there.values()],
         facts={"alpha": plain(layers), "missing": missing, "learned": {n: one.facts for n, one in there.items()}},
     )
 

@@ -26,6 +26,13 @@ class NormResult:
     """The settings that differ between configurations, for each of them."""
     selection: Selection | None
     """None while no configuration is finished on every fold."""
+    compared: int = 0
+    """Configurations that took part in it, in the fold with the fewest."""
+
+    @property
+    def members(self) -> int:
+        """Folds and seeds of a configuration, as planned."""
+        return self.trials // len(self.configurations)
 
     @property
     def chosen(self) -> dict[str, Any] | None:
@@ -51,11 +58,13 @@ class NormResult:
         return found
 
 
-def study_results(store: Store, study: Study) -> list[NormResult]:
+def study_results(store: Store, study: Study, *, partial: bool = False) -> list[NormResult]:
     """Select by the study's protocol, for each normalization, from what is finished.
 
     A configuration takes part once it is finished on all its folds and seeds; under a nested protocol, where each fold
     chooses for itself, it takes part in a fold once it is finished there.
+
+    partial: where none is finished on all, the folds and seeds of the one that has most count, and no others.
     """
     trials = store.trials(study)
     protocol = find_protocol(trials[0].protocol)
@@ -66,7 +75,9 @@ def study_results(store: Store, study: Study) -> list[NormResult]:
         candidates = [[records.get(place) for place in group] for group in places]
         folds = [trials[place].fold for place in places[0]]
         units = [[k for k, f in enumerate(folds) if f == fold] for fold in dict.fromkeys(folds)]
-        choices = _choose(candidates, units if protocol.nested else [list(range(len(folds)))])
+        if partial:
+            units = _reduced(candidates, units)
+        chosen = _choose(candidates, units if protocol.nested else [[k for unit in units for k in unit]])
         settings = [trials[group[0]].to_dict() for group in places]
         varied = [name for name in settings[0] if any(s[name] != settings[0][name] for s in settings)]
         results.append(
@@ -75,15 +86,31 @@ def study_results(store: Store, study: Study) -> list[NormResult]:
                 trials=sum(len(group) for group in places),
                 finished=sum(_is_final(record) for group in candidates for record in group),
                 configurations=tuple({name: values[name] for name in varied} for values in settings),
-                selection=None if choices is None else Selection(protocol, tuple(choices)),
+                selection=None if chosen is None else Selection(protocol, tuple(chosen[0])),
+                compared=0 if chosen is None else chosen[1],
             )
         )
     return results
 
 
-def _choose(candidates: Sequence[Sequence[Record | None]], units: Sequence[Sequence[int]]) -> list[Choice] | None:
-    """What each unit chooses among the configurations that are finished on it; None where one has none."""
+def _reduced(candidates: Sequence[Sequence[Record | None]], units: Sequence[Sequence[int]]) -> list[list[int]]:
+    """The members of the units on which the configuration that has most of them is finished."""
+    finished = [{k for k, record in enumerate(group) if _is_final(record)} for group in candidates]
+    most = max(finished, key=len)
+    return [kept for unit in units if (kept := [k for k in unit if k in most])]
+
+
+def _choose(
+    candidates: Sequence[Sequence[Record | None]], units: Sequence[Sequence[int]]
+) -> tuple[list[Choice], int] | None:
+    """What each unit chooses among the configurations that are finished on it, and how few these are.
+
+    None where one has none, and where there is no unit.
+    """
     choices: list[Choice] = []
+    fewest = len(candidates)
+    if not any(units):
+        return None
     for unit in units:
         finished: dict[int, list[Outcome]] = {}
         for place, group in enumerate(candidates):
@@ -93,8 +120,9 @@ def _choose(candidates: Sequence[Sequence[Record | None]], units: Sequence[Seque
         if not finished:
             return None
         at = list(finished)
+        fewest = min(fewest, len(at))
         choices += [c._replace(configuration=at[c.configuration]) for c in select(list(finished.values())).choices]
-    return choices
+    return choices, fewest
 
 
 def _is_final(record: Record | None) -> bool:
