@@ -114,6 +114,6 @@ def test_curves_say_what_they_are_made_of(laboratory: Laboratory) -> None:
 
 
 def test_nothing_is_there(laboratory: Laboratory) -> None:
-    with pytest.raises(StudyError, match="there is no trial of table in it"):
+    with pytest.raises(StudyError, match="there is nothing of table in it"):
         laboratory.make(scores(), train=False)
     assert not laboratory.store.exists()

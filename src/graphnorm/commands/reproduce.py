@@ -32,7 +32,7 @@ examples:
   graphnorm reproduce all --quick
   graphnorm reproduce fig2 --device cuda --store results/fig2.db --out results
   graphnorm reproduce table1 --datasets MUTAG,PTC --protocols paper --dry-run
-  graphnorm reproduce table1 --no-train                  the table of what the store has so far
+  graphnorm reproduce all --no-train --store gpu.db --out results      items of what a store has, others left out
 """
 
 
@@ -66,7 +66,7 @@ def add(subparsers: Subparsers) -> None:
 
 
 def _run(options: argparse.Namespace) -> None:
-    from graphnorm.paper.laboratory import Interrupted, Laboratory
+    from graphnorm.paper.laboratory import Interrupted, Laboratory, NothingThereError
     from graphnorm.paper.recipes import find_recipes
 
     recipes = [_part(options, recipe) for recipe in find_recipes(options.items)]
@@ -91,7 +91,13 @@ def _run(options: argparse.Namespace) -> None:
     written: dict[str, list[str]] = {}
     try:
         for recipe in recipes:
-            product = laboratory.make(recipe, quick=options.quick, train=not options.no_train)
+            try:
+                product = laboratory.make(recipe, quick=options.quick, train=not options.no_train)
+            except NothingThereError as error:
+                if recipe is recipes[-1] and not written:
+                    raise
+                print(f"{recipe.item}: left out, {error.problem} ({error.where})", file=sys.stderr)
+                continue
             written[recipe.item] = [str(path) for path in product.write(folder)]
             if not options.json:
                 print(f"{recipe.item}: {product.title}")

@@ -32,9 +32,14 @@ from graphnorm.study.search import pack, run_plan
 from graphnorm.study.store import Record, Store, Study
 from graphnorm.training.fleet import default_device
 
-NOTHING_THERE = "leave out --no-train, or name another file"
+__all__ = ["Interrupted", "Laboratory", "Material", "Measured", "NothingThereError", "Planned"]
 
-__all__ = ["Interrupted", "Laboratory", "Material", "Measured", "Planned"]
+
+class NothingThereError(StudyError):
+    """There is nothing of an item, and nothing may be trained for it."""
+
+    def __init__(self, item: str, where: Path) -> None:
+        super().__init__(f"there is nothing of {item} in it", where=where, remedy="leave out --no-train")
 
 
 class Interrupted(Exception):  # noqa: N818 - not a mistake
@@ -291,7 +296,7 @@ class Laboratory:
             else:
                 studies.append(self.measure(planned, train=train))
         if absent and not studies:
-            raise StudyError(f"there is no trial of {recipe.item} in it", where=self.store, remedy=NOTHING_THERE)
+            raise NothingThereError(recipe.item, self.store)
         self.say(f"{recipe.item}: drawing and writing")
         material = Material(recipe, quick, tuple(studies), self, train, tuple(absent))
         product: Product = getattr(makers, recipe.maker)(material)

@@ -13,9 +13,8 @@ from graphnorm.analysis.batch_noise import LayerNoise
 from graphnorm.analysis.parts import Subject, theory_part
 from graphnorm.analysis.results import plain
 from graphnorm.data.catalog import find
-from graphnorm.errors import StudyError
 from graphnorm.paper.figures import Curves, average_curves, plot_panels
-from graphnorm.paper.laboratory import NOTHING_THERE, Material, Measured
+from graphnorm.paper.laboratory import Material, Measured, NothingThereError
 from graphnorm.paper.products import Product, Table
 from graphnorm.paper.reported import dataset_table, reported
 from graphnorm.paper.tables import Score, agreement, dataset_rows, score_table
@@ -263,7 +262,7 @@ def noise(material: Material) -> Product:
         if seen.facts.get("lossy"):
             remarks.append(f"The images of {training.dataset} went through JPEG.")
     if not found:
-        raise StudyError(f"there is nothing of {material.recipe.item}", remedy=NOTHING_THERE)
+        raise NothingThereError(material.recipe.item, material.laboratory.notebook.path)
     if missing:
         remarks.append(f"Not measured: {'; '.join(missing)}.")
     rows: list[list[str | int | float | None]] = []
@@ -306,7 +305,7 @@ def alpha(material: Material) -> Product:
     found = {name: material.learned(name, wanted.epochs) for name in wanted.datasets}
     there = {name: learned for name, learned in found.items() if learned is not None}
     if not there:
-        raise StudyError(f"there is nothing of {material.recipe.item}", remedy=NOTHING_THERE)
+        raise NothingThereError(material.recipe.item, material.laboratory.notebook.path)
     missing = [name for name in found if name not in there]
     rows: list[list[str | int | float]] = []
     sentences, layers = [], {}
