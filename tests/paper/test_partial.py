@@ -59,11 +59,16 @@ def test_a_part_of_the_grid_and_of_the_folds(laboratory: Laboratory) -> None:
         return trial.norm == "batch" and trial.fold < (3 if trial.lr == 1e-2 else 2)
 
     brought_home(laboratory, scores(), kept)
+    laboratory.store.chmod(0o444)
+    laboratory.store.parent.chmod(0o555)
+    before = laboratory.store.read_bytes()
     assert cells(laboratory, scores()) == {
         "none": ["0 of 2", "0 of 4", False],
         "batch": ["1 of 2", "3 of 4", True],  # the configuration with most folds; the other has not all of these
         "graph": ["1 of 2", "4 of 4", True],
     }
+    assert laboratory.store.read_bytes() == before
+    laboratory.store.parent.chmod(0o755)
 
 
 def test_a_whole_configuration_counts_more_than_many_halves(laboratory: Laboratory) -> None:

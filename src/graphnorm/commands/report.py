@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -68,7 +70,7 @@ def _run(options: argparse.Namespace) -> None:
         raise GraphnormError(
             "an analysis alone makes no report", where=analyses[0], remedy="name the comparison of these graphs, too"
         )
-    sources = _sources(options)
+    sources = _told_apart(_sources(options))
     insights = _insights(options, [Path(name) for name in analyses], sources)
 
     def find_graphs(source: Source) -> PackedGraphs:
@@ -98,6 +100,17 @@ def _run(options: argparse.Namespace) -> None:
         import webbrowser
 
         webbrowser.open(options.out.resolve().as_uri())
+
+
+def _told_apart(sources: list[Source]) -> list[Source]:
+    """The same, with the name of the study in a title that others have, too."""
+    count = Counter(source.title for source in sources)
+    return [
+        replace(source, title=f"{source.title}: {source.config['study']}")
+        if count[source.title] > 1 and "study" in source.config
+        else source
+        for source in sources
+    ]
 
 
 def _insights(options: argparse.Namespace, analyses: list[Path], sources: list[Source]) -> list[Insight]:

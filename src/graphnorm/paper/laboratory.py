@@ -10,6 +10,7 @@ import datetime
 import os
 import platform
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,7 @@ from graphnorm.paper.recipes import IMAGES, Recipe, Trainings, Watching
 from graphnorm.paper.watching import Learned, Notebook, Seen, learn_alpha, watch_graphs, watch_images
 from graphnorm.study.display import Display
 from graphnorm.study.engines.local import choose_devices, local_engine
+from graphnorm.study.merge import merge
 from graphnorm.study.plan import Plan, make_plan
 from graphnorm.study.results import NormResult, study_results
 from graphnorm.study.search import pack, run_plan
@@ -261,45 +263,57 @@ class Laboratory:
                     done |= {key for key, status in statuses.items() if status in ("done", "diverged")}
         return sum(trial.key not in done for trial in plan.trials)
 
-    def measure(self, planned: Planned, *, train: bool = True) -> Measured:
-        """Train what the store lacks of a study, or only read what it has: then fewer folds and seeds will do."""
+    def measure(self, planned: Planned) -> Measured:
+        """Train what the store lacks of a study."""
         graphs, plan = self.graphs(planned.dataset), planned.plan
         device = str(self.device)
         slots = len(choose_devices(device, self._workers))
-        fleets = pack(graphs, plan.trials, device, slots)
-        if train:
-            result = run_plan(
-                self.store,
-                plan,
-                graphs,
-                lambda count: local_engine(graphs, device=device, workers=self._workers, fleets=count),
-                fleets=fleets,
-                callbacks=[Display()] if self._progress and self.missing(plan) else [],
-            )
-            if result.stopped_by is not None:
-                raise Interrupted(result.stopped_by)
-            study, results = result.study, result.norms
-        else:
-            with Store(self.store) as store:
-                study = store.add_study(plan.name, plan.spec, plan.trials, fleets)
-                results = tuple(study_results(store, study, partial=True))
-        return Measured(planned.dataset, planned.model, planned.protocol, study, results, self.store)
+        result = run_plan(
+            self.store,
+            plan,
+            graphs,
+            lambda count: local_engine(graphs, device=device, workers=self._workers, fleets=count),
+            fleets=pack(graphs, plan.trials, device, slots),
+            callbacks=[Display()] if self._progress and self.missing(plan) else [],
+        )
+        if result.stopped_by is not None:
+            raise Interrupted(result.stopped_by)
+        return Measured(planned.dataset, planned.model, planned.protocol, result.study, result.norms, self.store)
+
+    @staticmethod
+    def _read(planned: Planned, copy: Path) -> Measured:
+        """A study as far as it is trained, fewer folds and seeds included; it is entered into the copy of the store."""
+        plan = planned.plan
+        with Store(copy) as store:
+            study = store.add_study(plan.name, plan.spec, plan.trials, [range(len(plan.trials))])
+            results = tuple(study_results(store, study, partial=True))
+        return Measured(planned.dataset, planned.model, planned.protocol, study, results, copy)
 
     def make(self, recipe: Recipe, *, quick: bool = False, train: bool = True) -> Product:
-        """Carry out a recipe."""
+        """Carry out a recipe; without training, of what there is, and the store stays as it is."""
+        if train:
+            studies = tuple(self.measure(planned) for planned in self.plans(recipe))
+            return self._finish(Material(recipe, quick, studies, self))
+        there, absent = [], []
+        for planned in self.plans(recipe):
+            if self.missing(planned.plan) < len(planned.plan.trials):
+                there.append(planned)
+            else:
+                absent.append(f"{planned.dataset}, {planned.model}, {planned.protocol}")
+        if absent and not there:
+            raise NothingThereError(recipe.item, self.store)
+        with tempfile.TemporaryDirectory() as folder:
+            copy = Path(folder) / "copy.db"
+            if there:
+                merge(copy, [self.store])
+            studies = tuple(self._read(planned, copy) for planned in there)
+            return self._finish(Material(recipe, quick, studies, self, train, tuple(absent)))
+
+    def _finish(self, material: Material) -> Product:
         from graphnorm.paper import makers
 
-        studies, absent = [], []
-        for planned in self.plans(recipe):
-            if not train and self.missing(planned.plan) == len(planned.plan.trials):
-                absent.append(f"{planned.dataset}, {planned.model}, {planned.protocol}")
-            else:
-                studies.append(self.measure(planned, train=train))
-        if absent and not studies:
-            raise NothingThereError(recipe.item, self.store)
-        self.say(f"{recipe.item}: drawing and writing")
-        material = Material(recipe, quick, tuple(studies), self, train, tuple(absent))
-        product: Product = getattr(makers, recipe.maker)(material)
+        self.say(f"{material.recipe.item}: drawing and writing")
+        product: Product = getattr(makers, material.recipe.maker)(material)
         return product
 
     def say(self, text: str) -> None:
