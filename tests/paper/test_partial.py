@@ -106,8 +106,8 @@ def test_curves_say_what_they_are_made_of(laboratory: Laboratory) -> None:
     brought_home(laboratory, recipe, kept)
     product = laboratory.make(recipe, train=False)
     assert product.sentences[0] == (
-        f"Trained in part: {TREES}: none no training; {TREES}: batch, batch size 8 3 of 4; "
-        f"{TREES}: batch 1 of 2 without training."
+        f"Trained in part: {TREES}: none (none); {TREES}: batch, batch size 8 (3 of 4); "
+        f"{TREES}: batch (1 of 2 without any)."
     )
     assert product.sentences[1] == "Not trained: synthetic:regular, gin, paper."
     assert [(c["norm"], c["variant"], c["members"]) for c in product.facts["convergence"]] == [
@@ -116,6 +116,8 @@ def test_curves_say_what_they_are_made_of(laboratory: Laboratory) -> None:
         ("graph", "batch size 16", 4),
     ]
     assert len(product.facts["missing"]) == 4
+    (axis,) = (axis for axis in product.figures[""].axes if axis.get_title())
+    assert axis.get_title() == f"{TREES} (trained in part)"
 
 
 def test_nothing_is_there(laboratory: Laboratory) -> None:

@@ -223,9 +223,16 @@ def plot_noise(layers: Sequence[LayerNoise], *, title: str = "") -> Figure:
         deviation.set_xlabel("epoch")
     for axis, label in zip(axes[:: len(layers)], ("mean", "standard deviation", "relative deviation"), strict=True):
         axis.set_ylabel(label)
-    axes[0].legend(frameon=False, fontsize=7)
+    _legend_below(figure, axes[0], 3)
     figure.suptitle(title, fontsize=11)
     return figure
+
+
+def _legend_below(figure: Figure, axis: Axes, columns: int) -> None:
+    """The legend of one axis, where it covers nothing."""
+    lines, labels = axis.get_legend_handles_labels()
+    place: Any = "outside lower center"
+    figure.legend(lines, labels, loc=place, ncols=columns, frameon=False, fontsize=8)
 
 
 def plot_alpha(alphas: Alphas, *, columns: int = 3, title: str = "") -> Figure:
@@ -249,7 +256,7 @@ def plot_alpha(alphas: Alphas, *, columns: int = 3, title: str = "") -> Figure:
     along.axhline(1, color="0.4", lw=1, ls=":")
     along.set_xlabel("epoch")
     along.set_ylabel("median α")
-    along.legend(frameon=False, fontsize=6)
+    _legend_below(figure, along, 4)
     for axis in axes[layers + 1 :]:
         axis.remove()
     figure.suptitle(title, fontsize=11)

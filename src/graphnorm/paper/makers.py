@@ -97,18 +97,21 @@ def curves(material: Material) -> Product:
     """Training curves, a panel for each study; one line style for each batch size where there are several."""
     panels: dict[str, list[Curves]] = {}
     gaps: list[str] = []
+    in_part: set[str] = set()
     models = {measured.model for measured in material.studies}
     several = len(models - {"molecular-gin", "molecular-gcn"}) > 1
     for measured in material.studies:
         title = f"{measured.dataset}, {measured.model}" if several else measured.dataset
         sizes = measured.study.spec["grid"]["batch_size"]
         panels[title] = average_curves(measured.records(), "batch_size" if len(sizes) > 1 else None)
-        gaps += [f"{title}: {gap}" for gap in _gaps(measured, panels[title], len(sizes))]
-    in_part = (f"Trained in part: {'; '.join(gaps)}.",) if gaps else ()
+        found = _gaps(measured, panels[title], len(sizes))
+        in_part |= {title} if found else set()
+        gaps += [f"{title}: {gap}" for gap in found]
+    remarks = (f"Trained in part: {'; '.join(gaps)}.",) if gaps else ()
     return material.product(
-        figures={"": plot_panels(panels, metric="training metric (%)")},
+        figures={"": plot_panels(panels, metric="training metric (%)", in_part=in_part)},
         data=_curve_data(panels),
-        sentences=(*in_part, *_about_absent(material), *_about_quick(material)),
+        sentences=(*remarks, *_about_absent(material), *_about_quick(material)),
         facts={"convergence": _convergence(panels), "missing": [*gaps, *material.absent]},
     )
 
@@ -121,10 +124,10 @@ def _gaps(measured: Measured, found: list[Curves], variants: int) -> list[str]:
         counts[curve.norm].append(curve)
     gaps = []
     for norm, curves_of_norm in counts.items():
-        gaps += [f"{one.label} {one.members} of {planned}" for one in curves_of_norm if one.members < planned]
+        gaps += [f"{one.label} ({one.members} of {planned})" for one in curves_of_norm if one.members < planned]
         if len(curves_of_norm) < variants:
-            rest = "no" if not curves_of_norm else f"{variants - len(curves_of_norm)} of {variants} without"
-            gaps.append(f"{norm} {rest} training")
+            lacking = variants - len(curves_of_norm)
+            gaps.append(f"{norm} (none)" if lacking == variants else f"{norm} ({lacking} of {variants} without any)")
     return gaps
 
 
@@ -163,7 +166,7 @@ def learned_shift(material: Material) -> Product:
     for name in material.recipe.looked_at:
         graphs = material.graphs(name)
         result = regularity(graphs, aggregation=AUTHORS)
-        figures[f"-graphs-{name}"] = plots.plot_typical(graphs, result, typical_graphs(result))
+        figures[f"-graphs-{name}"] = plots.plot_typical(graphs, result, typical_graphs(result), title=name)
         kept[name] = result.summary()
     return material.product(
         figures=figures,
@@ -278,7 +281,7 @@ def noise(material: Material) -> Product:
         for title, layers in found.items()
         for layer in layers
     ]
-    figures = {f"-{_file_name(title)}": plots.plot_noise(layers) for title, layers in found.items()}
+    figures = {f"-{_file_name(title)}": plots.plot_noise(layers, title=title) for title, layers in found.items()}
     columns = ("what", "layer", "batch size", "epoch", "relative deviation", "of mean", "of std")
     return material.product(
         figures=figures,
@@ -322,7 +325,10 @@ def alpha(material: Material) -> Product:
     if missing:
         sentences.append(f"Not trained: {', '.join(missing)}.")
     return material.product(
-        figures={f"-{_file_name(name)}": plots.plot_alpha(learned.alphas) for name, learned in there.items()},
+        figures={
+            f"-{_file_name(name)}": plots.plot_alpha(learned.alphas, title=f"{name}, after {wanted.epochs} epochs")
+            for name, learned in there.items()
+        },
         data=Table(("dataset", "layer", "epoch", "quantile", "alpha"), rows),
         sentences=(*sentences, *_about_quick(material)),
         apart=[learned.facts for learned in there.values()],
