@@ -16,7 +16,7 @@ import torch
 import graphnorm
 from graphnorm.data import Images
 from graphnorm.errors import StudyError
-from graphnorm.paper.images import image_layers, image_noise_along_training
+from graphnorm.paper.images import _moved, image_layers, image_noise_along_training
 from graphnorm.paper.laboratory import Laboratory
 from graphnorm.paper.recipes import CURVES, Learning, Recipe, Trainings, Watched
 from graphnorm.paper.watching import Notebook, watch_images
@@ -136,6 +136,17 @@ def test_noise_of_images() -> None:
     assert losses[0] == pytest.approx(math.log(10), rel=0.5)  # ten classes, about guessed
     assert seconds > 0
     assert accuracy * 48 == pytest.approx(round(accuracy * 48), abs=1e-4)
+
+
+def test_images_are_moved_and_mirrored() -> None:
+    images = torch.rand(3, 3, 32, 32)
+    moved = _moved(images, torch.tensor([[4, 6, 0], [4, 4, 8], [0, 1, 0]]))  # rows, columns, mirrored or not
+    assert moved[0].equal(images[0])
+    assert moved[1, :, :30].equal(images[1, :, 2:].flip(2))  # up by two, and mirrored
+    assert not moved[1, :, 30:].any()
+    assert moved[2, :, 4:, :28].equal(images[2, :, :28, 4:])  # down and left by four
+    assert not moved[2, :, :4].any()
+    assert moved.is_contiguous(memory_format=torch.channels_last)
 
 
 def test_what_was_seen_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
