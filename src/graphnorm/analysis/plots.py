@@ -186,6 +186,7 @@ def plot_rates(study: RateStudy, *, title: str = "") -> Figure:
         means = [study.speedup[chosen & (study.noise == level)].mean() for level in levels]
         gain.plot(levels, means, marker="o", markersize=4, label=f"{samples} samples")
     gain.axhline(1, color="0.6", lw=1)
+    gain.set_xticks(np.unique(study.noise).tolist())
     gain.set_xlabel("noise $s$")
     gain.set_ylabel("steps without / with shift")
     gain.legend(frameon=False, fontsize=9)
