@@ -37,6 +37,9 @@ def test_curves() -> None:
     curves = [curve("A", "graph", 90.0), curve("A", "batch", 80.0), curve("A", "instance", 85.0)]
     curves += [curve("B", "graph", 70.0), curve("B", "batch", 75.0), curve("B", "instance", None)]
     assert verdicts("fig2", convergence=curves) == ["does not hold here   1 of 2", "holds   1 of 1"]
+    more = [curve(panel, norm, 60.0 + k) for k, norm in enumerate(("batch", "instance")) for panel in "CD"]
+    more += [curve("E", "instance", 60.0), curve("E", "batch", 61.0)]
+    assert verdicts("fig2", convergence=more) == ["holds   2 of 3"]  # it says: in most tasks
     assert verdicts("fig6", convergence=curves[:3]) == ["holds   1 of 1"]
     assert verdicts("fig5", convergence=curves) == []  # nothing of IMDB-BINARY
     sizes = [
