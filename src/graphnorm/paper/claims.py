@@ -211,7 +211,7 @@ def claims_page(items: Mapping[str, Facts]) -> str:
     lines += [f"**{QUICK_NOTE}. So few folds and epochs decide nothing.**", ""] if quick else []
     lines += [
         "Made by `graphnorm reproduce` from the results beside it. A claim holds if it does in every case that was "
-        "measured, and in part if in more than half (of a claim about most cases that is enough to hold); claims without "
+        "measured, and in part if in more than half (enough for a claim about most cases to hold); claims without "
         "measured numbers are not listed.",
         "",
         "| claim | here | cases |",
