@@ -220,8 +220,11 @@ def plot_noise(layers: Sequence[LayerNoise], *, title: str = "") -> Figure:
             quarter, half, most = np.quantile(known, (0.25, 0.5, 0.75), axis=1)
             deviation.fill_between(noise.epochs, quarter, most, color=AFTER, alpha=0.2, lw=0)
             deviation.plot(noise.epochs, half, color=AFTER, lw=1.4)
-        deviation.set_ylim(bottom=0)
         deviation.set_xlabel("epoch")
+    deviations = axes[2 * len(layers) :]
+    highest = max(axis.get_ylim()[1] for axis in deviations)
+    for axis in deviations:  # the row to compare layers by
+        axis.set_ylim(0, highest)
     for axis, label in zip(axes[:: len(layers)], ("mean", "standard deviation", "relative deviation"), strict=True):
         axis.set_ylabel(label)
     _legend_below(figure, axes[0], 3)
