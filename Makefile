@@ -4,7 +4,10 @@ VENV   := .venv
 PY     := $(VENV)/bin/python
 READY  := $(VENV)/.ready
 
-.PHONY: help venv demo reproduce-quick test lint bench docs dist clean
+# The store of a full reproduction, trained anywhere; see docs/reproduce.md.
+STORE  ?= results/graphnorm.db
+
+.PHONY: help venv demo reproduce-quick gallery test lint bench docs dist clean
 .DEFAULT_GOAL := help
 
 help:           ## show this list
@@ -22,6 +25,10 @@ demo: $(READY)  ## which normalization for molecules? about two minutes on two c
 
 reproduce-quick: $(READY)  ## the paper's tables and figures, scaled down; under 15 minutes on two cores
 	$(VENV)/bin/graphnorm reproduce all --quick --out build/reproduction-quick
+
+gallery: $(READY) ## tables, figures, claims and docs/gallery/ of a reproduction's STORE; trains nothing
+	$(VENV)/bin/graphnorm reproduce all --no-train --store $(STORE) --out results
+	$(VENV)/bin/graphnorm report --store $(STORE) --out docs/gallery/gallery.html --title "The GraphNorm paper, measured again"
 
 test: $(READY)  ## run the checks and all tests
 	$(MAKE) --no-print-directory lint

@@ -20,6 +20,11 @@ if (Path(__file__).parent / "_static/mathjax/tex-mml-chtml.js").exists():
     html_static_path = ["_static"]
     mathjax_path = "mathjax/tex-mml-chtml.js"
 
+# The page of the full reproduction, made by `make gallery`.
+if (Path(__file__).parent / "gallery/gallery.html").exists():
+    html_extra_path = ["gallery"]
+    tags.add("gallery")  # noqa: F821
+
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_default_options = {"members": True, "show-inheritance": True}

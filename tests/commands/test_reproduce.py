@@ -52,6 +52,26 @@ def test_items_are_written(run: Run, tmp_path: Path) -> None:
     assert {"fig2.png", "fig2.svg", "fig2.pdf", "fig2.csv", "fig2.json", "graphnorm.db"} <= names
 
 
+@pytest.mark.usefixtures("_small")
+def test_items_of_what_is_there(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code, _, err = run("reproduce", "fig2", "--no-train")
+    assert code == 2
+    assert "there is nothing of fig2 in it" in err
+    assert list(tmp_path.iterdir()) == []
+    assert run("reproduce", "fig2", "--store", "gpu.db", "--device", "cpu", "--workers", "1")[0] == 0
+    other = Trainings(datasets=("synthetic:trees",), norms=("batch",), grid=CURVES.fixed(epochs=1))
+    monkeypatch.setitem(RECIPES, "fig6", Recipe(item="fig6", caption="x", maker="curves", trained=(other,)))
+    monkeypatch.setattr("graphnorm.paper.laboratory.local_engine", None)
+    options = ("--store", "gpu.db", "--no-train", "--out", "results")
+    code, _, err = run("reproduce", "fig6", "fig2", *options)
+    assert code == 0
+    assert "fig6: left out, there is nothing of fig6 in it" in err
+    names = {path.name for path in (tmp_path / "results").iterdir()}
+    assert {"fig2.png", "claims.md"} <= names
+    assert not {name for name in names if name.startswith("fig6")}
+    assert run("reproduce", "fig6", *options)[0] == 2
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

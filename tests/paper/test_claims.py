@@ -37,6 +37,9 @@ def test_curves() -> None:
     curves = [curve("A", "graph", 90.0), curve("A", "batch", 80.0), curve("A", "instance", 85.0)]
     curves += [curve("B", "graph", 70.0), curve("B", "batch", 75.0), curve("B", "instance", None)]
     assert verdicts("fig2", convergence=curves) == ["does not hold here   1 of 2", "holds   1 of 1"]
+    more = [curve(panel, norm, 60.0 + k) for k, norm in enumerate(("batch", "instance")) for panel in "CD"]
+    more += [curve("E", "instance", 60.0), curve("E", "batch", 61.0)]
+    assert verdicts("fig2", convergence=more) == ["holds   2 of 3"]  # it says: in most tasks
     assert verdicts("fig6", convergence=curves[:3]) == ["holds   1 of 1"]
     assert verdicts("fig5", convergence=curves) == []  # nothing of IMDB-BINARY
     sizes = [
@@ -59,6 +62,26 @@ def test_noise_and_theory() -> None:
     linear = {"shift_faster": 36, "runs": 36, "median_speedup": 1.3}
     found = verdicts("theory", theorem_1={"holds": 9, "checked": 10}, summary={"linear_gnn": linear})
     assert found == ["holds in part   9 of 10", "holds   36 of 36"]
+
+
+def test_noise_by_depth_and_batch_size() -> None:
+    noise = [{"what": w, "layer": "", "at_the_end": v} for w, v in (("A", 0.2), ("A", 0.3), ("CIFAR-10", 0.1))]
+    noise.append({"what": "CIFAR-10", "layer": "", "at_the_end": 0.4})
+    assert verdicts("fig9", relative_deviation=noise) == ["does not hold here   1 of 2"]
+    assert verdicts("fig9", relative_deviation=noise[:2]) == []
+    sizes = [
+        {"what": "A", "layer": layer, "batch_size": size, "at_the_end": value}
+        for layer, values in (("first", (0.3, 0.2, 0.1)), ("last", (0.5, 0.1, 0.2)))
+        for size, value in zip((8, 16, 32), values, strict=True)
+    ]
+    assert verdicts("fig10", relative_deviation=sizes) == ["holds in part   3 of 4"]
+    assert verdicts("fig10", relative_deviation=sizes[:1]) == []
+
+
+def test_what_is_missing_is_said() -> None:
+    cells = [cell("graph", 91.0, True), cell("batch", 90.0, False)]
+    page = claims_page({"table1": ABOUT | {"item": "table1", "cells": cells, "missing": ["PTC, gin", "NCI1, gin"]}})
+    assert page.count("Missing: PTC, gin; NCI1, gin.") == 2
 
 
 def test_quick_passes_are_kept_apart(tmp_path: Path) -> None:

@@ -16,9 +16,9 @@ import torch
 import graphnorm
 from graphnorm.data import Images
 from graphnorm.errors import StudyError
-from graphnorm.paper.images import image_layers, image_noise_along_training
+from graphnorm.paper.images import _moved, image_layers, image_noise_along_training
 from graphnorm.paper.laboratory import Laboratory
-from graphnorm.paper.recipes import CURVES, Beside, Recipe, Trainings, Watched
+from graphnorm.paper.recipes import CURVES, Beside, Learning, Recipe, Trainings, Watched
 from graphnorm.paper.reported import Reported
 from graphnorm.paper.watching import Notebook, watch_images
 from graphnorm.study import baselines
@@ -57,20 +57,12 @@ def test_curves_then_scores_of_the_same_trials(
     monkeypatch.setattr("graphnorm.paper.laboratory.local_engine", None)  # nothing is left to train
     again = laboratory.make(recipe("scores"))
     assert again.table is not None
-    assert [row[:4] for row in again.table.rows] == [
-        ["synthetic:trees", "gin", "none", "1 of 1"],
-        ["synthetic:trees", "gin", "graph", "1 of 1"],
+    assert [row[:5] for row in again.table.rows] == [
+        ["synthetic:trees", "gin", "none", "1 of 1", "2 of 2"],
+        ["synthetic:trees", "gin", "graph", "1 of 1", "2 of 2"],
     ]
     (planned,) = laboratory.plans(recipe("scores"))
     assert laboratory.missing(planned.plan) == 0
-
-
-def test_a_table_of_what_is_there(laboratory: Laboratory) -> None:
-    more = Trainings(**vars(SMALL) | {"grid": CURVES.fixed(epochs=2, lr=1e-4), "protocols": ("paper", "fair")})
-    product = laboratory.make(recipe("scores", trained=(more,)), train=False)
-    assert product.table is not None
-    assert [row[3:5] for row in product.table.rows] == [["0 of 1", "–"]] * 2
-    assert product.sentences[0].startswith("No cell")
 
 
 def test_baselines_are_studies_of_the_same_store(laboratory: Laboratory, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,17 +116,25 @@ from graphnorm.paper import recipes
 small = recipes.Trainings(datasets=("synthetic:trees",), norms=("graph",), hidden=8, folds=2,
                           grid=recipes.CURVES.fixed(epochs=1))
 recipes.RECIPES["fig2"] = recipes.Recipe(item="fig2", caption="Figure 2", maker="curves", trained=(small,))
+watched = recipes.Watched(datasets=("synthetic:trees",), epochs=1)
+recipes.RECIPES["fig4"] = recipes.Recipe(item="fig4", caption="Figure 4", maker="noise", watched=watched)
+learned = recipes.Learning(("synthetic:trees",), 1)
+recipes.RECIPES["alpha"] = recipes.Recipe(item="alpha", caption="Alpha", maker="alpha", learned=learned)
 from graphnorm.cli import main
 options = ["--store", "a.db", "--out", "out", "--device", "cpu", "--workers", "1", "--json"]
-assert main(["reproduce", "fig2", *options]) == 0
+assert main(["reproduce", "fig2", "fig4", "alpha", *options]) == 0
+assert main(["reproduce", "fig2", "fig4", "alpha", *options, "--no-train"]) == 0
 assert main(["reproduce", "fig2", *options, "--dry-run"]) == 0
+import benchmarks.batch_noise
 """
+    places = [str(Path(graphnorm.__file__).parents[1]), str(Path(__file__).parents[2])]
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False,
-        env=os.environ | {"PYTHONPATH": str(Path(graphnorm.__file__).parents[1]), "OMP_NUM_THREADS": "1"},
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(places), "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert "out/fig2.pdf" in done.stdout
+    for name in ("fig2.pdf", "fig4-synthetic-trees-GIN.png", "alpha-synthetic-trees.png", "alpha.csv"):
+        assert done.stdout.count(f"out/{name}") == 2
     assert '"to train": 0' in done.stdout
 
 
@@ -169,6 +169,17 @@ def test_noise_of_images() -> None:
     assert accuracy * 48 == pytest.approx(round(accuracy * 48), abs=1e-4)
 
 
+def test_images_are_moved_and_mirrored() -> None:
+    images = torch.rand(3, 3, 32, 32)
+    moved = _moved(images, torch.tensor([[4, 6, 0], [4, 4, 8], [0, 1, 0]]))  # rows, columns, mirrored or not
+    assert moved[0].equal(images[0])
+    assert moved[1, :, :30].equal(images[1, :, 2:].flip(2))  # up by two, and mirrored
+    assert not moved[1, :, 30:].any()
+    assert moved[2, :, 4:, :28].equal(images[2, :, :28, 4:])  # down and left by four
+    assert not moved[2, :, :4].any()
+    assert moved.is_contiguous(memory_format=torch.channels_last)
+
+
 def test_what_was_seen_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures come of the file alone; a training that time cut short, and one that is missing, are named."""
     file = tmp_path / "noise.json"
@@ -191,14 +202,30 @@ def test_what_was_seen_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert product.facts["watched"]["CIFAR-10, ResNet18"]["device"] == "cpu"
     assert laboratory.watch(graphs) is not None
     monkeypatch.setattr("graphnorm.paper.laboratory.watch_graphs", None)
-    assert {one.watching for one in Notebook(file).all()} == {graphs, images}
+    assert {one.watching for one in Notebook(file).watched()} == {graphs, images}
     assert set(laboratory.make(wanted, train=False).figures) == {"-CIFAR-10-ResNet18", "-synthetic-trees-GIN"}
     with pytest.raises(StudyError, match="nothing of small"):
         Laboratory(tmp_path / "b.db", device="cpu", progress=False).make(wanted, train=False)
+
+
+def test_learned_alpha(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    laboratory = Laboratory(tmp_path / "a.db", device="cpu", progress=False)
+    wanted = recipe("alpha", trained=(), looked_at=(), learned=Learning(("synthetic:trees", "synthetic:regular"), 1))
+    with pytest.raises(StudyError, match="nothing of small"):
+        laboratory.make(wanted, train=False)
+    assert laboratory.learned("synthetic:trees", 1) is not None
+    monkeypatch.setattr("graphnorm.paper.laboratory.learn_alpha", None)
+    product = laboratory.make(wanted, train=False)  # from the file
+    assert set(product.figures) == {"-synthetic-trees"}
+    assert "Not trained: synthetic:regular." in product.sentences
+    first = product.facts["alpha"]["synthetic:trees"]["convolutions.0.first_norm"]["quantiles"]
+    assert 0.9 < first["0.05"] < first["0.95"] < 1.1  # after one epoch
+    assert first["0.05"] != 1
+    assert product.facts["learned"]["synthetic:trees"]["device"] == "cpu"
 
 
 def test_a_file_that_is_no_batch_noise(tmp_path: Path) -> None:
     file = tmp_path / "noise.json"
     file.write_text("[]")
     with pytest.raises(StudyError, match="no file of batch noise"):
-        Notebook(file).all()
+        Notebook(file).watched()

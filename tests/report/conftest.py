@@ -11,6 +11,7 @@ import pytest
 
 import graphnorm
 from fake_training import FakeTraining
+from graphnorm.cli import main
 from graphnorm.data import load
 from graphnorm.study.grid import Grid
 from graphnorm.study.plan import make_plan
@@ -25,6 +26,15 @@ def comparison(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("graphnorm.training.train", FakeTraining(diverging=[("layer", 1)]))
         graphnorm.compare("synthetic:trees", epochs=30, folds=5, out=folder, progress=False)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def analysis(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of an analysis of the same trees, with models trained for it."""
+    folder = tmp_path_factory.mktemp("analysis") / "trees"
+    main(["analyze", "synthetic:trees", "--parts", "noise", "alpha", "--graphs", "40", "--epochs", "2",
+          "--device", "cpu", "--json", "--out", str(folder)])  # fmt: skip
     return folder
 
 

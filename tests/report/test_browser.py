@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from graphnorm.data import load
-from graphnorm.report import build_page, read_comparison
+from graphnorm.report import build_page, read_analysis, read_comparison
 
 pytest.importorskip("plotly")
 playwright = pytest.importorskip("playwright.sync_api", reason="driving a browser needs playwright")
@@ -29,9 +29,10 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def address(comparison: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+def address(comparison: Path, analysis: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
     path = tmp_path_factory.mktemp("page") / "page.html"
-    path.write_text(build_page([read_comparison(comparison)], find_graphs=lambda source: load(source.dataset)))
+    source, insight = read_comparison(comparison), read_analysis(analysis)
+    path.write_text(build_page([source], find_graphs=lambda source: load(source.dataset), insights=[insight]))
     return path.as_uri()
 
 

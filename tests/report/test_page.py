@@ -13,13 +13,27 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+import numpy as np
 import pytest
 
 import graphnorm
 from fake_training import FakeTraining
+from graphnorm.analysis.alpha import Alphas
+from graphnorm.analysis.batch_noise import Moments, along, batch_noise
 from graphnorm.data import load
 from graphnorm.errors import GraphnormError
-from graphnorm.report import Source, build_page, join_baselines, read_comparison, read_study
+from graphnorm.paper.recipes import Watching
+from graphnorm.paper.watching import Learned, Notebook, Seen
+from graphnorm.report import (
+    Insight,
+    Source,
+    build_page,
+    join_baselines,
+    read_analysis,
+    read_comparison,
+    read_notebook,
+    read_study,
+)
 from graphnorm.report.charts import curve_charts, score_chart
 from graphnorm.report.structure import look_at
 from graphnorm.study.baselines import baseline_plan, train_baseline
@@ -55,8 +69,9 @@ def source(comparison: Path) -> Source:
 
 
 @pytest.fixture(scope="module")
-def page(source: Source) -> str:
-    return build_page([source], find_graphs=lambda source: load(source.dataset))
+def page(source: Source, analysis: Path) -> str:
+    insights = [read_analysis(analysis)]
+    return build_page([source], find_graphs=lambda source: load(source.dataset), insights=insights)
 
 
 def test_size(page: str) -> None:
@@ -86,7 +101,7 @@ def test_every_chart_has_words_and_data(page: str) -> None:
     places = {a["id"]: a for _, a in reader.tags if a.get("class") == "chart"}
     links = {a["download"]: a["href"] for _, a in reader.tags if "download" in a}
     charts = json.loads(re.findall(r'id="charts">(.*?)</script>', page, re.DOTALL)[0])
-    assert len(charts) >= 3 + 2  # curves and scores, spectra and regularity
+    assert len(charts) >= 3 + 2 + 2  # curves and scores, spectra and regularity, batch noise and α
     assert set(places) == {chart["id"] for chart in charts}
     for name, attributes in places.items():
         assert len(attributes["aria-label"] or "") > 40
@@ -163,6 +178,68 @@ def test_structure_of_regular_graphs() -> None:
     for drawing in found.drawings:
         assert all(0 <= value <= 100 for x, y, _ in drawing.points for value in (x, y))
         assert {round(share, 2) for _, _, share in drawing.points} == {1.0}
+
+
+def test_batch_noise_and_alpha_are_those_of_the_analysis(page: str, analysis: Path) -> None:
+    parts = json.loads((analysis / "analysis.json").read_text())["parts"]
+    charts = {chart["id"]: chart for chart in json.loads(re.findall(r'id="charts">(.*?)</script>', page, re.DOTALL)[0])}
+    noise = charts[f"part-1-noise-{parts['noise']['summary']['batch_size']}"]
+    layers = parts["noise"]["summary"]["layers"]
+    assert [trace["x"] for trace in noise["traces"]] == [layer["epochs"] for layer in layers]
+    for trace, layer in zip(noise["traces"], layers, strict=True):
+        assert trace["y"] == pytest.approx(layer["relative_deviation"], abs=1e-4)
+    medians = charts["part-1-alpha"]["traces"][-1]
+    said = parts["alpha"]["summary"]["layers"]
+    assert medians["x"][:2] == ["1, first", "1, second"]
+    assert medians["y"] == pytest.approx([numbers["quantiles"]["0.5"] for numbers in said.values()], abs=1e-3)
+    text = Reader(page).text
+    assert parts["noise"]["text"][0] in text
+    assert f"convolution 4, second norm {layers[-1]['relative_deviation'][-1]:.3f}" in text
+
+
+def test_insights_stand_with_the_first_source_of_their_graphs(source: Source, analysis: Path) -> None:
+    insight = read_analysis(analysis)
+    elsewhere = replace(insight, fingerprint="of other graphs")
+    page = build_page([replace(source, fingerprint="unknown"), source, source], insights=[insight, elsewhere, insight])
+    ids = {attributes["id"] for _, attributes in Reader(page).tags if attributes.get("class") == "chart"}
+    assert {name for name in ids if name.endswith(("alpha", "alpha-2"))} == {"part-2-alpha", "part-2-alpha-2"}
+
+
+def test_the_file_that_reproduce_leaves_beside_its_store(tmp_path: Path) -> None:
+    """Several batch sizes, images for comparison, and α."""
+    random = np.random.default_rng(0)
+
+    def seen(dataset: str, size: int) -> Seen:
+        layers = tuple(
+            replace(along([batch_noise(moments, size, layer=name, epoch=e) for e in (0, 3)]), layer=name)
+            for name in ("convolutions.0.first_norm", "convolutions.3.second_norm")
+            for moments in [Moments(np.ones(40), random.normal(size=(40, 5)), np.ones((40, 5)))]
+        )
+        return Seen(Watching(dataset, size, 3), 3, layers, {"fingerprint": dataset.lower()})
+
+    notebook = Notebook(tmp_path / "noise.json")
+    for new in (seen("A", 4), seen("A", 16), seen("CIFAR-10", 16)):
+        notebook.add(new)
+    alphas = Alphas(("convolutions.0.first_norm",), np.array([0, 3]), (random.uniform(0.5, 1, (2, 3, 5)),))
+    notebook.add(Learned("A", 3, alphas, {"fingerprint": "a"}))
+    notebook.add(Learned("B", 3, alphas, {"fingerprint": "b"}))
+    found: list[Insight] = read_notebook(notebook.path)
+    assert [(insight.fingerprint, [chart.name for chart in insight.charts]) for insight in found] == [
+        ("a", ["noise-16", "noise-by-size", "alpha"]),
+        ("b", ["alpha"]),
+    ]
+    by_depth, by_size, _ = found[0].charts
+    assert [trace["line"]["dash"] for trace in by_depth.traces] == ["solid", "solid", "dot", "dash"]
+    assert [trace["name"] for trace in by_size.traces] == ["batches of 16", "batches of 4"]
+    assert {row[1] for row in by_size.data.rows} == {4, 16}
+
+
+def test_folders_that_are_no_analysis(tmp_path: Path) -> None:
+    with pytest.raises(GraphnormError, match="no analysis in it"):
+        read_analysis(tmp_path)
+    (tmp_path / "analysis.json").write_text('{"parts": {"alpha": {}}}')
+    with pytest.raises(GraphnormError, match="this is no analysis"):
+        read_analysis(tmp_path)
 
 
 def test_nothing_to_report() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +32,12 @@ class Alphas(Result):
     """(E,): 0 is the untrained model, where α = 1."""
     values: tuple[Floats, ...]
     """For each layer (E, S, C)."""
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Alphas:
+        """What :meth:`to_dict` wrote."""
+        arrays = tuple(np.array(value, np.float64) for value in values["values"])
+        return cls(tuple(values["layers"]), np.array(values["epochs"], np.int64), arrays)
 
     def summary(self) -> dict[str, Any]:
         """Give, for each layer after the last epoch, quantiles over channels and seeds, and shares near 1 and 0."""

@@ -115,10 +115,10 @@ class LayerNoise(Result):
 
     @property
     def typical_feature(self) -> int:
-        """The feature whose relative deviation, after the last epoch, is nearest to the layer's."""
+        """The feature whose relative deviation, after the last epoch, is the median one; the lower of two."""
         last = self.deviation[-1]
-        distance = np.abs(last - self.relative_deviation[-1])
-        return int(np.nanargmin(distance)) if np.isfinite(distance).any() else 0
+        known = np.flatnonzero(np.isfinite(last))
+        return int(known[np.argsort(last[known], kind="stable")[(len(known) - 1) // 2]]) if len(known) else 0
 
     def summary(self) -> dict[str, Any]:
         """Give the one number and its two parts, for each epoch."""

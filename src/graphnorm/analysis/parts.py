@@ -260,8 +260,8 @@ def alpha_part(subject: Subject) -> Finding:
     text = (
         f"GraphNorm's α, trained for {subject.epochs} epochs with three seeds, begins at 1, the full shift of "
         f"InstanceNorm. Its median over the channels, and between which values nine of ten lie: {ends}",
-        f"The layer that moved furthest is {far:.2f} away from 1 in the median channel. How far α moves depends on the "
-        "learning rate and the epochs, too: a small move is no proof that the full shift is best.",
+        f"The layer whose α moved furthest is {far:.2f} away from 1 in the median channel. How far α moves depends on "
+        "the learning rate and the epochs, too: a small move is no proof that the full shift is best.",
     )
     return Finding(
         title="α: what the network chose to keep of the mean",

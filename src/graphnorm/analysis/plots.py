@@ -186,6 +186,7 @@ def plot_rates(study: RateStudy, *, title: str = "") -> Figure:
         means = [study.speedup[chosen & (study.noise == level)].mean() for level in levels]
         gain.plot(levels, means, marker="o", markersize=4, label=f"{samples} samples")
     gain.axhline(1, color="0.6", lw=1)
+    gain.set_xticks(np.unique(study.noise).tolist())
     gain.set_xlabel("noise $s$")
     gain.set_ylabel("steps without / with shift")
     gain.legend(frameon=False, fontsize=9)
@@ -219,13 +220,23 @@ def plot_noise(layers: Sequence[LayerNoise], *, title: str = "") -> Figure:
             quarter, half, most = np.quantile(known, (0.25, 0.5, 0.75), axis=1)
             deviation.fill_between(noise.epochs, quarter, most, color=AFTER, alpha=0.2, lw=0)
             deviation.plot(noise.epochs, half, color=AFTER, lw=1.4)
-        deviation.set_ylim(bottom=0)
         deviation.set_xlabel("epoch")
+    deviations = axes[2 * len(layers) :]
+    highest = max(axis.get_ylim()[1] for axis in deviations)
+    for axis in deviations:  # the row to compare layers by
+        axis.set_ylim(0, highest)
     for axis, label in zip(axes[:: len(layers)], ("mean", "standard deviation", "relative deviation"), strict=True):
         axis.set_ylabel(label)
-    axes[0].legend(frameon=False, fontsize=7)
+    _legend_below(figure, axes[0], 3)
     figure.suptitle(title, fontsize=11)
     return figure
+
+
+def _legend_below(figure: Figure, axis: Axes, columns: int) -> None:
+    """The legend of one axis, where it covers nothing."""
+    lines, labels = axis.get_legend_handles_labels()
+    place: Any = "outside lower center"
+    figure.legend(lines, labels, loc=place, ncols=columns, frameon=False, fontsize=8)
 
 
 def plot_alpha(alphas: Alphas, *, columns: int = 3, title: str = "") -> Figure:
@@ -249,7 +260,7 @@ def plot_alpha(alphas: Alphas, *, columns: int = 3, title: str = "") -> Figure:
     along.axhline(1, color="0.4", lw=1, ls=":")
     along.set_xlabel("epoch")
     along.set_ylabel("median α")
-    along.legend(frameon=False, fontsize=6)
+    _legend_below(figure, along, 4)
     for axis in axes[layers + 1 :]:
         axis.remove()
     figure.suptitle(title, fontsize=11)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,20 +16,22 @@ from graphnorm.errors import GraphnormError
 
 if TYPE_CHECKING:
     from graphnorm.data import PackedGraphs
-    from graphnorm.report import Source
+    from graphnorm.report import Insight, Source
 
 __all__ = ["add"]
 
 DESCRIPTION = """\
 Write one page of HTML that needs no network: verdict, tables, training curves to zoom into, spectra, regularity with
-drawings, configuration and environment.
+drawings, batch noise and the learned α where they were measured, configuration and environment.
 
-WHAT is the folder of a comparison (graphnorm compare --out), or a study of the store (graphnorm runs lists them). With
-nothing given, all studies of the store are shown.
+WHAT is the folder of a comparison (graphnorm compare --out), a study of the store (graphnorm runs lists them), or the
+folder of an analysis of the same graphs (graphnorm analyze --parts noise alpha). With nothing given, all studies of the
+store are shown, with what graphnorm reproduce has put beside it.
 """
 EXAMPLES = """\
 examples:
   graphnorm report mutag/ --open
+  graphnorm report mutag/ analysis-MUTAG/
   graphnorm report NCI1-gin-paper --store graphnorm.db --out nci1.html
 """
 
@@ -47,6 +51,7 @@ def add(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--store", type=Path, default=Path("graphnorm.db"), metavar="FILE", help="default: graphnorm.db"
     )
+    parser.add_argument("--noise", type=Path, metavar="FILE", help="of batch noise and α; default: beside the store")
     parser.add_argument("--title", default="Which normalization?", help="of the page")
     parser.add_argument("--no-graphs", action="store_true", help="say nothing of the graphs themselves")
     parser.add_argument("--open", action="store_true", help="show it in the browser")
@@ -59,7 +64,14 @@ def _run(options: argparse.Namespace) -> None:
 
     if options.out.is_dir():
         raise GraphnormError("this is a folder", where=options.out, remedy="name a file: --out page.html")
-    sources = _sources(options)
+    analyses = [name for name in options.what if (Path(name) / "analysis.json").exists()]
+    options.what = [name for name in options.what if name not in analyses]
+    if analyses and not options.what:
+        raise GraphnormError(
+            "an analysis alone makes no report", where=analyses[0], remedy="name the comparison of these graphs, too"
+        )
+    sources = _told_apart(_sources(options))
+    insights = _insights(options, [Path(name) for name in analyses], sources)
 
     def find_graphs(source: Source) -> PackedGraphs:
         from graphnorm.data import load
@@ -74,7 +86,11 @@ def _run(options: argparse.Namespace) -> None:
             print(f"{title} …", file=sys.stderr, flush=True)
 
     page = build_page(
-        sources, title=options.title, find_graphs=None if options.no_graphs else find_graphs, progress=say
+        sources,
+        title=options.title,
+        find_graphs=None if options.no_graphs else find_graphs,
+        insights=insights,
+        progress=say,
     )
     with replacing(options.out) as fresh:
         fresh.write_text(page, encoding="utf-8")
@@ -84,6 +100,40 @@ def _run(options: argparse.Namespace) -> None:
         import webbrowser
 
         webbrowser.open(options.out.resolve().as_uri())
+
+
+def _told_apart(sources: list[Source]) -> list[Source]:
+    """The same, with the name of the study in a title that others have, too."""
+    count = Counter(source.title for source in sources)
+    return [
+        replace(source, title=f"{source.title}: {source.config['study']}")
+        if count[source.title] > 1 and "study" in source.config
+        else source
+        for source in sources
+    ]
+
+
+def _insights(options: argparse.Namespace, analyses: list[Path], sources: list[Source]) -> list[Insight]:
+    from graphnorm.report import read_analysis, read_notebook
+
+    insights = []
+    known = {source.fingerprint for source in sources}
+    for folder in analyses:
+        insight = read_analysis(folder)
+        if not insight.charts:
+            remedy = "graphnorm analyze DATA --parts noise alpha"
+            raise GraphnormError("this analysis has neither noise nor alpha", where=folder, remedy=remedy)
+        if insight.fingerprint not in known:
+            raise GraphnormError(
+                f"nothing else on the page is about the graphs of this analysis, {insight.dataset}",
+                where=folder,
+                remedy="name the comparison of the same graphs",
+            )
+        insights.append(insight)
+    beside = options.noise or options.store.with_suffix(".noise.json")
+    if options.noise and not beside.exists():
+        raise GraphnormError("there is no such file", where=beside, remedy="check the path")
+    return [*insights, *read_notebook(beside)]
 
 
 def _sources(options: argparse.Namespace) -> list[Source]:

@@ -22,10 +22,11 @@ DESCRIPTION = """\
 Measure tables and figures of the GraphNorm paper again, and write them beside the reported numbers.
 
 ITEM is table1, table2, table3 (dataset statistics), fig2, fig3, fig4, fig5, fig6, fig7, fig8, fig9, fig10, fig11,
-fig12, theory, or all. What is trained goes into one store: items share their trials, and the same command goes on where
-it was stopped (what fig4, fig8, fig9 and fig10 train goes into a file beside it, model by model). In full, a table
-takes days on a CPU; --quick takes minutes, and says so on everything it writes. The tables have baselines beside the
-normalized models; --models or --norms leave out those that --baselines does not name.
+fig12, theory, alpha (the learned α, layer by layer), or all. What is trained goes into one store: items share their
+trials, and the same command goes on where it was stopped. What fig4, fig8, fig9, fig10 and alpha train goes into a file
+beside the store, model by model. In full, a table takes days on a CPU; --quick takes minutes, and says so on everything
+it writes. The tables have baselines beside the normalized models; --models or --norms leave out those that --baselines
+does not name.
 """
 EXAMPLES = """\
 examples:
@@ -33,7 +34,7 @@ examples:
   graphnorm reproduce fig2 --device cuda --store results/fig2.db --out results
   graphnorm reproduce table1 --datasets MUTAG,PTC --protocols paper --dry-run
   graphnorm reproduce table1 --models none --baselines wl,mlp --device cpu
-  graphnorm reproduce table1 --no-train                  the table of what the store has so far
+  graphnorm reproduce all --no-train --store gpu.db --out results      items of what a store has, others left out
 """
 
 
@@ -70,7 +71,7 @@ def add(subparsers: Subparsers) -> None:
 
 
 def _run(options: argparse.Namespace) -> None:
-    from graphnorm.paper.laboratory import Interrupted, Laboratory
+    from graphnorm.paper.laboratory import Interrupted, Laboratory, NothingThereError
     from graphnorm.paper.recipes import find_recipes
 
     recipes = [_part(options, recipe) for recipe in find_recipes(options.items)]
@@ -95,7 +96,13 @@ def _run(options: argparse.Namespace) -> None:
     written: dict[str, list[str]] = {}
     try:
         for recipe in recipes:
-            product = laboratory.make(recipe, quick=options.quick, train=not options.no_train)
+            try:
+                product = laboratory.make(recipe, quick=options.quick, train=not options.no_train)
+            except NothingThereError as error:
+                if recipe is recipes[-1] and not written:
+                    raise
+                print(f"{recipe.item}: left out, {error.problem} ({error.where})", file=sys.stderr)
+                continue
             written[recipe.item] = [str(path) for path in product.write(folder)]
             if not options.json:
                 print(f"{recipe.item}: {product.title}")

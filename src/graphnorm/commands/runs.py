@@ -25,6 +25,7 @@ examples:
   graphnorm runs --dataset NCI1                          the studies of one dataset
   graphnorm runs show NAME                               what a study chose, what it scores, what failed
   graphnorm runs export trials.parquet NAME --curves     every epoch of every trial
+  graphnorm runs merge gpu1.db gpu2.db --store all.db    what other machines have finished
   graphnorm runs rescue graphnorm.db new.db              what is readable of a damaged store
 """
 
@@ -58,6 +59,9 @@ def add(subparsers: Subparsers) -> None:
     delete = actions.add_parser("delete", help="remove a study, and the trials only it has", parents=[shared])
     delete.add_argument("study", metavar="NAME")
     delete.set_defaults(run=_delete)
+    merge = actions.add_parser("merge", help="take over what other stores have finished", parents=[shared])
+    merge.add_argument("others", nargs="+", type=Path, metavar="FILE", help="stores, of other machines say")
+    merge.set_defaults(run=_merge)
     rescue = actions.add_parser("rescue", help="save what is readable of a damaged store", parents=[shared])
     rescue.add_argument("damaged", type=Path, metavar="FILE")
     rescue.add_argument("target", type=Path, metavar="NEW", help="a file that is not there yet")
@@ -160,6 +164,13 @@ def _delete(options: argparse.Namespace) -> None:
         with study_lock(store, study):
             store.delete_study(study)
     print_facts({"deleted": name}, options.json)
+
+
+def _merge(options: argparse.Namespace) -> None:
+    from graphnorm.study.merge import merge
+
+    found = merge(Path(options.store), options.others)
+    print_facts({"written": str(options.store), **found._asdict()}, options.json)
 
 
 def _rescue(options: argparse.Namespace) -> None:

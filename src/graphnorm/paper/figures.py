@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -63,8 +63,16 @@ def average_curves(records: Sequence[Record], variant: str | None = None) -> lis
     return found
 
 
-def plot_panels(panels: Mapping[str, Sequence[Curves]], *, metric: str = "training accuracy (%)") -> Figure:
-    """Training curves, one panel for each entry; the band is one standard deviation over folds or seeds."""
+def plot_panels(
+    panels: Mapping[str, Sequence[Curves]],
+    *,
+    metric: str = "training accuracy (%)",
+    in_part: Collection[str] = (),
+) -> Figure:
+    """Training curves, one panel for each entry; the band is one standard deviation over folds or seeds.
+
+    in_part: panels that do not show all that they should; their titles say so.
+    """
     try:
         from matplotlib.figure import Figure
         from matplotlib.ticker import MaxNLocator
@@ -86,7 +94,7 @@ def plot_panels(panels: Mapping[str, Sequence[Curves]], *, metric: str = "traini
             (line,) = axis.plot(epochs, mean, color=colour(curve.norm), lw=1.4, ls=dash)
             axis.fill_between(epochs, mean - std, mean + std, color=colour(curve.norm), alpha=0.1, lw=0)
             labels.setdefault(curve.label, line)
-        axis.set_title(title, fontsize=9)
+        axis.set_title(f"{title} (trained in part)" if title in in_part else title, fontsize=9)
         axis.grid(alpha=0.25)
         axis.spines[["top", "right"]].set_visible(False)
         axis.tick_params(labelsize=8)

@@ -11,7 +11,8 @@ import itertools
 import os
 import platform
 import sys
-from collections.abc import Iterator, Sequence
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,17 +25,25 @@ from graphnorm.data.loading import obtain
 from graphnorm.errors import DownloadError, StudyError
 from graphnorm.paper.products import Product
 from graphnorm.paper.recipes import IMAGES, Recipe, Trainings, Watching
-from graphnorm.paper.watching import Notebook, Seen, watch_graphs, watch_images
+from graphnorm.paper.watching import Learned, Notebook, Seen, learn_alpha, watch_graphs, watch_images
 from graphnorm.study.baselines import BASELINES, baseline_plan
 from graphnorm.study.display import Display
 from graphnorm.study.engines.local import choose_devices, local_engine
+from graphnorm.study.merge import merge
 from graphnorm.study.plan import Plan, make_plan
 from graphnorm.study.results import NormResult, study_results
 from graphnorm.study.search import pack, run_plan
 from graphnorm.study.store import Record, Store, Study
 from graphnorm.training.fleet import default_device
 
-__all__ = ["Interrupted", "Laboratory", "Material", "Measured", "Planned"]
+__all__ = ["Interrupted", "Laboratory", "Material", "Measured", "NothingThereError", "Planned"]
+
+
+class NothingThereError(StudyError):
+    """There is nothing of an item, and nothing may be trained for it."""
+
+    def __init__(self, item: str, where: Path) -> None:
+        super().__init__(f"there is nothing of {item} in it", where=where, remedy="leave out --no-train")
 
 
 class Interrupted(Exception):  # noqa: N818 - not a mistake
@@ -87,6 +96,8 @@ class Material:
     laboratory: Laboratory
     train: bool = True
     """Whether what is missing may be trained."""
+    absent: tuple[str, ...] = ()
+    """Studies of which there is no trial."""
 
     def graphs(self, name: str) -> PackedGraphs:
         """A dataset of the recipe."""
@@ -96,21 +107,33 @@ class Material:
         """What was seen of a training, now or before; None if it is not there and may not be trained."""
         return self.laboratory.watch(training, train=self.train)
 
-    def product(self, **parts: Any) -> Product:
-        """A product of this recipe, with what was measured where and when added to its facts."""
-        facts = parts.pop("facts", {}) | self._provenance()
+    def learned(self, dataset: str, epochs: int) -> Learned | None:
+        """The α of a training, now or before; None if it is not there and may not be trained."""
+        return self.laboratory.learned(dataset, epochs, train=self.train)
+
+    def product(self, *, apart: Sequence[Mapping[str, Any]] = (), **parts: Any) -> Product:
+        """A product of this recipe, with what was measured where and when added to its facts.
+
+        apart: the facts of trainings that are not in the store.
+        """
+        facts = parts.pop("facts", {}) | self._provenance(apart)
         return Product(self.recipe.item, self.recipe.caption, self.quick, facts=facts, **parts)
 
-    def _provenance(self) -> dict[str, Any]:
+    def _provenance(self, apart: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         records = [record for measured in self.studies for record in measured.records(curves=())]
+        codes = [f"graphnorm {one['graphnorm']}, torch {one['torch']}" for one in apart]
         return {
             "made": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             "graphnorm": __version__,
             "torch": torch.__version__,
             "python": platform.python_version(),
-            "trained_with": sorted({record.code for record in records}),
-            "trained_on": sorted({record.device for record in records if record.device}),
-            "training_seconds": round(sum(record.seconds for record in records), 1),
+            "trained_with": sorted({record.code for record in records} | set(codes)),
+            "trained_on": sorted(
+                {record.device for record in records if record.device} | {one["device"] for one in apart}
+            ),
+            "training_seconds": round(
+                sum(record.seconds for record in records) + sum(one["seconds"] for one in apart), 1
+            ),
             "studies": [
                 {
                     "name": measured.study.name,
@@ -174,6 +197,15 @@ class Laboratory:
             seen = watch_graphs(graphs, training, device=self.device, progress=self.progress)
         self.notebook.add(seen)
         return seen
+
+    def learned(self, dataset: str, epochs: int, *, train: bool = True) -> Learned | None:
+        """The α that GraphNorm learned on a dataset, from the same file where it is there."""
+        found = self.notebook.find_learned(dataset, epochs)
+        if found is None and train:
+            self.say(f"{dataset}: α along {epochs} epochs")
+            found = learn_alpha(self.graphs(dataset), epochs, device=self.device, progress=self.progress)
+            self.notebook.add(found)
+        return found
 
     @property
     def device(self) -> torch.device:
@@ -244,37 +276,57 @@ class Laboratory:
                     done |= {key for key, status in statuses.items() if status in ("done", "diverged")}
         return sum(trial.key not in done for trial in plan.trials)
 
-    def measure(self, planned: Planned, *, train: bool = True) -> Measured:
-        """Train what the store lacks of a study, or only read what it has."""
+    def measure(self, planned: Planned) -> Measured:
+        """Train what the store lacks of a study."""
         graphs, plan = self.graphs(planned.dataset), planned.plan
         device = str(self.device)
         slots = len(choose_devices(device, self._workers))
-        fleets = pack(graphs, plan.trials, device, slots)
-        if train:
-            result = run_plan(
-                self.store,
-                plan,
-                graphs,
-                lambda count: local_engine(graphs, device=device, workers=self._workers, fleets=count),
-                fleets=fleets,
-                callbacks=[Display()] if self._progress and self.missing(plan) else [],
-            )
-            if result.stopped_by is not None:
-                raise Interrupted(result.stopped_by)
-            study, results = result.study, result.norms
-        else:
-            with Store(self.store) as store:
-                study = store.add_study(plan.name, plan.spec, plan.trials, fleets)
-                results = tuple(study_results(store, study))
-        return Measured(planned.dataset, planned.model, planned.protocol, study, results, self.store)
+        result = run_plan(
+            self.store,
+            plan,
+            graphs,
+            lambda count: local_engine(graphs, device=device, workers=self._workers, fleets=count),
+            fleets=pack(graphs, plan.trials, device, slots),
+            callbacks=[Display()] if self._progress and self.missing(plan) else [],
+        )
+        if result.stopped_by is not None:
+            raise Interrupted(result.stopped_by)
+        return Measured(planned.dataset, planned.model, planned.protocol, result.study, result.norms, self.store)
+
+    @staticmethod
+    def _read(planned: Planned, copy: Path) -> Measured:
+        """A study as far as it is trained, fewer folds and seeds included; it is entered into the copy of the store."""
+        plan = planned.plan
+        with Store(copy) as store:
+            study = store.add_study(plan.name, plan.spec, plan.trials, [range(len(plan.trials))])
+            results = tuple(study_results(store, study, partial=True))
+        return Measured(planned.dataset, planned.model, planned.protocol, study, results, copy)
 
     def make(self, recipe: Recipe, *, quick: bool = False, train: bool = True) -> Product:
-        """Carry out a recipe."""
+        """Carry out a recipe; without training, of what there is, and the store stays as it is."""
+        if train:
+            studies = tuple(self.measure(planned) for planned in self.plans(recipe))
+            return self._finish(Material(recipe, quick, studies, self))
+        there, absent = [], []
+        for planned in self.plans(recipe):
+            if self.missing(planned.plan) < len(planned.plan.trials):
+                there.append(planned)
+            else:
+                absent.append(f"{planned.dataset}, {planned.model}, {planned.protocol}")
+        if absent and not there:
+            raise NothingThereError(recipe.item, self.store)
+        with tempfile.TemporaryDirectory() as folder:
+            copy = Path(folder) / "copy.db"
+            if there:
+                merge(copy, [self.store])
+            studies = tuple(self._read(planned, copy) for planned in there)
+            return self._finish(Material(recipe, quick, studies, self, train, tuple(absent)))
+
+    def _finish(self, material: Material) -> Product:
         from graphnorm.paper import makers
 
-        studies = tuple(self.measure(planned, train=train) for planned in self.plans(recipe))
-        self.say(f"{recipe.item}: drawing and writing")
-        product: Product = getattr(makers, recipe.maker)(Material(recipe, quick, studies, self, train))
+        self.say(f"{material.recipe.item}: drawing and writing")
+        product: Product = getattr(makers, material.recipe.maker)(material)
         return product
 
     def say(self, text: str) -> None:

@@ -13,14 +13,13 @@ from graphnorm.analysis.batch_noise import LayerNoise
 from graphnorm.analysis.parts import Subject, theory_part
 from graphnorm.analysis.results import plain
 from graphnorm.data.catalog import find
-from graphnorm.errors import StudyError
 from graphnorm.paper.figures import Curves, average_curves, plot_panels
-from graphnorm.paper.laboratory import Material, Measured
+from graphnorm.paper.laboratory import Material, Measured, NothingThereError
 from graphnorm.paper.products import Product, Table
 from graphnorm.paper.reported import dataset_table, reported, reported_baseline
 from graphnorm.paper.tables import Score, agreement, dataset_rows, score_table
 
-__all__ = ["curves", "dataset_statistics", "learned_shift", "noise", "scores", "spectra", "theory"]
+__all__ = ["alpha", "curves", "dataset_statistics", "learned_shift", "noise", "scores", "spectra", "theory"]
 
 AUTHORS = Aggregation("gin", xi=0.0, self_loop=True)
 """Q as the authors' data makes it: A + 2I."""
@@ -29,6 +28,8 @@ LARGEST_SAMPLE = 500
 BASELINE = "baseline"
 """What stands in the place of the normalization."""
 WORK_QUICK = 2e9
+CELL = ("dataset", "model", "norm", "configurations", "members")
+"""What names a cell of a table of scores, and how much of it is trained: configurations, and folds or seeds of each."""
 
 
 def scores(material: Material) -> Product:
@@ -44,24 +45,30 @@ def scores(material: Material) -> Product:
         if measured.protocol == "fair":
             continue
         for result in measured.results:
-            per_configuration = result.trials // len(result.configurations)
-            finished = f"{result.finished // per_configuration} of {len(result.configurations)}"
+            finished = f"{result.compared} of {len(result.configurations)}"
+            used = 0 if result.selection is None else len(result.selection.choices)
+            trained = f"{used} of {result.members}"
             shown = BASELINE if measured.is_baseline else result.norm
-            key = [measured.dataset, measured.model, shown, finished]
+            key = [measured.dataset, measured.model, shown, finished, trained]
             cell = (measured.dataset, measured.model, result.norm)
             rows.append(([*key], _score(measured, result.norm), fair.get(cell)))
             if measured.dataset == "ogbg-molhiv" and result.norm == "instance":
                 # The authors' code for this dataset has no α: its GraphNorm is what is called instance here.
                 score = _score(measured, "instance")
                 score.reported = reported(measured.dataset, measured.model, "graph", measured.protocol)
-                rows.append(([measured.dataset, measured.model, "graph, α = 1", finished], score, None))
-    table = score_table(rows, ("dataset", "model", "norm", "configurations"))
+                rows.append(([measured.dataset, measured.model, "graph, α = 1", finished, trained], score, None))
+    table = score_table(rows, CELL)
     normalized = [score for key, score, _ in rows if key[2] != BASELINE]
     baselines = [score for key, score, _ in rows if key[2] == BASELINE]
     return material.product(
         table=table,
-        sentences=(agreement(normalized), *_about_baselines(baselines), *_about_quick(material)),
-        facts={"cells": [_cell(keys, score, other) for keys, score, other in rows]},
+        sentences=(
+            agreement(normalized),
+            *_about_baselines(baselines),
+            *_about_absent(material),
+            *_about_quick(material),
+        ),
+        facts={"cells": [_cell(keys, score, other) for keys, score, other in rows], "missing": list(material.absent)},
     )
 
 
@@ -78,8 +85,7 @@ def _score(measured: Measured, norm: str) -> Score:
 
 def _cell(keys: list[str | int | None], score: Score, fair: Score | None) -> dict[str, Any]:
     said = score.reported
-    names = ("dataset", "model", "norm", "configurations")
-    return dict(zip(names, keys, strict=True)) | {
+    return dict(zip(CELL, keys, strict=True)) | {
         "mean": score.mean,
         "std": score.std,
         "reported": None if said is None else {"mean": said.mean, "std": said.std},
@@ -96,6 +102,10 @@ def _about_baselines(scores: list[Score]) -> tuple[str, ...]:
     return (words, "Of the baselines: " + agreement(scores)) if any(s.within is not None for s in scores) else (words,)
 
 
+def _about_absent(material: Material) -> tuple[str, ...]:
+    return (f"Not trained: {'; '.join(material.absent)}.",) if material.absent else ()
+
+
 def _about_quick(material: Material) -> tuple[str, ...]:
     if not material.quick:
         return ()
@@ -105,18 +115,39 @@ def _about_quick(material: Material) -> tuple[str, ...]:
 def curves(material: Material) -> Product:
     """Training curves, a panel for each study; one line style for each batch size where there are several."""
     panels: dict[str, list[Curves]] = {}
+    gaps: list[str] = []
+    in_part: set[str] = set()
     models = {measured.model for measured in material.studies}
     several = len(models - {"molecular-gin", "molecular-gcn"}) > 1
     for measured in material.studies:
         title = f"{measured.dataset}, {measured.model}" if several else measured.dataset
         sizes = measured.study.spec["grid"]["batch_size"]
         panels[title] = average_curves(measured.records(), "batch_size" if len(sizes) > 1 else None)
+        found = _gaps(measured, panels[title], len(sizes))
+        in_part |= {title} if found else set()
+        gaps += [f"{title}: {gap}" for gap in found]
+    remarks = (f"Trained in part: {'; '.join(gaps)}.",) if gaps else ()
     return material.product(
-        figures={"": plot_panels(panels, metric="training metric (%)")},
+        figures={"": plot_panels(panels, metric="training metric (%)", in_part=in_part)},
         data=_curve_data(panels),
-        sentences=_about_quick(material),
-        facts={"convergence": _convergence(panels)},
+        sentences=(*remarks, *_about_absent(material), *_about_quick(material)),
+        facts={"convergence": _convergence(panels), "missing": [*gaps, *material.absent]},
     )
+
+
+def _gaps(measured: Measured, found: list[Curves], variants: int) -> list[str]:
+    """The curves of a study that are made of fewer trainings than planned, or of none."""
+    planned = measured.results[0].members
+    counts: dict[str, list[Curves]] = {result.norm: [] for result in measured.results}
+    for curve in found:
+        counts[curve.norm].append(curve)
+    gaps = []
+    for norm, curves_of_norm in counts.items():
+        gaps += [f"{one.label} ({one.members} of {planned})" for one in curves_of_norm if one.members < planned]
+        if len(curves_of_norm) < variants:
+            lacking = variants - len(curves_of_norm)
+            gaps.append(f"{norm} (none)" if lacking == variants else f"{norm} ({lacking} of {variants} without any)")
+    return gaps
 
 
 def _curve_data(panels: dict[str, list[Curves]]) -> Table:
@@ -154,13 +185,13 @@ def learned_shift(material: Material) -> Product:
     for name in material.recipe.looked_at:
         graphs = material.graphs(name)
         result = regularity(graphs, aggregation=AUTHORS)
-        figures[f"-graphs-{name}"] = plots.plot_typical(graphs, result, typical_graphs(result))
+        figures[f"-graphs-{name}"] = plots.plot_typical(graphs, result, typical_graphs(result), title=name)
         kept[name] = result.summary()
     return material.product(
         figures=figures,
         data=product.data,
         sentences=product.sentences,
-        facts={"convergence": product.facts["convergence"], "regularity": plain(kept)},
+        facts={name: product.facts[name] for name in ("convergence", "missing")} | {"regularity": plain(kept)},
     )
 
 
@@ -253,7 +284,7 @@ def noise(material: Material) -> Product:
         if seen.facts.get("lossy"):
             remarks.append(f"The images of {training.dataset} went through JPEG.")
     if not found:
-        raise StudyError(f"there is nothing of {material.recipe.item}", remedy="leave out --no-train, or give --noise")
+        raise NothingThereError(material.recipe.item, material.laboratory.notebook.path)
     if missing:
         remarks.append(f"Not measured: {'; '.join(missing)}.")
     rows: list[list[str | int | float | None]] = []
@@ -269,12 +300,13 @@ def noise(material: Material) -> Product:
         for title, layers in found.items()
         for layer in layers
     ]
-    figures = {f"-{_file_name(title)}": plots.plot_noise(layers) for title, layers in found.items()}
+    figures = {f"-{_file_name(title)}": plots.plot_noise(layers, title=title) for title, layers in found.items()}
     columns = ("what", "layer", "batch size", "epoch", "relative deviation", "of mean", "of std")
     return material.product(
         figures=figures,
         data=Table(columns, rows),
         sentences=(*sentences, *remarks, *_about_quick(material)),
+        apart=list(where.values()),
         facts={
             "watched": where,
             "missing": missing,
@@ -285,6 +317,41 @@ def noise(material: Material) -> Product:
                 if (last := plain(layer.relative_deviation[-1])) is not None
             ],
         },
+    )
+
+
+def alpha(material: Material) -> Product:
+    """What share of the mean each layer of a trained GraphNorm takes away."""
+    wanted = material.recipe.learned
+    assert wanted is not None, "the recipe says where α is learned"
+    found = {name: material.learned(name, wanted.epochs) for name in wanted.datasets}
+    there = {name: learned for name, learned in found.items() if learned is not None}
+    if not there:
+        raise NothingThereError(material.recipe.item, material.laboratory.notebook.path)
+    missing = [name for name in found if name not in there]
+    rows: list[list[str | int | float]] = []
+    sentences, layers = [], {}
+    for name, learned in there.items():
+        layers[name] = learned.alphas.summary()
+        for layer, numbers in layers[name].items():
+            rows += [[name, layer, wanted.epochs, float(level), value] for level, value in numbers["quantiles"].items()]
+        last = np.concatenate([values[-1].ravel() for values in learned.alphas.values])
+        sentences.append(
+            f"{name}: after {wanted.epochs} epochs the median α is {np.median(last):.2f}, nine of ten lie from "
+            f"{np.quantile(last, 0.05):.2f} to {np.quantile(last, 0.95):.2f}; {np.mean(np.abs(last - 1) < 0.1):.0%} "
+            "are within 0.1 of 1, InstanceNorm's full shift."
+        )
+    if missing:
+        sentences.append(f"Not trained: {', '.join(missing)}.")
+    return material.product(
+        figures={
+            f"-{_file_name(name)}": plots.plot_alpha(learned.alphas, title=f"{name}, after {wanted.epochs} epochs")
+            for name, learned in there.items()
+        },
+        data=Table(("dataset", "layer", "epoch", "quantile", "alpha"), rows),
+        sentences=(*sentences, *_about_quick(material)),
+        apart=[learned.facts for learned in there.values()],
+        facts={"alpha": plain(layers), "missing": missing, "learned": {n: one.facts for n, one in there.items()}},
     )
 
 

@@ -118,7 +118,9 @@ class Product:
         return files
 
     def _mark(self, figure: Figure) -> None:
-        figure.suptitle(self.title, fontsize=10, color="#b3261e" if self.quick else "black", wrap=True)
+        own = figure.get_suptitle()
+        title = self.title if not own or own.startswith(self.title) else f"{self.title}\n{own}"
+        figure.suptitle(title, fontsize=10, color="#b3261e" if self.quick else "black", wrap=True)
 
 
 def _shown(cell: Cell) -> str:

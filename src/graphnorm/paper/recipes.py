@@ -23,6 +23,7 @@ __all__ = [
     "QUICK",
     "RECIPES",
     "Beside",
+    "Learning",
     "Recipe",
     "Trainings",
     "Watched",
@@ -149,6 +150,18 @@ class Watched:
         return replace(self, datasets=datasets, batch_sizes=sizes, epochs=QUICK.epochs, images=False)
 
 
+@dataclass(frozen=True)
+class Learning:
+    """Trainings of GIN with GraphNorm on all graphs, whose α is read along the way."""
+
+    datasets: tuple[str, ...]
+    epochs: int = 400
+
+    def quick(self) -> Learning:
+        """What a quick pass reads."""
+        return Learning(tuple(name for name in self.datasets if name in QUICK.datasets), QUICK.epochs)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
     """One item of the paper."""
@@ -162,14 +175,14 @@ class Recipe:
     """Datasets that are needed as they are."""
     watched: Watched | None = None
     beside: Beside | None = None
+    learned: Learning | None = None
 
     @property
     def datasets(self) -> tuple[str, ...]:
         """All datasets of graphs of it, each once."""
         names = [name for part in self.trained for name in part.datasets]
-        watched = () if self.watched is None else self.watched.datasets
-        beside = self.beside.datasets if self.beside else ()
-        return tuple(dict.fromkeys([*names, *self.looked_at, *watched, *beside]))
+        parts = [part.datasets for part in (self.watched, self.learned, self.beside) if part]
+        return tuple(dict.fromkeys([*names, *self.looked_at, *(name for part in parts for name in part)]))
 
     def quick(self) -> Recipe:
         """The item scaled down."""
@@ -177,7 +190,8 @@ class Recipe:
         looked_at = tuple(name for name in self.looked_at if name in QUICK.datasets)
         watched = None if self.watched is None else self.watched.quick()
         beside = None if self.beside is None else self.beside.quick()
-        return replace(self, trained=trained, looked_at=looked_at, watched=watched, beside=beside)
+        learned = None if self.learned is None else self.learned.quick()
+        return replace(self, trained=trained, looked_at=looked_at, watched=watched, beside=beside, learned=learned)
 
     def narrowed(self, **choice: Any) -> Recipe:
         """A part of the item.
@@ -203,11 +217,15 @@ class Recipe:
                 trained.append(part)
         wanted = given.get("datasets", self.datasets)
         looked_at = tuple(name for name in self.looked_at if name in wanted)
-        watched = self.watched
+        watched, learned = self.watched, self.learned
         if watched is not None:
             watched = replace(watched, datasets=tuple(name for name in watched.datasets if name in wanted))
+        if learned is not None:
+            learned = replace(learned, datasets=tuple(name for name in learned.datasets if name in wanted))
         beside = None if self.beside is None else _narrowed_beside(self.beside, given)
-        narrow = replace(self, trained=tuple(trained), looked_at=looked_at, watched=watched, beside=beside)
+        narrow = replace(
+            self, trained=tuple(trained), looked_at=looked_at, watched=watched, beside=beside, learned=learned
+        )
         if self.datasets and not narrow.datasets:
             raise StudyError(f"nothing is left of {self.item}", remedy="leave out --datasets, --models or the like")
         return narrow
@@ -346,6 +364,12 @@ _RECIPES = (
                 norms=("batch", "batch-alpha", "batch-running", "batch-detached", "graph"),
             ),
         ),
+    ),
+    Recipe(
+        item="alpha",
+        caption="The learned α of GraphNorm, layer by layer",
+        maker="alpha",
+        learned=Learning(("PROTEINS", "IMDB-BINARY", "NCI1")),
     ),
     Recipe(
         item="theory",

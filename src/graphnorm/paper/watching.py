@@ -1,7 +1,7 @@
-"""Trainings whose norm layers are watched, and the file that keeps what was seen: the paper's batch noise.
+"""Trainings whose norm layers are watched, and the file that keeps what was seen.
 
-GIN with BatchNorm on all graphs of a dataset, or ResNet18 on CIFAR-10. All four depths that Figure 9 asks for are
-watched, so that one training serves every figure.
+Batch noise: GIN with BatchNorm on all graphs of a dataset, or ResNet18 on CIFAR-10. All four depths that Figure 9 asks
+for are watched, so that one training serves every figure. The learned α: GIN with GraphNorm on all graphs, three seeds.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from graphnorm._version import __version__
+from graphnorm.analysis.alpha import Alphas, alpha_along_training
 from graphnorm.analysis.batch_noise import LayerNoise, noise_along_training
 from graphnorm.analysis.checkpoints import dense_first
 from graphnorm.data.cache import replacing
@@ -28,7 +29,7 @@ from graphnorm.training.fleet import device_name
 if TYPE_CHECKING:
     from graphnorm.data import Images, PackedGraphs
 
-__all__ = ["Notebook", "Seen", "watch_graphs", "watch_images"]
+__all__ = ["Learned", "Notebook", "Seen", "learn_alpha", "watch_graphs", "watch_images"]
 
 LOOKS = 20
 """At so many epochs batches are compared with the dataset."""
@@ -69,6 +70,26 @@ class Seen:
         return cls(watching, values["trained"], layers, dict(values["facts"]))
 
 
+@dataclass(frozen=True, eq=False)
+class Learned:
+    """The α that GraphNorm learned on a dataset."""
+
+    dataset: str
+    epochs: int
+    alphas: Alphas
+    facts: dict[str, Any]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        alphas = _short(self.alphas.to_dict())
+        return {"dataset": self.dataset, "epochs": self.epochs, "facts": self.facts, "alphas": alphas}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Learned:
+        """What :meth:`to_dict` gave."""
+        return cls(values["dataset"], values["epochs"], Alphas.from_dict(values["alphas"]), dict(values["facts"]))
+
+
 class Notebook:
     """A JSON file of what was seen, written after each training.
 
@@ -80,28 +101,45 @@ class Notebook:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def all(self) -> list[Seen]:
-        """Everything in it."""
+    def watched(self) -> list[Seen]:
+        """All batch noise in it."""
+        return self._read()[0]
+
+    def learned(self) -> list[Learned]:
+        """All learned α in it."""
+        return self._read()[1]
+
+    def find(self, watching: Watching) -> Seen | None:
+        """What it has of a training."""
+        return next((seen for seen in self.watched() if seen.watching == watching), None)
+
+    def find_learned(self, dataset: str, epochs: int) -> Learned | None:
+        """What it has of α on a dataset."""
+        return next((one for one in self.learned() if (one.dataset, one.epochs) == (dataset, epochs)), None)
+
+    def add(self, new: Seen | Learned) -> None:
+        """Keep it, in place of what was there of the same training."""
+        watched, learned = self._read()
+        if isinstance(new, Seen):
+            watched = [*(one for one in watched if one.watching != new.watching), new]
+        else:
+            others = [one for one in learned if (one.dataset, one.epochs) != (new.dataset, new.epochs)]
+            learned = [*others, new]
+        content = {"watched": [one.to_dict() for one in watched], "learned": [one.to_dict() for one in learned]}
+        with replacing(self.path) as fresh:
+            fresh.write_text(json.dumps(content, ensure_ascii=False) + "\n", encoding="utf-8")
+
+    def _read(self) -> tuple[list[Seen], list[Learned]]:
         if not self.path.exists():
-            return []
+            return [], []
         try:
-            entries = json.loads(self.path.read_text(encoding="utf-8"))["watched"]
-            return [Seen.from_dict(entry) for entry in entries]
+            content = json.loads(self.path.read_text(encoding="utf-8"))
+            watched = [Seen.from_dict(entry) for entry in content["watched"]]
+            return watched, [Learned.from_dict(entry) for entry in content["learned"]]
         except (KeyError, TypeError, ValueError) as error:
             raise StudyError(
                 f"this is no file of batch noise ({error})", where=self.path, remedy="name another, or remove it"
             ) from None
-
-    def find(self, watching: Watching) -> Seen | None:
-        """What it has of a training."""
-        return next((seen for seen in self.all() if seen.watching == watching), None)
-
-    def add(self, seen: Seen) -> None:
-        """Keep it, in place of what was there of the same training."""
-        kept = [other for other in self.all() if other.watching != seen.watching]
-        content = {"watched": [one.to_dict() for one in [*kept, seen]]}
-        with replacing(self.path) as fresh:
-            fresh.write_text(json.dumps(content, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def watch_graphs(
@@ -121,8 +159,23 @@ def watch_graphs(
         progress=progress,
         **Trainings().settings(watching.dataset, "gin") | settings,
     )
-    facts = _provenance(device) | {"seconds": round(time.perf_counter() - began, 1)}
+    facts = _provenance(device) | {"seconds": round(time.perf_counter() - began, 1), "fingerprint": graphs.fingerprint}
     return Seen(watching, watching.epochs, tuple(layers), facts)
+
+
+def learn_alpha(graphs: PackedGraphs, epochs: int, *, device: torch.device, progress: bool = False) -> Learned:
+    """Train GIN with GraphNorm, with the settings of the recipes and three seeds, and record α along the way."""
+    began = time.perf_counter()
+    alphas = alpha_along_training(
+        graphs,
+        epochs=epochs,
+        at=dense_first(epochs, LOOKS),
+        device=device,
+        progress=progress,
+        **Trainings().settings(graphs.name, "gin"),
+    )
+    facts = _provenance(device) | {"seconds": round(time.perf_counter() - began, 1), "fingerprint": graphs.fingerprint}
+    return Learned(graphs.name, epochs, alphas, facts)
 
 
 def watch_images(

@@ -2,5 +2,15 @@
 
 from graphnorm.report.page import build_page
 from graphnorm.report.sources import Source, join_baselines, read_comparison, read_study
+from graphnorm.report.trained import Insight, read_analysis, read_notebook
 
-__all__ = ["Source", "build_page", "join_baselines", "read_comparison", "read_study"]
+__all__ = [
+    "Insight",
+    "Source",
+    "build_page",
+    "join_baselines",
+    "read_analysis",
+    "read_comparison",
+    "read_notebook",
+    "read_study",
+]

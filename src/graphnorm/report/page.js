@@ -20,8 +20,8 @@
       font: { family: getComputedStyle(document.body).fontFamily, size: phone.matches ? 11 : 12, color: ink },
       hoverlabel: { bgcolor: card, bordercolor: line, font: { color: ink } },
       margin: { l: 8, r: 8, t: 8, b: 8 },
-      showlegend: chart.traces.length === 2 && !chart.chapter,
-      legend: { x: 0.02, y: 0.98, bgcolor: "rgba(0,0,0,0)" },
+      showlegend: own.showlegend ?? (chart.traces.length === 2 && !chart.chapter),
+      legend: { x: 0.02, y: 0.98, bgcolor: "rgba(0,0,0,0)", ...own.legend },
       dragmode: coarse ? false : "zoom",
       xaxis: { ...axis, ...own.xaxis }, yaxis: { ...axis, ...own.yaxis },
     };

@@ -9,7 +9,7 @@ import base64
 import datetime
 import gzip
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -22,6 +22,7 @@ from graphnorm.paper.colours import colour
 from graphnorm.report.charts import Chart, curve_charts, score_chart
 from graphnorm.report.sources import NormScore, Source
 from graphnorm.report.structure import Structure, look_at
+from graphnorm.report.trained import Insight
 from graphnorm.study.kernels import KERNELS
 
 __all__ = ["build_page"]
@@ -51,12 +52,14 @@ def build_page(
     *,
     title: str = "Which normalization?",
     find_graphs: Callable[[Source], PackedGraphs] | None = None,
+    insights: Sequence[Insight] = (),
     progress: Callable[[str], None] = lambda text: None,
 ) -> str:
     """Give the page of some comparisons and studies.
 
     find_graphs: gives the graphs of a source, or raises a ``GraphnormError`` that says why not; without it, the page
     says nothing of the graphs themselves.
+    insights: about models trained on the same graphs, shown with the first source of these; others are left out.
     """
     if not sources:
         raise GraphnormError("there is nothing to report", remedy="name a study, or the folder of a comparison")
@@ -64,6 +67,7 @@ def build_page(
     placed: list[Placed] = []
     chapters = []
     known: dict[tuple[str, str, bool], Structure | str] = {}
+    left = list(insights)
     for number, source in enumerate(sources, start=1):
         name = f"part-{number}"
         progress(source.title)
@@ -75,7 +79,10 @@ def build_page(
             if isinstance(structure, Structure)
             else []
         )
-        placed += own + others
+        here = [insight for insight in left if insight.fingerprint == source.fingerprint]
+        left = [insight for insight in left if insight.fingerprint != source.fingerprint]
+        trained = [Placed(f"{name}-{chart.name}", chart, "") for chart in _named_apart(here)]
+        placed += own + others + trained
         chapters.append(
             _chapter(name, source)
             | {
@@ -83,6 +90,8 @@ def build_page(
                 "structure": structure if isinstance(structure, Structure) else None,
                 "structure_charts": others,
                 "why_no_structure": structure if isinstance(structure, str) else None,
+                "trained": [sentence for insight in here for sentence in insight.sentences],
+                "trained_charts": trained,
             }
         )
     from markupsafe import Markup
@@ -103,6 +112,15 @@ def build_page(
             version=__version__,
         )
     )
+
+
+def _named_apart(insights: Sequence[Insight]) -> list[Chart]:
+    """Their charts; where two have one name, a number is added."""
+    charts: dict[str, Chart] = {}
+    for chart in (chart for insight in insights for chart in insight.charts):
+        count = sum(name.partition("~")[0] == chart.name for name in charts)
+        charts[f"{chart.name}~{count}"] = replace(chart, name=f"{chart.name}-{count + 1}") if count else chart
+    return list(charts.values())
 
 
 def _structure(

@@ -36,6 +36,13 @@ class NormResult:
     """The settings that differ between configurations, for each of them."""
     selection: Selection | None
     """None while no configuration is finished on every fold."""
+    compared: int = 0
+    """Configurations that took part in it, in the fold with the fewest."""
+
+    @property
+    def members(self) -> int:
+        """Folds and seeds of a configuration, as planned."""
+        return self.trials // len(self.configurations)
 
     @property
     def chosen(self) -> dict[str, Any] | None:
@@ -61,11 +68,13 @@ class NormResult:
         return found
 
 
-def study_results(store: Store, study: Study) -> list[NormResult]:
+def study_results(store: Store, study: Study, *, partial: bool = False) -> list[NormResult]:
     """Select by the study's protocol, for each normalization, from what is finished.
 
     A configuration takes part once it is finished on all its folds and seeds; under a nested protocol, where each fold
     chooses for itself, it takes part in a fold once it is finished there.
+
+    partial: where none is finished on all, the folds and seeds of the one that has most count, and no others.
     """
     standings = read_standings(store, study)
     chooser = _Chooser(store, study, standings, find_protocol(standings.configurations[0].protocol))
@@ -74,7 +83,7 @@ def study_results(store: Store, study: Study) -> list[NormResult]:
         groups.setdefault(trial.norm, []).append(number)
     results = []
     for norm, numbers in groups.items():
-        choices = chooser.choose(np.array(numbers))
+        chosen = chooser.choose(np.array(numbers), partial)
         values = attrgetter(*SETTINGS)
         settings = [dict(zip(SETTINGS, values(standings.configurations[k]), strict=True)) for k in numbers]
         varied = [name for name in SETTINGS if any(s[name] != settings[0][name] for s in settings)]
@@ -84,7 +93,8 @@ def study_results(store: Store, study: Study) -> list[NormResult]:
                 trials=int((standings.places[numbers] >= 0).sum()),
                 finished=int((standings.status[numbers] != OPEN).sum()),
                 configurations=tuple({name: values[name] for name in varied} for values in settings),
-                selection=None if choices is None else Selection(chooser.protocol, tuple(choices)),
+                selection=None if chosen is None else Selection(chooser.protocol, tuple(chosen[0])),
+                compared=0 if chosen is None else chosen[1],
             )
         )
     return results
@@ -99,20 +109,32 @@ class _Chooser:
     standings: Standings
     protocol: Protocol
 
-    def choose(self, numbers: Numbers) -> list[Choice] | None:
-        """What each unit chooses among the configurations that are finished on it; None where one has none."""
+    def choose(self, numbers: Numbers, partial: bool) -> tuple[list[Choice], int] | None:
+        """What each unit chooses among the configurations that are finished on it, and how few these are.
+
+        None where one has none, and where there is no unit. Where ``partial``, only the members count on which the
+        configuration that has most of them is finished.
+        """
         used = np.flatnonzero((self.standings.places[numbers] >= 0).any(axis=0)).tolist()
+        if partial:
+            there = self.standings.status[numbers][:, used] != OPEN
+            most = there[there.sum(axis=1).argmax()]
+            used = [member for member, finished in zip(used, most, strict=True) if finished]
+        if not used:
+            return None
         folds = {k: self.standings.members[k][0] for k in used}
         units = [[k for k in used if folds[k] == fold] for fold in dict.fromkeys(folds.values())]
         choices: list[Choice] = []
+        fewest = len(numbers)
         for unit in units if self.protocol.nested else [used]:
             finished = numbers[(self.standings.status[numbers][:, unit] != OPEN).all(axis=1)]
             if not len(finished):
                 return None
+            fewest = min(fewest, len(finished))
             best = self._best(finished, unit)
             place = int(np.flatnonzero(numbers == best)[0])
             choices += [choice._replace(configuration=place) for choice in select([self._outcomes(best, unit)]).choices]
-        return choices
+        return choices, fewest
 
     def _best(self, finished: Numbers, unit: list[int]) -> int:
         """The configuration that :func:`select` would choose among all.

@@ -1,0 +1,126 @@
+"""Items made of what a store holds, when that is only a part of what they need; nothing is trained."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fake_training import FakeTraining
+from graphnorm.data import load
+from graphnorm.errors import StudyError
+from graphnorm.paper.laboratory import Laboratory
+from graphnorm.paper.recipes import CURVES, Recipe, Trainings
+from graphnorm.study.grid import Grid
+from graphnorm.study.protocol import make_splits
+from graphnorm.study.store import Store
+from graphnorm.training import Trial
+
+Kept = Callable[[Trial], bool]
+TREES = "synthetic:trees"
+
+
+@pytest.fixture
+def laboratory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Laboratory:
+    monkeypatch.setattr("graphnorm.paper.laboratory.local_engine", None)
+    return Laboratory(tmp_path / "a.db", device="cpu", workers=1, progress=False)
+
+
+def brought_home(laboratory: Laboratory, recipe: Recipe, kept: Kept) -> None:
+    """Put the trials of a recipe that are kept into the store, in a study of their own."""
+    for number, planned in enumerate(laboratory.plans(recipe)):
+        trials = [trial for trial in planned.plan.trials if kept(trial)]
+        if trials:
+            graphs = load(planned.dataset)
+            with Store(laboratory.store) as store:
+                study = store.add_study(f"part {number}", planned.plan.spec, trials, [range(len(trials))])
+                outcomes = FakeTraining()(graphs, trials, make_splits(graphs, trials))
+                store.save(store.begin_session(study, "local"), outcomes)
+
+
+def scores(**changes: object) -> Recipe:
+    given: dict[str, object] = {"datasets": (TREES,), "norms": ("none", "batch", "graph"), "folds": 4, "hidden": 8}
+    given["grid"] = Grid("two", {**CURVES.axes, "epochs": (3,), "lr": (1e-3, 1e-2)})
+    return Recipe(item="table", caption="Table", maker="scores", trained=(Trainings(**given | changes),))  # type: ignore[arg-type]
+
+
+def cells(laboratory: Laboratory, recipe: Recipe) -> dict[str, list[object]]:
+    """Configurations, members and whether there is a number, by normalization."""
+    product = laboratory.make(recipe, train=False)
+    assert product.table is not None
+    return {str(row[2]): [row[3], row[4], row[5] != "–"] for row in product.table.rows}
+
+
+def test_a_part_of_the_grid_and_of_the_folds(laboratory: Laboratory) -> None:
+    def kept(trial: Trial) -> bool:
+        if trial.norm == "graph":
+            return trial.lr == 1e-3
+        return trial.norm == "batch" and trial.fold < (3 if trial.lr == 1e-2 else 2)
+
+    brought_home(laboratory, scores(), kept)
+    laboratory.store.chmod(0o444)
+    laboratory.store.parent.chmod(0o555)
+    before = laboratory.store.read_bytes()
+    assert cells(laboratory, scores()) == {
+        "none": ["0 of 2", "0 of 4", False],
+        "batch": ["1 of 2", "3 of 4", True],  # the configuration with most folds; the other has not all of these
+        "graph": ["1 of 2", "4 of 4", True],
+    }
+    assert laboratory.store.read_bytes() == before
+    laboratory.store.parent.chmod(0o755)
+
+
+def test_a_whole_configuration_counts_more_than_many_halves(laboratory: Laboratory) -> None:
+    brought_home(laboratory, scores(), lambda trial: trial.lr == 1e-2 or trial.fold < 2)
+    assert cells(laboratory, scores())["batch"] == ["1 of 2", "4 of 4", True]
+
+
+def test_folds_that_choose_for_themselves(laboratory: Laboratory) -> None:
+    fair = scores(protocols=("paper", "fair"))
+    brought_home(laboratory, fair, lambda trial: trial.fold < (2 if trial.protocol == "fair" else 4))
+    product = laboratory.make(fair, train=False)
+    assert all(cell["members"] == "4 of 4" and cell["fair"]["mean"] > 0 for cell in product.facts["cells"])
+
+
+def test_fewer_seeds(laboratory: Laboratory) -> None:
+    recipe = scores(seeds=5, folds=2)
+    brought_home(laboratory, recipe, lambda trial: trial.seed < 2)
+    assert cells(laboratory, recipe)["graph"] == ["2 of 2", "4 of 10", True]
+
+
+def test_curves_say_what_they_are_made_of(laboratory: Laboratory) -> None:
+    part = Trainings(
+        datasets=(TREES, "synthetic:regular"),
+        norms=("none", "batch", "graph"),
+        grid=Grid("sizes", {**CURVES.axes, "epochs": (3,), "batch_size": (8, 16)}),
+        folds=4,
+    )
+    recipe = Recipe(item="figure", caption="Figure", maker="curves", trained=(part,))
+
+    def kept(trial: Trial) -> bool:
+        if trial.dataset != TREES or trial.norm == "none":
+            return False
+        return trial.norm == "graph" or (trial.batch_size == 8 and trial.fold != 1)
+
+    brought_home(laboratory, recipe, kept)
+    product = laboratory.make(recipe, train=False)
+    assert product.sentences[0] == (
+        f"Trained in part: {TREES}: none (none); {TREES}: batch, batch size 8 (3 of 4); "
+        f"{TREES}: batch (1 of 2 without any)."
+    )
+    assert product.sentences[1] == "Not trained: synthetic:regular, gin, paper."
+    assert [(c["norm"], c["variant"], c["members"]) for c in product.facts["convergence"]] == [
+        ("batch", "batch size 8", 3),
+        ("graph", "batch size 8", 4),
+        ("graph", "batch size 16", 4),
+    ]
+    assert len(product.facts["missing"]) == 4
+    (axis,) = (axis for axis in product.figures[""].axes if axis.get_title())
+    assert axis.get_title() == f"{TREES} (trained in part)"
+
+
+def test_nothing_is_there(laboratory: Laboratory) -> None:
+    with pytest.raises(StudyError, match="there is nothing of table in it"):
+        laboratory.make(scores(), train=False)
+    assert not laboratory.store.exists()
