@@ -212,7 +212,7 @@ def spectra(material: Material) -> Product:
             for matrix, values in zip(("Q", "QN"), result.of(k), strict=True):
                 rows += [[name, graph, matrix, rank, value] for rank, value in enumerate(values.tolist(), start=1)]
     return material.product(
-        figures={"": plots.plot_spectra(shown)},
+        figures={"": plots.plot_spectra(shown, columns=2 if len(shown) == 4 else 3)},
         data=Table(("dataset", "graph", "matrix", "rank", "singular value"), rows),
         sentences=_about_quick(material),
         facts={"aggregation": AUTHORS.label},
