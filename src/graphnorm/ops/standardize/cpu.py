@@ -84,9 +84,9 @@ class Plan:
         weight, bias, mean_scale = parameters
         like, acc = torch.empty_like, self.acc  # quicker than from a shape
         dparameters = (
-            None if weight is None else like(weight) if weight.dtype is acc else like(weight, dtype=acc),
-            None if bias is None else like(bias) if bias.dtype is acc else like(bias, dtype=acc),
-            None if mean_scale is None else like(mean_scale) if mean_scale.dtype is acc else like(mean_scale, dtype=acc),
+            None if weight is None else like(weight, dtype=acc),
+            None if bias is None else like(bias, dtype=acc),
+            None if mean_scale is None else like(mean_scale, dtype=acc),
         )
         return self.gradient(dy, x, parameters, dparameters, mean, mean + self.var_at), dparameters
 
