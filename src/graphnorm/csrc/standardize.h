@@ -79,7 +79,7 @@ INLINE NAME(wide) NAME(get_mean)(const NAME(statistics) *t, int v) {
 /* The mean of a few rows from `first` on: near the mean of what follows, and cheap. */
 INLINE void NAME(guess_mean)(const NAME(strip) *s, int64_t first, int64_t last, const int vectors, const int64_t lanes,
                              V *guess) {
-  const int64_t C = s->w->channels, *order = s->order, stop = first + 4 < last ? first + 4 : last;
+  const int64_t C = s->w->channels, *order = s->order, stop = first + 8 < last ? first + 8 : last;
   const T *x = (const T *)s->w->x + s->base + s->at;
   V sum[WIDE];
   EACH(v) guess[v] = NAME(load_some)(ROW(x, first) + v * NAME(LANES), lanes), sum[v] = (V){0};

@@ -82,12 +82,12 @@ class Plan:
     def backward(self, dy: Tensor, x: Tensor, parameters: Parameters, kept: Tensor) -> tuple[Tensor, Parameters]:
         """dx, and the gradients of those parameters that are there."""
         mean = kept.data_ptr()
-        weight, bias, alpha = parameters
+        weight, bias, mean_scale = parameters
         like, acc = torch.empty_like, self.acc  # quicker than from a shape
         dparameters = (
-            None if weight is None else like(weight) if weight.dtype is acc else like(weight, dtype=acc),
-            None if bias is None else like(bias) if bias.dtype is acc else like(bias, dtype=acc),
-            None if alpha is None else like(alpha) if alpha.dtype is acc else like(alpha, dtype=acc),
+            None if weight is None else like(weight, dtype=acc),
+            None if bias is None else like(bias, dtype=acc),
+            None if mean_scale is None else like(mean_scale, dtype=acc),
         )
         return self.gradient(dy, x, parameters, dparameters, mean, mean + self.var_at), dparameters
 
