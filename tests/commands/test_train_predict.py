@@ -67,7 +67,7 @@ def test_predict_own_training_data(run: Run, model: Path, table: Path, tmp_path:
     right = sum(row["class"] == row["label"] for row in rows)
     assert right >= 22  # it was trained on them
     assert all(0.5 <= float(row["probability"]) <= 1 for row in rows)
-    assert f"accuracy: {100 * right / 24:.1f}" in err
+    assert f"accuracy: {100 * right / 24:.4g}" in err
     assert "the graphs that the model was trained on" in err
     code, out, _ = run("predict", model, table, "--out", tmp_path / "p.csv")
     assert code == 0

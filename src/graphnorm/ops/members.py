@@ -7,9 +7,16 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._C import _functorch as functorch
-from torch._functorch.autograd_function import VmapInfo
-from torch._functorch.pyfunctorch import temporarily_pop_interpreter_stack
+
+try:  # none of these names is promised to stay
+    from torch._C import _functorch as functorch
+    from torch._functorch.autograd_function import VmapInfo
+    from torch._functorch.pyfunctorch import temporarily_pop_interpreter_stack
+
+    _NEEDED = ("CVmapInterpreterPtr", "TransformType", "_add_batch_dim", "_unwrap_batched", "peek_interpreter_stack")
+    _SHORTER = all(hasattr(functorch, name) for name in (*_NEEDED, "unwrap_if_dead"))
+except ImportError:
+    _SHORTER = False
 
 __all__ = ["EagerFunction", "vmap_rule"]
 
@@ -26,7 +33,7 @@ class EagerFunction(torch.autograd.Function):
         signature at every call and, under ``vmap``, its arguments as trees."""
         if not torch._C._are_functorch_transforms_active():
             return super(torch.autograd.Function, cls).apply(*arguments)  # type: ignore[misc]
-        transform = functorch.peek_interpreter_stack()
+        transform = functorch.peek_interpreter_stack() if _SHORTER else None
         if transform is None or transform.key() != functorch.TransformType.Vmap:
             return super().apply(*arguments)  # type: ignore[no-untyped-call]
         return cls._apply_to_members(functorch.CVmapInterpreterPtr(transform), transform.level(), arguments)

@@ -1,7 +1,8 @@
 """Merging stores: what others have finished, taken over into one.
 
 Trials are named by their content, so those of several machines fit together. A result that is there is never replaced.
-What was trained keeps its device, its time and the versions it was trained with.
+What was trained keeps its device, its time and the versions it was trained with. Stores of older versions can be taken
+from as they are: only columns are read that were always there.
 """
 
 from __future__ import annotations
@@ -11,14 +12,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from graphnorm.errors import StoreError
-from graphnorm.study.schema import store_errors, transaction
+from graphnorm.study.schema import BEST, DERIVED_OF_TRIALS, check_readable, store_errors, transaction
 from graphnorm.study.store import FINAL, Store
 
 __all__ = ["Merged", "merge"]
 
 _FINAL = f"({', '.join(repr(status) for status in FINAL)})"
-_NEW_TRIALS = """INSERT INTO trials (key, dataset, model, norm, config)
-    SELECT key, dataset, model, norm, config FROM other.trials WHERE key NOT IN (SELECT key FROM trials)"""
+_NEW_TRIALS = f"""INSERT INTO trials (key, dataset, model, norm, config, configuration, fold, seed)
+    SELECT key, dataset, model, norm, config, {", ".join(DERIVED_OF_TRIALS.values())} FROM other.trials
+    WHERE key NOT IN (SELECT key FROM trials)"""
 _TAKEN = f"""CREATE TEMP TABLE taken AS SELECT mine.id AS mine, theirs.id AS theirs
     FROM other.outcomes o JOIN other.trials theirs ON theirs.id = o.trial JOIN trials mine ON mine.key = theirs.key
     LEFT JOIN outcomes known ON known.trial = mine.id
@@ -31,6 +33,7 @@ _OUTCOMES = """INSERT INTO outcomes (trial, status, epochs, seconds, device, ses
     FROM other.outcomes o JOIN taken ON taken.theirs = o.trial"""
 _CURVES = """INSERT INTO curves (trial, name, data)
     SELECT taken.mine, c.name, c.data FROM other.curves c JOIN taken ON taken.theirs = c.trial"""
+_BEST = f"UPDATE outcomes SET best = {BEST} WHERE trial IN (SELECT mine FROM taken)"
 _STUDIES = """INSERT INTO studies (name, spec, created)
     SELECT name, spec, created FROM other.studies WHERE name NOT IN (SELECT name FROM studies) ORDER BY id"""
 _MEMBERS = """INSERT INTO members (study, place, trial, fleet, dropped)
@@ -54,7 +57,7 @@ def merge(target: Path, sources: Sequence[Path]) -> Merged:
     for source in sources:
         if source.exists() and target.exists() and source.samefile(target):
             raise StoreError("a store cannot be merged into itself", where=source, remedy="name others")
-        Store(source, writable=False).close()  # it is a store, and one that this version can read
+        check_readable(source)
     with Store(target) as store:
         parts = [_take_over(store, source) for source in sources]
     return Merged(*(sum(numbers) for numbers in zip(*parts, strict=True)))
@@ -75,6 +78,7 @@ def _take_over(store: Store, source: Path) -> Merged:
                 execute("DELETE FROM outcomes WHERE trial IN (SELECT mine FROM taken)")
                 outcomes = execute(_OUTCOMES, {"shift": shift}).rowcount
                 execute(_CURVES)
+                execute(_BEST)
                 studies = execute(_STUDIES).rowcount
                 execute(_MEMBERS, {"before": before})
                 execute("DROP TABLE taken")

@@ -26,18 +26,32 @@ from graphnorm.study.contents import number_configuration
 from graphnorm.study.curves import unpack_curve
 from graphnorm.study.selection import best_of
 
-__all__ = ["APPLICATION_ID", "FILL_DERIVED", "MIGRATIONS", "connect", "store_errors", "transaction"]
+__all__ = [
+    "APPLICATION_ID",
+    "BEST",
+    "DERIVED_OF_TRIALS",
+    "FILL_DERIVED",
+    "MIGRATIONS",
+    "check_readable",
+    "connect",
+    "store_errors",
+    "transaction",
+]
 
 APPLICATION_ID = 0x67724E6D  # "grNm"
 BUSY_SECONDS = 60.0
 
+DERIVED_OF_TRIALS = {
+    "configuration": "number_configuration(config)",
+    "fold": "json_extract(config, '$.fold')",
+    "seed": "json_extract(config, '$.seed')",
+}
+BEST = "(SELECT best_of(data) FROM curves WHERE name = 'valid' AND curves.trial = outcomes.trial)"
 FILL_DERIVED = (
-    """UPDATE trials SET configuration = number_configuration(config),
-        fold = json_extract(config, '$.fold'), seed = json_extract(config, '$.seed')""",
-    """UPDATE outcomes SET best =
-        (SELECT best_of(data) FROM curves WHERE name = 'valid' AND curves.trial = outcomes.trial)""",
+    f"UPDATE trials SET {', '.join(f'{name} = {value}' for name, value in DERIVED_OF_TRIALS.items())}",
+    f"UPDATE outcomes SET best = {BEST}",
 )
-"""The columns that follow from others."""
+"""The columns that follow from others, and how."""
 
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
@@ -108,6 +122,19 @@ def connect(path: Path, *, writable: bool) -> sqlite3.Connection:
             connection.close()
             raise
     return connection
+
+
+def check_readable(path: Path) -> None:
+    """Raise where a file is not a store, or one of a newer version; an older one is fine."""
+    if not path.is_file():
+        raise StoreError("there is no store here", where=path, remedy="name another file")
+    with store_errors(path):
+        connection = _open(path, writable=False)
+        try:
+            if not _check_version(connection, path):
+                raise StoreError("the store is empty", where=path, remedy="name another file")
+        finally:
+            connection.close()
 
 
 def _open(path: Path, writable: bool) -> sqlite3.Connection:
