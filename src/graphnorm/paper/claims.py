@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from graphnorm.errors import GraphnormError
-from graphnorm.paper.products import QUICK_NOTE
+from graphnorm.paper.products import QUICK_NOTE, list_some
 
 __all__ = ["CLAIMS", "Claim", "Judged", "claims_page", "read_items"]
 
@@ -126,9 +126,8 @@ def _noisier(facts: Facts) -> Judged | None:
     graphs = [entry["at_the_end"] for entry in found if "CIFAR" not in entry["what"]]
     if not images or not graphs:
         return None
-    words = (
-        f"relative deviations {', '.join(f'{v:.3f}' for v in graphs)} against {', '.join(f'{v:.3f}' for v in images)}"
-    )
+    shown = [", ".join(f"{value:.3f}" for value in values) for values in (graphs, images)]
+    words = f"relative deviations {shown[0]} against {shown[1]}, where each is to exceed the largest of images"
     return Judged(sum(value > max(images) for value in graphs), len(graphs), words)
 
 
@@ -241,4 +240,4 @@ def _unfinished(facts: Facts) -> str:
     trials = sum(study["trials"] for study in facts["studies"])
     finished = sum(study["finished"] for study in facts["studies"])
     text = f" {finished:,} of {trials:,} trials of its studies are trained." if trials else ""
-    return text + (f" Missing: {'; '.join(missing)}." if (missing := facts.get("missing")) else "")
+    return text + (f" Missing: {list_some(missing)}." if (missing := facts.get("missing")) else "")

@@ -15,7 +15,7 @@ from graphnorm.analysis.results import plain
 from graphnorm.data.catalog import find
 from graphnorm.paper.figures import Curves, average_curves, plot_panels
 from graphnorm.paper.laboratory import Material, Measured, NothingThereError
-from graphnorm.paper.products import Product, Table
+from graphnorm.paper.products import Product, Table, list_some
 from graphnorm.paper.reported import dataset_table, reported, reported_baseline
 from graphnorm.paper.tables import Score, agreement, dataset_rows, score_table
 
@@ -103,7 +103,7 @@ def _about_baselines(scores: list[Score]) -> tuple[str, ...]:
 
 
 def _about_absent(material: Material) -> tuple[str, ...]:
-    return (f"Not trained: {'; '.join(material.absent)}.",) if material.absent else ()
+    return (f"Not trained: {list_some(material.absent)}.",) if material.absent else ()
 
 
 def _about_quick(material: Material) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from graphnorm.data.cache import replacing
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["QUICK_NOTE", "Product", "Table"]
+__all__ = ["QUICK_NOTE", "Product", "Table", "list_some"]
 
 QUICK_NOTE = "QUICK PASS: scaled down, not the paper's setting"
 """What every output of a quick pass says."""
@@ -144,3 +144,13 @@ _LATEX |= {"±": r"$\pm$", "−": "$-$", "–": "--", "α": r"$\alpha$", "×": r
 
 def _latex(text: str) -> str:
     return re.sub("|".join(map(re.escape, _LATEX)), lambda found: _LATEX[found.group()], text)
+
+
+def list_some(names: Sequence[str], most: int = 12) -> str:
+    """The first names, and how many there are besides.
+
+    >>> list_some(["a", "b", "c"], most=2)
+    'a; b; and 1 more'
+    """
+    rest = [f"and {len(names) - most} more"] if len(names) > most else []
+    return "; ".join([*names[:most], *rest])

@@ -23,12 +23,14 @@
       showlegend: own.showlegend ?? (chart.traces.length === 2 && !chart.chapter),
       legend: { x: 0.02, y: 0.98, bgcolor: "rgba(0,0,0,0)", ...own.legend },
       dragmode: coarse ? false : "zoom",
+      modebar: { bgcolor: "rgba(0,0,0,0)", color: line, activecolor: ink },
       xaxis: { ...axis, ...own.xaxis }, yaxis: { ...axis, ...own.yaxis },
     };
   };
   const colours = (chart) => {
     const full = layout(chart);
     return {
+      "modebar.color": full.modebar.color, "modebar.activecolor": full.modebar.activecolor,
       "font.color": full.font.color, "hoverlabel.bgcolor": full.hoverlabel.bgcolor,
       "hoverlabel.bordercolor": full.hoverlabel.bordercolor, "hoverlabel.font.color": full.hoverlabel.font.color,
       "xaxis.gridcolor": full.xaxis.gridcolor, "yaxis.gridcolor": full.yaxis.gridcolor,

@@ -135,7 +135,7 @@ def _structure(
         try:
             known[key] = look_at(find_graphs(source), source.model, self_loops=loops)
         except GraphnormError as error:
-            known[key] = f"Nothing is said of the graphs themselves: {error.problem}."
+            known[key] = f"Nothing is said of the graphs themselves: {error.problem.rstrip('.')}."
     return known[key]
 
 
