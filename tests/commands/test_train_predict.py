@@ -20,7 +20,7 @@ pytest.importorskip("rdkit")
 Run = Callable[..., tuple[int, str, str]]
 FAST = (
     "--epochs",
-    "30",
+    "80",
     "--hidden",
     "16",
     "--layers",
