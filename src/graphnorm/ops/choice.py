@@ -13,7 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from graphnorm.switches import chosen_backend
 
-__all__ = ["chooser", "triton_kernels"]
+__all__ = ["chooser", "triton_kernels", "triton_kernels_for"]
 
 
 @cache
@@ -23,6 +23,16 @@ def triton_kernels(operation: str) -> ModuleType | None:
         return importlib.import_module(f"{operation}.gpu")
     except ImportError:
         return None
+
+
+def triton_kernels_for(operation: str, features: Tensor) -> ModuleType | None:
+    """The Triton kernels of an operation that has a plain way beside them; None where that is to be taken.
+
+    That is everywhere but on a GPU, and in Triton's interpreter where ``backend("triton")`` asks for it.
+    """
+    interpreted = chosen_backend() == "triton" and os.environ.get("TRITON_INTERPRET") == "1"
+    on_gpu = features.is_cuda and chosen_backend() in ("auto", "triton")
+    return triton_kernels(operation) if on_gpu or interpreted else None
 
 
 def chooser(cpu: ModuleType, reference: ModuleType) -> Callable[[Tensor, int], ModuleType]:

@@ -159,7 +159,8 @@ def _prepare(connection: sqlite3.Connection, path: Path, writable: bool) -> None
             raise StoreError(
                 "the store is empty, or was made by an older version",
                 where=path,
-                remedy="begin or go on with a study there; that brings it up to date",
+                remedy="go on with a study there, which brings it up to date, or copy it: "
+                f"graphnorm runs merge {path} --store NEW.db",
             )
         return
     connection.execute("PRAGMA journal_mode = WAL")

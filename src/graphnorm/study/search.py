@@ -30,6 +30,7 @@ from graphnorm.training.packing import MOST_ON_GPU
 __all__ = ["SearchResult", "adapt", "pack", "run_plan"]
 
 NEARLY = 1.05
+"""Times up to so many times the shortest count as equal."""
 
 
 @dataclass(frozen=True)

@@ -7,16 +7,14 @@ since A is symmetric: the gradient is the same function once more.
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from graphnorm.blocks import Blocks
-from graphnorm.ops.choice import triton_kernels
+from graphnorm.ops.choice import triton_kernels, triton_kernels_for
 from graphnorm.ops.members import EagerFunction, vmap_rule
-from graphnorm.switches import chosen_backend
 
 _ARGUMENTS = {
     # name: dimensions without members; None for what is not a tensor
@@ -29,9 +27,7 @@ def can_sum(x: Tensor) -> bool:
     """Whether :func:`sum_blocks` takes these features: float32, on a GPU, in eager mode."""
     if x.dtype != torch.float32 or x.numel() == 0 or torch.compiler.is_compiling():
         return False
-    interpreted = chosen_backend() == "triton" and os.environ.get("TRITON_INTERPRET") == "1"
-    on_gpu = x.is_cuda and chosen_backend() in ("auto", "triton")
-    return (on_gpu or interpreted) and triton_kernels(__package__) is not None
+    return triton_kernels_for(__package__, x) is not None
 
 
 def sum_blocks(

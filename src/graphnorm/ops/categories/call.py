@@ -7,16 +7,14 @@ which is what a linear layer without bias makes of one-hot rows.
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from graphnorm.ops.choice import triton_kernels
+from graphnorm.ops.choice import triton_kernels_for
 from graphnorm.ops.members import EagerFunction, vmap_rule
-from graphnorm.switches import chosen_backend
 
 _ARGUMENTS: dict[str, int | None] = {"category": 1, "weight": 2}
 _SHARED = ("category",)
@@ -41,10 +39,9 @@ def _rows_of_table(category: Tensor, members: int, categories: int) -> Tensor:
 
 def _sums(gradient: Tensor, category: Tensor, categories: int) -> Tensor:
     """(M, F, O) of a gradient (M, N, O)."""
-    interpreted = chosen_backend() == "triton" and os.environ.get("TRITON_INTERPRET") == "1"
-    if (gradient.is_cuda or interpreted) and gradient.dtype == torch.float32 and chosen_backend() != "reference":
-        kernels = triton_kernels(__package__)
-        if kernels is not None and not torch.is_grad_enabled():
+    if gradient.dtype == torch.float32 and not torch.is_grad_enabled():
+        kernels = triton_kernels_for(__package__, gradient)
+        if kernels is not None:
             sums: Tensor = kernels.sums(gradient, category, categories)
             return sums
     members, _, width = gradient.shape
