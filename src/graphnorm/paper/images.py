@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from graphnorm.analysis.batch_noise import LayerNoise, along, batch_noise, layer_moments
 from graphnorm.data import Images
 from graphnorm.models import ResNet18
+from graphnorm.training.capture import record
 
 __all__ = ["ImageNoise", "image_layers", "image_noise_along_training"]
 
@@ -136,16 +137,7 @@ class _Training:
         """Record the step as a CUDA graph. Steps that warm up are taken back."""
         self.model.train()
         before = {name: value.clone() for name, value in self.model.state_dict().items()}
-        aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        aside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(aside):
-            for _ in range(WARM_UP):
-                self._step()
-        torch.cuda.current_stream().wait_stream(aside)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            self._step()
-        self._graph = graph
+        self._graph = record(self._step, warm_up=WARM_UP)
         self.model.load_state_dict(before)
         for state in self._optimizer.state.values():
             state["momentum_buffer"].zero_()

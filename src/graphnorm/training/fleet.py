@@ -23,6 +23,7 @@ from graphnorm.data.batching import Bounds, GraphBatch
 from graphnorm.data.packed import PackedGraphs
 from graphnorm.errors import GraphnormError
 from graphnorm.models.dropout import DropoutKey
+from graphnorm.training.capture import record
 from graphnorm.training.evaluation import Evaluation
 from graphnorm.training.metrics import accuracy, binary_loss, class_loss, roc_auc
 from graphnorm.training.schedule import Schedule, choose_levels
@@ -249,23 +250,10 @@ class _Captured:
         before = fleet.stack.state_dict()
         self.bounds, self._level = choose_levels(fleet._schedule.needs(fleet.graphs), MOST_LEVELS)
         pool = torch.cuda.graph_pool_handle()
-        largest_first = [self._capture(partial(fleet._step, level), pool) for level in reversed(self.bounds)]
+        largest_first = [record(partial(fleet._step, level), pool) for level in reversed(self.bounds)]
         self._steps = largest_first[::-1]
-        self._evaluation = self._capture(fleet._evaluate, pool)
+        self._evaluation = record(fleet._evaluate, pool)
         fleet.stack.load_state_dict(before)  # the warm-up trained
-
-    @staticmethod
-    def _capture(work: Callable[[], None], pool: Any) -> torch.cuda.CUDAGraph:
-        """Run once aside, as libraries initialise themselves at their first use, and then record."""
-        aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        aside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(aside):
-            work()
-        torch.cuda.current_stream().wait_stream(aside)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=pool):
-            work()
-        return graph
 
     def step(self, epoch: int, step: int) -> None:
         self._steps[self._level[epoch, step]].replay()
@@ -275,5 +263,8 @@ class _Captured:
 
 
 def device_name(device: torch.device) -> str:
-    """What people call the device."""
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+    """What people call the device, and whether its products of wide layers were rounded to TF32, which torch can do."""
+    if device.type != "cuda":
+        return "cpu"
+    rounded = torch.get_float32_matmul_precision() != "highest"
+    return torch.cuda.get_device_name(device) + (" (TF32)" if rounded else "")

@@ -17,6 +17,8 @@ __all__ = ["bytes_per_member", "fleet_size", "plan_fleets"]
 MOST_ON_CPU = 10
 """Members of a fleet on a CPU: past this, stacking saves no more overhead and the arrays leave the caches."""
 MOST_ON_GPU = 600
+AT_ONCE_ON_GPU = 3
+"""Fleets that a study trains side by side on a GPU, and that share its memory."""
 _SHARE = 0.7
 """Of the free memory that a fleet may plan with; the estimate is rough, and running out of memory is dear."""
 
@@ -43,7 +45,7 @@ def bytes_per_member(graphs: PackedGraphs, trial: Trial) -> int:
 def fleet_size(graphs: PackedGraphs, trial: Trial, device: torch.device) -> int:
     """How many members of this shape fit the device."""
     if device.type == "cuda":
-        free, most = torch.cuda.mem_get_info(device)[0], MOST_ON_GPU
+        free, most = torch.cuda.mem_get_info(device)[0] // AT_ONCE_ON_GPU, MOST_ON_GPU
     else:
         free, most = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES"), MOST_ON_CPU
     return max(1, min(most, int(_SHARE * free) // bytes_per_member(graphs, trial)))

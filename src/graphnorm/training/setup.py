@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import threading
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -34,6 +35,9 @@ __all__ = [
     "seen_by_model",
 ]
 
+_GENERATOR = threading.Lock()
+"""Held while torch's generator, which all threads share, is seeded and drawn from."""
+
 MODELS = ("gin", "gcn", "molecular-gin", "molecular-gcn")
 """The models by name, each with any normalization. The molecular ones take several categories of nodes and edges."""
 
@@ -60,8 +64,8 @@ def num_outputs(trial: Trial, graphs: PackedGraphs) -> int:
 
 def build_model(trial: Trial, graphs: PackedGraphs) -> nn.Module:
     """The trial's model, freshly initialised from the trial's seed and nothing else."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(trial.seed)
+    with _GENERATOR, torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(trial.seed)
         return _build(trial, graphs)
 
 

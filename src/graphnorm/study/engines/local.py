@@ -1,7 +1,8 @@
 """The engine ``local``: this process, or worker processes of this machine.
 
-One worker runs in the driver's own process. Several, one for each GPU or, on a CPU, for each core with a thread each,
-are processes of their own; they end by themselves when the driver is gone, however it went.
+One worker runs in the driver's own process, and so do those that share a GPU, as threads. Several, one for each GPU or,
+on a CPU, for each core with a thread each, are processes of their own; they end by themselves when the driver is gone,
+however it went.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ import ctypes
 import multiprocessing
 import os
 import pickle
+import queue
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterable, Sequence
 from multiprocessing.connection import Connection, wait
 from typing import Any
@@ -23,17 +26,21 @@ import torch
 from graphnorm.data import PackedGraphs
 from graphnorm.errors import StudyError
 from graphnorm.study.work import Answer, Failure, Question, Worker
+from graphnorm.training.packing import AT_ONCE_ON_GPU
 from graphnorm.training.run import available_cores
 
-__all__ = ["InProcess", "WorkerProcesses", "local_engine"]
+__all__ = ["InProcess", "WorkerProcesses", "WorkerThreads", "local_engine"]
 
 
 def local_engine(
     graphs: PackedGraphs, *, device: str | None = None, workers: int | None = None, fleets: int
-) -> InProcess | WorkerProcesses:
-    """Give the engine for so many fleets: this process for one worker, processes for several."""
+) -> InProcess | WorkerProcesses | WorkerThreads:
+    """Give the engine for so many fleets: this process for one device, processes for several."""
     devices = choose_devices(device, workers)[: max(fleets, 1)]
-    return InProcess(graphs, devices[0]) if len(devices) == 1 else WorkerProcesses(graphs, devices)
+    if len(devices) > 1:
+        return WorkerProcesses(graphs, devices)
+    at_once = min(fleets, AT_ONCE_ON_GPU) if devices[0].startswith("cuda") and workers is None else 1
+    return WorkerThreads(graphs, devices[0], at_once) if at_once > 1 else InProcess(graphs, devices[0])
 
 
 def choose_devices(device: str | None = None, workers: int | None = None) -> list[str]:
@@ -68,6 +75,57 @@ class InProcess:
 
     def close(self) -> None:
         """Nothing to end."""
+
+
+class WorkerThreads:
+    """Several workers that share a GPU, each a thread with a stream of its own.
+
+    The kernels of a fleet of small models leave most of a GPU idle, and while one fleet is set up all of it: the others
+    use it meanwhile.
+    """
+
+    name = "local"
+
+    def __init__(self, graphs: PackedGraphs, device: str, slots: int) -> None:
+        self.slots = slots
+        self._questions = [queue.SimpleQueue[Question | None]() for _ in range(slots)]
+        self._answers = queue.SimpleQueue[tuple[int, Answer]]()
+        there = graphs.to(device)
+        streams: list[torch.cuda.Stream | None] = [None] * slots
+        if device.startswith("cuda"):
+            streams = [torch.cuda.Stream(device) for _ in range(slots)]  # type: ignore[no-untyped-call]
+            torch.cuda.synchronize(device)  # the graphs are there before any other stream reads them
+        self._threads = [
+            threading.Thread(target=self._serve, args=(slot, Worker(there, device), stream), daemon=True)
+            for slot, stream in enumerate(streams)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def _serve(self, slot: int, worker: Worker, stream: torch.cuda.Stream | None) -> None:
+        with contextlib.nullcontext() if stream is None else torch.cuda.stream(stream):
+            while (question := self._questions[slot].get()) is not None:
+                self._answers.put((slot, worker.answer(question)))
+
+    def ask(self, slot: int, question: Question) -> None:
+        """Hand a question to a thread."""
+        self._questions[slot].put(question)
+
+    def answers(self, timeout: float) -> Iterable[tuple[int, Answer]]:
+        """Give the answers that have come."""
+        found: list[tuple[int, Answer]] = []
+        with contextlib.suppress(queue.Empty):
+            found.append(self._answers.get(timeout=timeout))
+            while True:
+                found.append(self._answers.get_nowait())
+        return found
+
+    def close(self) -> None:
+        """Let each thread finish what it does, and end."""
+        for questions in self._questions:
+            questions.put(None)
+        for thread in self._threads:
+            thread.join()
 
 
 class WorkerProcesses:
