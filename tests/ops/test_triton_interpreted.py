@@ -20,7 +20,7 @@ def test_marked_tests_pass_in_the_interpreter():
     pytest.importorskip("triton")
     assert triton_kernels("graphnorm.ops.standardize") is not None
     here = Path(__file__).parent
-    names = ("standardize", "transforms", "eager", "aggregate", "blocks", "categories", "linear", "rows")
+    names = ("standardize", "transforms", "eager", "aggregate", "blocks", "categories", "dropout", "linear", "rows")
     files = [str(here / f"test_{name}.py") for name in names]
     options = ["-q", "-m", "interpreted", "-k", "triton", "-p", "no:cacheprovider", "-o", "addopts="]
     environment = os.environ | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}

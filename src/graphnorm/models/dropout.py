@@ -5,10 +5,9 @@ from __future__ import annotations
 import itertools
 from typing import NamedTuple
 
-import torch
 from torch import Tensor, nn
 
-from graphnorm.randomness import bits, uniform
+from graphnorm.ops.dropout import drop
 
 __all__ = ["Dropout", "DropoutKey"]
 
@@ -29,6 +28,7 @@ class Dropout(nn.Module):
     uniform(key ⊕ site, i) < rate: nothing is drawn from a generator, and the mask does not depend on what else is
     trained beside it. Padded rows come last, so they do not move the masks of the others.
 
+    >>> import torch
     >>> key = DropoutKey(torch.tensor(5), torch.tensor(0.5))
     >>> Dropout(0.5)(torch.ones(6), key)
     tensor([2., 0., 2., 2., 0., 2.])
@@ -44,15 +44,12 @@ class Dropout(nn.Module):
         """The rate, and the site where there are several."""
         return f"{self.rate}" + (f", site={self.site}" if self.site else "")
 
-    def forward(self, x: Tensor, key: DropoutKey | None = None) -> Tensor:
-        """Drop entries of x while training."""
-        if not self.training:
-            return x
-        if key is None:
-            return nn.functional.dropout(x, self.rate)
-        place = torch.arange(x.numel(), device=x.device).view(x.shape)
-        kept = uniform(bits(key.key, self.site), place) >= key.rate
-        return x * (kept / (1 - key.rate)).to(x.dtype)
+    def forward(self, x: Tensor, key: DropoutKey | None = None, residual: Tensor | None = None) -> Tensor:
+        """Drop entries of x while training; add the residual, of which none is dropped."""
+        if self.training and key is not None:
+            return drop(x, *key, self.site, residual)
+        y = nn.functional.dropout(x, self.rate) if self.training else x
+        return y if residual is None else residual + y
 
 
 def number_dropouts(model: nn.Module) -> None:

@@ -30,7 +30,7 @@ from graphnorm.segments import Segments
 __all__ = ["MolecularClassifier", "MolecularGCN", "MolecularGIN", "MolecularModel"]
 
 
-class Encoder(nn.Linear):
+class Encoder(Linear):
     """One learned vector for every value of every category, summed; takes the categories one-hot, side by side.
 
     Initialised as OGB's encoders are: Glorot's uniform rule on each category's own table.
@@ -79,7 +79,7 @@ class MolecularConvolution(nn.Module):
             z = z + self.bonds(bonds)
         for linear, norm in zip(self.linears, self.norms, strict=True):
             z = norm(linear(z), segments)
-        out: Tensor = h + self.dropout(z, key)
+        out: Tensor = self.dropout(z, key, residual=h)
         return out
 
 
