@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+from itertools import product
 from types import ModuleType
 
 import pytest
@@ -23,6 +24,8 @@ SHAPES = [
     (2, 0, 8, 8),
     (1, 301, 128, 100),
 ]
+WIDE = [(3, 150, 300, 40), (2, 70, 13, 300), (2, 0, 200, 8)]
+"""Shapes for the GPU alone."""
 
 
 def kernels(name: str) -> tuple[ModuleType, str]:
@@ -37,8 +40,9 @@ def kernels(name: str) -> tuple[ModuleType, str]:
 
 
 @pytest.mark.interpreted
-@pytest.mark.parametrize("name", ["cpu", "triton"])
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize(
+    ("name", "shape"), [*product(["cpu", "triton"], SHAPES), *product(["triton"], WIDE)], ids=lambda value: str(value)
+)
 @pytest.mark.parametrize("shared", [False, True], ids=["own rows", "shared rows"])
 def test_kernels_are_the_products(name, shape, shared):
     module, device = kernels(name)
@@ -58,6 +62,7 @@ def test_kernels_are_the_products(name, shape, shared):
     for mine, right in zip(got, expected, strict=True):
         torch.testing.assert_close(mine.double(), right, rtol=1e-5, atol=1e-5 * max(1.0, rows**0.5))
     assert module.backward(g, x, weight, False)[0] is None
+    torch.testing.assert_close(module.forward(x, weight, None), got[0] - bias[:, None], rtol=1e-5, atol=1e-4)
 
 
 def test_alone_it_is_torchs():
@@ -67,9 +72,11 @@ def test_alone_it_is_torchs():
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
-def test_stacked_with_gradients_of_gradients(device):
+@pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
+def test_stacked_with_gradients_of_gradients(device, bias):
     torch.manual_seed(0)
-    arrays = [torch.randn(*shape, device=device, requires_grad=True) for shape in ((3, 9, 5), (3, 4, 5), (3, 4))]
+    shapes = ((3, 9, 5), (3, 4, 5), (3, 4))[: 2 + bias]
+    arrays = [torch.randn(*shape, device=device, requires_grad=True) for shape in shapes]
     stacked = vmap(linear)(*arrays)
     each = torch.stack([torch.nn.functional.linear(*member) for member in zip(*arrays, strict=True)])
     torch.testing.assert_close(stacked, each, rtol=1e-5, atol=1e-5)

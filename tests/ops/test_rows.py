@@ -113,7 +113,8 @@ def test_equal_channels_have_no_spread(device, channels):
     for act, right in ((None, -0.25), ("relu", 0.0)):
         assert (layer_norm(x, weight, bias, act=act) == right).all()
     layer_norm(x, weight, bias).sum().backward()
-    assert (x.grad == 0).all()
+    one_rounding = 0.5 * torch.finfo(torch.float32).eps / 1e-5**0.5  # of the gradient, over √ε
+    assert x.grad.abs().max() <= one_rounding
 
 
 @pytest.mark.interpreted
@@ -150,7 +151,7 @@ def test_very_wide_rows(device, channels):
     values = torch.randn(2, 3, channels)
     weight = torch.randn(2, channels)
     y = vmap(layer_norm)(values.to(device), weight.to(device))
-    assert error(y[1], layer_norm(values[1].double(), weight[1].double())) < 1e-6
+    assert error(y[1], torch.nn.functional.layer_norm(values[1].double(), (channels,), weight[1].double())) < 1e-6
 
 
 def test_residual_of_a_wider_type_widens_the_output(device):

@@ -6,6 +6,8 @@ always have, also after the perceptron, and in having no residual.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -156,5 +158,30 @@ class OGBGCN(OGBClassifier):
 def _spread(state: Tensor, segments: Segments, rows: int) -> Tensor:
     """(G, C) to (N, C): each atom its molecule's; 0 for rows of no molecule."""
     ids, graphs = segments.ids(rows), segments.num_graphs
-    outside = (ids < 0) | (ids >= graphs)
-    return nn.functional.pad(state, (0, 0, 0, 1))[torch.where(outside, graphs, ids)]
+    place = torch.where((ids < 0) | (ids >= graphs), graphs, ids)
+    spread: Tensor = _Spread.apply(state, place, segments.ptr, segments.order, segments.max_size)  # type: ignore[no-untyped-call]
+    return spread
+
+
+class _Spread(torch.autograd.Function):
+    """Rows of (G, C) by their place; the gradient is summed molecule by molecule, which needs no sorting of places."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(state: Tensor, place: Tensor, ptr: Tensor, order: Tensor | None, max_size: int | None) -> Tensor:
+        """place: (N,), G for rows of no molecule."""
+        return nn.functional.pad(state, (0, 0, 0, 1))[place]
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        """Keep what says which rows form a molecule."""
+        _, place, ptr, order, ctx.max_size = inputs
+        ctx.save_for_backward(place, ptr, order)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        """The transpose."""
+        place, ptr, order = ctx.saved_tensors
+        molecules = Segments.trusted(ptr, order, place.shape[0], ctx.max_size, True)
+        return pool(gradient, molecules), None, None, None, None

@@ -10,7 +10,7 @@ from graphnorm.ops.blocks.gpu_kernels import sum_blocks
 from graphnorm.ops.standardize.gpu_launch import Tile, kinds, launch
 from graphnorm.ops.three_parts import PART
 
-TILE, AT_ONCE = Tile(64, 64, 4), 64
+TILE, AT_ONCE = Tile(128, 64, 4), 32
 """Of the result, and the columns of the matrix that are multiplied at a time."""
 SMALL_TILE, SMALL_AT_ONCE = Tile(32, 64, 4), 32
 """The same where no graph has more rows than this tile."""

@@ -24,11 +24,11 @@ from graphnorm.switches import chosen_backend
 
 __all__ = ["linear"]
 
-WIDEST = 128
-"""A weight with more rows or columns does not fit beside its tile of rows; torch's products suit it better."""
+WIDEST_ON_CPU = 128
+"""A weight with more rows or columns does not fit beside its tile of rows; torch's products suit it better there."""
 
 
-def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x·Wᵀ + b: x (N, K), weight (O, K), bias (O,) to (N, O).
 
     >>> linear(torch.ones(2, 3), torch.ones(1, 3), torch.zeros(1))
@@ -42,9 +42,11 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 def _suits(x: Tensor, weight: Tensor) -> bool:
     same = x.dtype == weight.dtype == torch.float32 and x.ndim == 2
-    if not same or max(weight.shape) > WIDEST or chosen_backend() == "reference":
+    if not same or chosen_backend() == "reference":
         return False
-    return triton_kernels(__package__) is not None if x.is_cuda else cpu.available(x)
+    if x.is_cuda:
+        return triton_kernels(__package__) is not None
+    return max(weight.shape) <= WIDEST_ON_CPU and cpu.available(x)
 
 
 def _kernels(x: Tensor) -> ModuleType:
@@ -54,44 +56,57 @@ def _kernels(x: Tensor) -> ModuleType:
     return module
 
 
+def _keep(ctx: Any, inputs: tuple[Tensor, ...]) -> None:
+    x, weight, bias = inputs
+    ctx.save_for_backward(x, weight)
+    ctx.has_bias = bias is not None
+
+
+def _textbook(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+    """The gradients as torch's products, of one model or of a stack."""
+    x, weight = ctx.saved_tensors
+    return gradient @ weight, gradient.mT @ x, gradient.sum(-2) if ctx.has_bias else None
+
+
 class _Linear(EagerFunction):
     """What vmap meets: the rule that hands all members to one launch."""
 
     @staticmethod
-    def forward(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    def forward(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """Of one model: torch's own."""
         return functional.linear(x, weight, bias)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
         """Keep what the products of backward are made of."""
-        ctx.save_for_backward(*inputs[:2])
+        _keep(ctx, inputs)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         """The textbook's."""
-        x, weight = ctx.saved_tensors
-        return gradient @ weight, gradient.mT @ x, gradient.sum(0)
+        return _textbook(ctx, gradient)
 
     @staticmethod
-    def vmap(info: Any, in_dims: tuple[int | None, ...], x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, int]:
+    def vmap(
+        info: Any, in_dims: tuple[int | None, ...], x: Tensor, weight: Tensor, bias: Tensor | None
+    ) -> tuple[Tensor, int]:
         """All members in one launch; what they share is not copied."""
-        members = info.batch_size
         arrays = [
-            tensor.expand(members, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
+            tensor.expand(info.batch_size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
             for tensor, dim in zip((x, weight, bias), in_dims, strict=True)
+            if tensor is not None
         ]
         if arrays[0].ndim != 3:  # one vmap inside another: torch's own rules
-            out = torch.baddbmm(arrays[2].unsqueeze(-2), arrays[0], arrays[1].mT)
-            return out, 0
-        return StackedLinear.apply(*arrays), 0
+            out = arrays[0] @ arrays[1].mT
+            return (out if bias is None else out + arrays[2].unsqueeze(-2)), 0
+        return StackedLinear.apply(*arrays, *[None] * (3 - len(arrays))), 0
 
 
 class StackedLinear(EagerFunction):
     """M linear layers: x (M, N, K), weight (M, O, K), bias (M, O) to (M, N, O), by the kernels of its device."""
 
     @staticmethod
-    def forward(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    def forward(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """One kernel."""
         out: Tensor = _kernels(x).forward(x, weight, bias)
         return out
@@ -99,14 +114,13 @@ class StackedLinear(EagerFunction):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
         """Keep what the products of backward are made of."""
-        ctx.save_for_backward(*inputs[:2])
+        _keep(ctx, inputs)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor, Tensor]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor, Tensor | None]:
         """Two kernels and the sum of partial results; torch's products where this gradient is differentiated again."""
-        x, weight = ctx.saved_tensors
         if torch.is_grad_enabled():
-            return gradient @ weight, gradient.mT @ x, gradient.sum(-2)
-        found: tuple[Tensor | None, Tensor, Tensor]
-        found = _kernels(x).backward(gradient, x, weight, ctx.needs_input_grad[0])
-        return found
+            return _textbook(ctx, gradient)
+        x, weight = ctx.saved_tensors
+        dx, dweight, dbias = _kernels(x).backward(gradient, x, weight, ctx.needs_input_grad[0])
+        return dx, dweight, dbias if ctx.has_bias else None

@@ -48,9 +48,9 @@ def _product(x: Tensor, packed: Tensor, bias: Tensor | None, outer: int) -> Tens
     return out
 
 
-def forward(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """x (M, N, K), with a stride of 0 where all members share it; weight (M, O, K); bias (M, O)."""
-    return _product(_rows_in_order(x), _pack(weight.mT), _pack(bias), weight.shape[1])
+def forward(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """x (M, N, K), with a stride of 0 where all members share it; weight (M, O, K); bias (M, O), or none."""
+    return _product(_rows_in_order(x), _pack(weight.mT), None if bias is None else _pack(bias), weight.shape[1])
 
 
 def backward(gradient: Tensor, x: Tensor, weight: Tensor, wants_dx: bool) -> tuple[Tensor | None, Tensor, Tensor]:

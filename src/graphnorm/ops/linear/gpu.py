@@ -3,6 +3,8 @@
 Products are taken in three parts of TF32 (x = high + low, and high·high + high·low + low·high), whose error is that of
 float32. Those of the weights' gradient run along the rows, where a GPU multiplies bfloat16 but not TF32 straight from
 memory: there x is a sum of three bfloat16, and the six largest of the nine products are taken, to the same error.
+
+Products with a wide weight are torch's, and as exact as its setting says (``torch.set_float32_matmul_precision``).
 """
 
 from __future__ import annotations
@@ -26,6 +28,10 @@ class Cut(NamedTuple):
     programs: int  # about how many to aim at
 
 
+WIDEST = 128
+"""A weight with more rows or columns does not fit beside its tile of rows: torch's products suit it better."""
+LARGEST = WIDEST * WIDEST
+"""Elements of a weight whose gradient a program can sum up, whichever way it is longer."""
 PRODUCT = Cut(rows=64, warps=4, stages=3, programs=1056)
 GRADIENT = Cut(rows=64, warps=4, stages=3, programs=1056)
 GRADIENT_PRECISION = "tf32x3" if os.environ.get("TRITON_INTERPRET") == "1" else "bf16x6"
@@ -48,37 +54,57 @@ def _rows_in_order(x: Tensor) -> Tensor:
     return x if x.stride(2) == 1 and x.stride(1) == x.shape[2] else x.contiguous()
 
 
-def _product(x: Tensor, weight: Tensor, bias: Tensor | None, outer: int) -> Tensor:
-    """x·Wᵀ + b, or x·W where there is no bias: backward's."""
+def _product(x: Tensor, weight: Tensor, bias: Tensor | None, outer: int, *, transposed: bool = False) -> Tensor:
+    """x·Wᵀ + b; transposed: x·W, backward's."""
     members, rows, inner = x.shape
+    if max(inner, outer) > WIDEST:
+        return _wide_product(x, weight if transposed else weight.mT, bias)
     out = torch.empty(members, rows, outer, dtype=x.dtype, device=x.device)
     if out.numel():
         parts, blocks = _shares(rows, members, PRODUCT)
         product[(parts, members)](
             x, weight, bias, out, rows, x.stride(0), blocks,
-            inner, outer, _power_of_two(inner), _power_of_two(outer), bias is None, PRODUCT.rows, PRODUCT.stages,
+            inner, outer, _power_of_two(inner), _power_of_two(outer), transposed, PRODUCT.rows, PRODUCT.stages,
             num_warps=PRODUCT.warps,
         )  # fmt: skip
     return out
 
 
-def forward(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """x (M, N, K), with a stride of 0 where all members share it; weight (M, O, K); bias (M, O)."""
-    return _product(_rows_in_order(x), weight.contiguous(), bias.contiguous(), weight.shape[1])
+def _wide_product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """x·W + b (W: K × O) by torch, whose product of one member adds the bias on its way."""
+    if bias is None:
+        return torch.bmm(x, weight)
+    out = x.new_empty(*x.shape[:2], weight.shape[2])
+    for member in range(x.shape[0]):
+        torch.addmm(bias[member], x[member], weight[member], out=out[member])
+    return out
+
+
+def forward(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """x (M, N, K), with a stride of 0 where all members share it; weight (M, O, K); bias (M, O), or none."""
+    bias = None if bias is None else bias.contiguous()
+    return _product(_rows_in_order(x), weight.contiguous(), bias, weight.shape[1])
 
 
 def backward(gradient: Tensor, x: Tensor, weight: Tensor, wants_dx: bool) -> tuple[Tensor | None, Tensor, Tensor]:
     """The gradients of x (None where nobody wants it), weight and bias."""
     gradient, x, weight = gradient.contiguous(), _rows_in_order(x), weight.contiguous()
+    outer, inner = weight.shape[1:]
+    dx = _product(gradient, weight, None, inner, transposed=True) if wants_dx else None
+    if _power_of_two(inner) * _power_of_two(outer) > LARGEST:
+        return dx, torch.bmm(gradient.mT, x), gradient.sum(1)
+    dweight, dbias = _gradients(gradient, x, outer)
+    return dx, (dweight[0] if len(dweight) == 1 else dweight.sum(0)), (dbias[0] if len(dbias) == 1 else dbias.sum(0))
+
+
+def _gradients(gradient: Tensor, x: Tensor, outer: int) -> tuple[Tensor, Tensor]:
+    """Partial sums of those of weight and bias, (parts, M, O, K) and (parts, M, O)."""
     members, rows, inner = x.shape
-    outer = weight.shape[1]
-    dx = _product(gradient, weight, None, inner) if wants_dx else None
     parts, blocks = _shares(rows, members, GRADIENT) if rows else (1, 0)
-    dweight = torch.empty(parts, members, outer, inner, dtype=x.dtype, device=x.device)
-    dbias = torch.empty(parts, members, outer, dtype=x.dtype, device=x.device)
+    dweight, dbias = x.new_empty(parts, members, outer, inner), x.new_empty(parts, members, outer)
     weight_gradient[(parts, members)](
         gradient, x, dweight, dbias, rows, x.stride(0), blocks, members,
         inner, outer, _power_of_two(inner), _power_of_two(outer), GRADIENT_PRECISION, GRADIENT.rows, GRADIENT.stages,
         num_warps=GRADIENT.warps,
     )  # fmt: skip
-    return dx, (dweight[0] if parts == 1 else dweight.sum(0)), (dbias[0] if parts == 1 else dbias.sum(0))
+    return dweight, dbias

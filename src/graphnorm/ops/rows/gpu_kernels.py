@@ -99,7 +99,10 @@ def backward_rows(
         g = gamma * dz
         straight = tl.sum(g, 1) * per_channel
         along = tl.sum(g * hat, 1) * per_channel
-        tl.store(dx + at, r[:, None] * ((g - straight[:, None]) - hat * along[:, None]), mask=mask)
+        if CHANNELS == 1:  # g less itself, of which a fused multiply-add would leave a rest
+            tl.store(dx + at, tl.zeros((BR, BC), ACC), mask=mask)
+        else:
+            tl.store(dx + at, r[:, None] * ((g - straight[:, None]) - hat * along[:, None]), mask=mask)
         sum_w += dz * hat
         sum_b += dz
     channel = tl.arange(0, BC)
