@@ -17,7 +17,7 @@ __all__ = ["bytes_per_member", "fleet_size", "plan_fleets"]
 MOST_ON_CPU = 10
 """Members of a fleet on a CPU: past this, stacking saves no more overhead and the arrays leave the caches."""
 MOST_ON_GPU = 600
-AT_ONCE_ON_GPU = 3
+AT_ONCE_ON_GPU = 5
 """Fleets that a study trains side by side on a GPU, and that share its memory."""
 _SHARE = 0.7
 """Of the free memory that a fleet may plan with; the estimate is rough, and running out of memory is dear."""

@@ -7,8 +7,11 @@ import triton.language as tl
 
 from graphnorm.ops.three_parts import three_parts
 
+SIZES = ("rows", "category_stride", "blocks", "members", "categories")
+"""Integer arguments: none is compiled for a value of its own."""
 
-@triton.jit
+
+@triton.jit(do_not_specialize=SIZES)
 def sum_by_category(
     gradient, category, out, rows, category_stride, blocks, members, categories,
     OUT: tl.constexpr, OUT_PADDED: tl.constexpr, PART: tl.constexpr, R: tl.constexpr, V: tl.constexpr,

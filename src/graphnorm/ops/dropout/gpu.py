@@ -16,9 +16,8 @@ def drop(x: Tensor, residual: Tensor | None, key: Tensor, rate: Tensor, site: in
     """y of x, ([M,] N, C), with key and rate, ([M,])."""
     x, key, rate = x.contiguous(), key.contiguous(), rate.contiguous()
     residual = None if residual is None else residual.contiguous()
-    out, members = torch.empty_like(x), key.numel()
+    out, (rows, width) = torch.empty_like(x), x.shape[-2:]
     if out.numel():
-        entries = out.numel() // members
-        grid = (triton.cdiv(entries, ENTRIES), members)
-        drop_entries[grid](x, residual, key, rate, out, site, entries, ENTRIES, num_warps=WARPS)
+        grid = (triton.cdiv(rows * width, ENTRIES), key.numel())
+        drop_entries[grid](x, residual, key, rate, out, site, rows, width, ENTRIES, num_warps=WARPS)
     return out

@@ -15,10 +15,11 @@ def _hash(key, counter):
     return word ^ (word >> 31)
 
 
-@triton.jit(do_not_specialize=["site"])
-def drop_entries(x, residual, key, rate, out, site, entries, E: tl.constexpr):
-    """y = [u ≥ p] / (1 - p) · x + r for E entries of a member; x, residual and out: (M, entries)."""
+@triton.jit(do_not_specialize=["site", "rows"])
+def drop_entries(x, residual, key, rate, out, site, rows, WIDTH: tl.constexpr, E: tl.constexpr):
+    """y = [u ≥ p] / (1 - p) · x + r for E entries of a member; x, residual and out: (M, rows, WIDTH)."""
     member = tl.program_id(1).to(tl.int64)
+    entries = tl.cast(rows, tl.int64) * WIDTH
     place = tl.program_id(0).to(tl.int64) * E + tl.arange(0, E)
     inside, at = place < entries, member * entries + place
     own = _hash(tl.load(key + member).to(tl.uint64, bitcast=True), site.to(tl.uint64))

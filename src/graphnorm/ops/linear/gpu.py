@@ -51,7 +51,14 @@ def _shares(rows: int, members: int, cut: Cut) -> tuple[int, int]:
 
 def _rows_in_order(x: Tensor) -> Tensor:
     """x with its rows end to end; members may share them, by a stride of 0."""
-    return x if x.stride(2) == 1 and x.stride(1) == x.shape[2] else x.contiguous()
+    _, rows, width = x.shape
+    ordered = x.stride(2) == 1 and x.stride(1) == width and x.stride(0) in (0, rows * width)
+    return x if ordered else x.contiguous()
+
+
+def _rows_apart(x: Tensor) -> int:
+    """From one member to the next."""
+    return x.shape[1] if x.stride(0) else 0
 
 
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None, outer: int, *, transposed: bool = False) -> Tensor:
@@ -63,7 +70,7 @@ def _product(x: Tensor, weight: Tensor, bias: Tensor | None, outer: int, *, tran
     if out.numel():
         parts, blocks = _shares(rows, members, PRODUCT)
         product[(parts, members)](
-            x, weight, bias, out, rows, x.stride(0), blocks,
+            x, weight, bias, out, rows, _rows_apart(x), blocks,
             inner, outer, _power_of_two(inner), _power_of_two(outer), transposed, PRODUCT.rows, PRODUCT.stages,
             num_warps=PRODUCT.warps,
         )  # fmt: skip
@@ -103,7 +110,7 @@ def _gradients(gradient: Tensor, x: Tensor, outer: int) -> tuple[Tensor, Tensor]
     parts, blocks = _shares(rows, members, GRADIENT) if rows else (1, 0)
     dweight, dbias = x.new_empty(parts, members, outer, inner), x.new_empty(parts, members, outer)
     weight_gradient[(parts, members)](
-        gradient, x, dweight, dbias, rows, x.stride(0), blocks, members,
+        gradient, x, dweight, dbias, rows, _rows_apart(x), blocks, members,
         inner, outer, _power_of_two(inner), _power_of_two(outer), GRADIENT_PRECISION, GRADIENT.rows, GRADIENT.stages,
         num_warps=GRADIENT.warps,
     )  # fmt: skip
