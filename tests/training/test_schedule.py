@@ -8,7 +8,7 @@ import torch
 from graphnorm.data import synthetic
 from graphnorm.data.batching import Bounds
 from graphnorm.randomness import derive
-from graphnorm.training.schedule import Schedule, choose_levels
+from graphnorm.training.schedule import MOST_LEVELS, ROWS_A_LEVEL_COSTS, Schedule, choose_levels
 from graphnorm.training.trial import Split, Trial
 
 GRAPHS = synthetic.trees(num_graphs=50, seed=0)
@@ -53,9 +53,10 @@ def test_needs_are_those_of_the_largest_member():
 def test_levels_waste_the_fewest_rows():
     rows = np.array([10, 11, 50, 52, 100, 101] * 20).reshape(20, 6)
     needs = np.stack([rows, 2 * rows], axis=-1)
-    bounds, level = choose_levels(needs, 3)
+    bounds, level = choose_levels(needs, ROWS_A_LEVEL_COSTS // 200)  # members, of whom each saves 3920 and 1640 rows
     assert bounds == [Bounds(11, 22), Bounds(52, 104), Bounds(101, 202)]
     assert level[0].tolist() == [0, 0, 1, 1, 2, 2]
+    assert len(choose_levels(needs, ROWS_A_LEVEL_COSTS // 2000)[0]) == 2
     assert len(choose_levels(needs, 1)[0]) == 1
 
 
@@ -63,13 +64,13 @@ def test_every_step_fits_its_level():
     rng = np.random.default_rng(0)
     rows = (rng.pareto(1.5, size=(40, 30)) * 100).astype(np.int64) + 1
     needs = np.stack([rows, rows * rng.integers(1, 9, rows.shape)], axis=-1)
-    bounds, level = choose_levels(needs, 4)
-    assert 1 < len(bounds) <= 4
+    bounds, level = choose_levels(needs, 100_000)
+    assert 1 < len(bounds) <= MOST_LEVELS
     assert (np.array(bounds)[level] >= needs).all()
     assert (np.diff([bound.max_nodes for bound in bounds]) > 0).all()
 
 
 def test_equal_steps_have_one_level():
-    bounds, level = choose_levels(np.full((3, 4, 2), 7), 4)
+    bounds, level = choose_levels(np.full((3, 4, 2), 7), 10**9)
     assert bounds == [Bounds(7, 7)]
     assert not level.any()

@@ -25,12 +25,11 @@ def record(work: Callable[[], None], pool: Any = None, *, warm_up: int = 1) -> t
     is_default = current == torch.cuda.default_stream()
     aside = torch.cuda.Stream() if is_default else current  # type: ignore[no-untyped-call]
     graph = torch.cuda.CUDAGraph()
-    with _ONE_AT_A_TIME:
-        aside.wait_stream(current)
-        with torch.cuda.stream(aside):
-            for _ in range(warm_up):
-                work()
-        current.wait_stream(aside)
-        with torch.cuda.graph(graph, pool=pool, stream=aside, capture_error_mode="thread_local"):
+    aside.wait_stream(current)
+    with torch.cuda.stream(aside):
+        for _ in range(warm_up):
             work()
+    current.wait_stream(aside)
+    with _ONE_AT_A_TIME, torch.cuda.graph(graph, pool=pool, stream=aside, capture_error_mode="thread_local"):
+        work()
     return graph

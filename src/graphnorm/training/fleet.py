@@ -33,8 +33,6 @@ from graphnorm.training.trial import Outcome, Split, Trial
 
 __all__ = ["Fleet", "OnEpoch", "Progress", "default_device"]
 
-MOST_LEVELS = 4
-
 
 class Progress(NamedTuple):
     """Where a fleet stands after an epoch."""
@@ -248,7 +246,7 @@ class _Captured:
 
     def __init__(self, fleet: Fleet) -> None:
         before = fleet.stack.state_dict()
-        self.bounds, self._level = choose_levels(fleet._schedule.needs(fleet.graphs), MOST_LEVELS)
+        self.bounds, self._level = choose_levels(fleet._schedule.needs(fleet.graphs), len(fleet.trials))
         pool = torch.cuda.graph_pool_handle()
         largest_first = [record(partial(fleet._step, level), pool) for level in reversed(self.bounds)]
         self._steps = largest_first[::-1]

@@ -28,6 +28,11 @@ def padded_ids(sets: Sequence[npt.NDArray[np.int64]]) -> Tensor:
     return ids
 
 
+MOST_LEVELS = 8
+ROWS_A_LEVEL_COSTS = 10_000_000
+"""Rows that a GPU trains in about the time that recording one more step takes."""
+
+
 class Schedule:
     """The plan of a fleet: a function of the members' seeds, training sets and rates, on the fleet's device.
 
@@ -93,12 +98,13 @@ class Schedule:
         return array
 
 
-def choose_levels(needs: npt.NDArray[np.int64], most: int) -> tuple[list[Bounds], npt.NDArray[np.int64]]:
-    """At most ``most`` static sizes that waste the fewest rows over all steps, and the level of each step.
+def choose_levels(needs: npt.NDArray[np.int64], members: int) -> tuple[list[Bounds], npt.NDArray[np.int64]]:
+    """The static sizes, few of them, that waste the fewest rows over all steps, and the level of each step.
 
     Steps differ in size: the last one of an epoch is short, and heavy-tailed sizes make some batches far larger than
     most. Sorted by rows, the steps of one level are a run; where the runs end is found by dynamic programming over
-    (at most 256) candidate sizes. A level that would save less than a twentieth of all rows is not made.
+    (at most 256) candidate sizes. A level is not made unless it saves as many rows, of all members together, as could
+    be trained while its step is recorded.
 
     Returns:
         the bounds of each level, rising, and (...) int64: the level of each step.
@@ -109,12 +115,12 @@ def choose_levels(needs: npt.NDArray[np.int64], most: int) -> tuple[list[Bounds]
     # The cost of covering all steps up to size k with one level, and where its levels end.
     cost, ends = (sizes * upto).astype(np.float64), [[k] for k in range(len(sizes))]
     best, best_ends = cost[-1], ends[-1]
-    for _ in range(most - 1):
+    for _ in range(MOST_LEVELS - 1):
         table = cost[:, None] + sizes * np.maximum(upto - upto[:, None], 0)
         table[np.tril_indices(len(sizes))] = np.inf
         previous = table.argmin(0)
         cost, ends = table.min(0), [[*ends[p], k] for k, p in enumerate(previous)]
-        if len(sizes) < 2 or cost[-1] > 0.95 * best:
+        if len(sizes) < 2 or (best - cost[-1]) * members < ROWS_A_LEVEL_COSTS:
             break
         best, best_ends = cost[-1], ends[-1]
     level = np.searchsorted(sizes[best_ends], rows)
