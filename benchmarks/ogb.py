@@ -51,6 +51,8 @@ def train(store: Path, graphs: PackedGraphs, plan: Plan, device: str) -> float:
     )
     if result.stopped_by is not None:
         raise SystemExit(f"stopped by signal {result.stopped_by}; the same command goes on")
+    if failed := result.study.counts.get("failed"):
+        raise SystemExit(f"{failed} trials failed; graphnorm runs show says why")
     return time.perf_counter() - began
 
 

@@ -30,8 +30,6 @@ class Cut(NamedTuple):
 
 WIDEST = 128
 """A weight with more rows or columns does not fit beside its tile of rows: torch's products suit it better."""
-LARGEST = WIDEST * WIDEST
-"""Elements of a weight whose gradient a program can sum up, whichever way it is longer."""
 PRODUCT = Cut(rows=64, warps=4, stages=3, programs=1056)
 GRADIENT = Cut(rows=64, warps=4, stages=3, programs=1056)
 GRADIENT_PRECISION = "tf32x3" if os.environ.get("TRITON_INTERPRET") == "1" else "bf16x6"
@@ -98,7 +96,7 @@ def backward(gradient: Tensor, x: Tensor, weight: Tensor, wants_dx: bool) -> tup
     gradient, x, weight = gradient.contiguous(), _rows_in_order(x), weight.contiguous()
     outer, inner = weight.shape[1:]
     dx = _product(gradient, weight, None, inner, transposed=True) if wants_dx else None
-    if _power_of_two(inner) * _power_of_two(outer) > LARGEST:
+    if max(inner, outer) > WIDEST:
         return dx, torch.bmm(gradient.mT, x), gradient.sum(1)
     dweight, dbias = _gradients(gradient, x, outer)
     return dx, (dweight[0] if len(dweight) == 1 else dweight.sum(0)), (dbias[0] if len(dbias) == 1 else dbias.sum(0))
