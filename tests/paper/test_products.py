@@ -64,3 +64,16 @@ def test_a_quick_pass_is_marked_on_every_output(quick: bool, tmp_path: Path) -> 
         assert (QUICK_NOTE in text) is quick
     assert (figure.get_suptitle() == f"Figure 2. {QUICK_NOTE}") is quick
     assert json.loads((tmp_path / f"{product.stem}.json").read_text())["quick"] is quick
+
+
+def test_the_same_picture_has_the_same_bytes(tmp_path: Path) -> None:
+    figure_module = pytest.importorskip("matplotlib.figure")
+    written = []
+    for folder in (tmp_path / "a", tmp_path / "b"):
+        folder.mkdir()
+        figure = figure_module.Figure()
+        figure.add_subplot().plot([1, 2, 3], marker="o")
+        files = Product("fig2", "Figure 2", quick=False, figures={"": figure}).write(folder)
+        written.append({file.name: file.read_bytes() for file in files})
+    assert written[0] == written[1]
+    assert {"fig2.png", "fig2.svg", "fig2.pdf"} <= written[0].keys()

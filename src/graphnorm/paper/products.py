@@ -110,7 +110,7 @@ class Product:
             for ending in ("png", "svg", "pdf"):
                 files.append(folder / f"{self.stem}{suffix}.{ending}")
                 with replacing(files[-1]) as fresh:
-                    figure.savefig(fresh, format=ending, dpi=150)
+                    _save(figure, fresh, ending)
         for ending, text in texts.items():
             files.append(folder / f"{self.stem}.{ending}")
             with replacing(files[-1]) as fresh:
@@ -121,6 +121,15 @@ class Product:
         own = figure.get_suptitle()
         title = self.title if not own or own.startswith(self.title) else f"{self.title}\n{own}"
         figure.suptitle(title, fontsize=10, color="#b3261e" if self.quick else "black", wrap=True)
+
+
+def _save(figure: Figure, path: Path, ending: str) -> None:
+    """The same picture, the same bytes: no date in it, and names of its parts that are not drawn at random."""
+    import matplotlib
+
+    undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
+    with matplotlib.rc_context({"svg.hashsalt": "graphnorm"}):
+        figure.savefig(path, format=ending, dpi=150, metadata=undated.get(ending))
 
 
 def _shown(cell: Cell) -> str:
