@@ -13,17 +13,19 @@ import graphnorm
 ROOT = Path(graphnorm.__file__).parent
 
 # What each part may import besides itself. Parts that do not exist yet are not checked.
-FOUNDATION = {"errors", "randomness", "switches", "kernels", "segments", "blocks", "adjacency", "_kernels", "_version"}
+FOUNDATION = {"errors", "randomness", "switches", "passing", "kernels", "segments", "blocks", "adjacency"}
+FOUNDATION |= {"_kernels", "_version"}
 LAYERS = {"ops", "norm", "batch_norms", "peer_norms", "norms", "foreign"}
 MAY_IMPORT = {
     "_version": set(),
     "errors": set(),
     "randomness": set(),
     "switches": set(),
+    "passing": set(),
     "kernels": {"_kernels"},
-    "segments": {"kernels", "switches"},
+    "segments": {"kernels", "passing", "switches"},
     "blocks": set(),
-    "adjacency": {"blocks", "segments", "switches"},
+    "adjacency": {"blocks", "passing", "segments", "switches"},
     "ops": FOUNDATION,
     "norm": FOUNDATION | {"ops"},
     "batch_norms": FOUNDATION | {"ops", "norm"},

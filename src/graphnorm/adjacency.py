@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 
 from graphnorm.blocks import Blocks
+from graphnorm.passing import is_passing, may_keep
 from graphnorm.segments import Segments
 from graphnorm.switches import debugging
 
@@ -89,7 +89,7 @@ class Adjacency:
             raise ValueError("Adjacency takes rowptr and col, or edge_index and num_nodes")
         if self.rowptr.device != self.col.device:
             raise ValueError(f"rowptr is on {self.rowptr.device}, col is on {self.col.device}; move one with .to(...)")
-        if debugging() and not _is_passing(self.col):
+        if debugging() and not is_passing(self.col):
             self._check_values()
 
     @classmethod
@@ -112,7 +112,7 @@ class Adjacency:
     def _read_edge_index(self, edge_index: Tensor, num_nodes: int) -> None:
         if edge_index.shape[0] != 2:
             raise ValueError(f"edge_index must have shape (2, edges), got {tuple(edge_index.shape)}")
-        if edge_index.device.type == "cpu" and not _is_passing(edge_index) and edge_index.shape[1]:
+        if edge_index.device.type == "cpu" and not is_passing(edge_index) and edge_index.shape[1]:
             low, high = map(int, edge_index.aminmax())
             _check_range("edge_index", low, high, num_nodes)
         source, target = edge_index[0], edge_index[1]
@@ -172,8 +172,7 @@ class Adjacency:
             col = row.clamp(0, max(0, rows - 1)).gather(-1, edge)
             edge = edge if self.edge_ids is None else self.edge_ids.gather(-1, edge)
             made = Transpose(rowptr, col, edge)
-            capturing = rowptr.is_cuda and torch.cuda.is_current_stream_capturing()  # a graph's memory is its own
-            if not (capturing or _is_passing(rowptr)):
+            if may_keep(self.rowptr, rowptr):
                 self._transpose = made
         return made
 
@@ -202,14 +201,6 @@ def rows_of(rowptr: Tensor, edges: int) -> Tensor:
     position = rowptr.new_zeros(*rowptr.shape[:-1], edges) + position
     row = torch.searchsorted(rowptr.contiguous(), position, right=True) - 1
     return torch.where(row < 0, rows, row)
-
-
-def _is_passing(tensor: Tensor) -> bool:
-    """Whether a tensor belongs to a transformation that is under way: not to be kept, and often not to be read."""
-    if torch.compiler.is_compiling():
-        return True
-    wrapped = torch._C._functorch.is_functorch_wrapped_tensor(tensor)
-    return wrapped or tensor.is_meta or isinstance(tensor, FakeTensor)
 
 
 def _check_index(name: str, value: Tensor, dims: int) -> None:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from graphnorm.norm import Norm
 from graphnorm.ops.standardize import standardize
+from graphnorm.passing import may_keep
 from graphnorm.segments import Segments
 
 
@@ -106,18 +107,11 @@ class BatchNorm(Norm):
         """Move the running averages towards a batch of n rows; as torch does, by the unbiased variance n/(n-1)·v."""
         assert self.running_mean is not None and self.running_var is not None and self.num_batches_tracked is not None
         self.num_batches_tracked.add_(1)
-        seen = self.num_batches_tracked.to(mean.dtype)
-        momentum = seen.reciprocal() if self.momentum is None else self.momentum
-        if segments is None or not segments.may_pad:
-            rows = x.shape[0]
-            unbias: Tensor | float = rows / max(rows - 1, 1)
-            momentum = momentum if rows else 0.0
-        else:
-            counted = segments.ptr[..., -1] - segments.ptr[..., 0]
-            unbias = counted / (counted - 1).clamp(min=1)
-            momentum = torch.where(counted > 0, momentum, 0.0)
+        weight, unbias = _running_weights(x.shape[0], segments, self.momentum)
+        if self.momentum is None:
+            weight = weight / self.num_batches_tracked.to(mean.dtype)
         for running, value in ((self.running_mean, mean), (self.running_var, var * unbias)):
-            running.add_(momentum * (value.to(running.dtype) - running))
+            running.copy_(torch.lerp(running, value.to(running.dtype), _of_type(weight, running)))
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
         for key in [key for key in state_dict if key.startswith(prefix + "module.")]:
@@ -169,3 +163,27 @@ class RunningBatchNorm(BatchNorm):
             _, mean, var = standardize(x.detach(), segments, scope="batch")
             self._update(mean[0], var[0], x, segments)
         return self._by_running_averages(x, segments, residual)
+
+
+def _running_weights(
+    rows: int, segments: Segments | None, momentum: float | None
+) -> tuple[Tensor | float, Tensor | float]:
+    """The newest batch's weight in running averages, for equal weights its numerator, and n/(n-1); 0 without rows.
+
+    What depends on the padding alone is worked out once for all layers of a model.
+    """
+    share = 1.0 if momentum is None else momentum
+    if segments is None or not segments.may_pad:
+        return (share if rows else 0.0), rows / max(rows - 1, 1)
+    key = ("running averages", share)
+    found: tuple[Tensor, Tensor] | None = segments.plans.get(key)
+    if found is None:
+        counted = segments.ptr[..., -1] - segments.ptr[..., 0]
+        found = torch.where(counted > 0, share, 0.0), counted / (counted - 1).clamp(min=1)
+        if may_keep(segments.ptr, counted):
+            segments.plans[key] = found
+    return found
+
+
+def _of_type(weight: Tensor | float, running: Tensor) -> Tensor | float:
+    return weight.to(running.dtype) if isinstance(weight, Tensor) else weight

@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 
 from graphnorm import kernels
+from graphnorm.passing import is_wrapped, may_keep
 from graphnorm.switches import debugging
 
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
@@ -105,7 +105,7 @@ class Segments:
     def _read_batch(self, batch: Tensor, batch_size: int | None, assume_sorted: bool) -> None:
         batch = _vector_of_integers("batch", batch)
         plain = _without_gradients(batch)
-        if plain is not batch and not _is_wrapped(plain):  # inside torch.func.grad, where values can be looked at
+        if plain is not batch and not is_wrapped(plain):  # inside torch.func.grad, where values can be looked at
             with torch._C._DisableFuncTorch():
                 return self._read_batch(plain, batch_size, assume_sorted)
         if self.num_rows not in (None, batch.shape[0]):
@@ -113,7 +113,7 @@ class Segments:
         self.num_rows = batch.shape[0]
         if batch_size is not None and not torch.compiler.is_compiling():
             batch_size = _number_of_graphs(batch_size)
-        if torch.compiler.is_compiling() or _is_wrapped(batch):
+        if torch.compiler.is_compiling() or is_wrapped(batch):
             self._sort(batch, _graphs_unseen(batch) if batch_size is None else batch_size, assume_sorted)
         elif batch.device.type == "cpu":
             self._read_batch_on_cpu(batch, batch_size)
@@ -155,7 +155,7 @@ class Segments:
         if ptr.shape[0] == 0:
             raise ValueError("ptr is empty; with no graphs it is still [0], one entry more than there are graphs")
         self.ptr = ptr
-        if _is_wrapped(ptr) or torch.compiler.is_compiling() or (ptr.device.type != "cpu" and not debugging()):
+        if is_wrapped(ptr) or torch.compiler.is_compiling() or (ptr.device.type != "cpu" and not debugging()):
             return
         sizes = ptr.diff()
         if int(ptr[0]) != 0 or bool((sizes < 0).any()):
@@ -168,7 +168,7 @@ class Segments:
             sizes = sizes if sizes.numel() else sizes.long()
         sizes = _vector_of_integers("sizes", sizes)
         self.ptr = torch.nn.functional.pad(sizes.cumsum(0), (1, 0))
-        if _is_wrapped(sizes) or torch.compiler.is_compiling() or (sizes.device.type != "cpu" and not debugging()):
+        if is_wrapped(sizes) or torch.compiler.is_compiling() or (sizes.device.type != "cpu" and not debugging()):
             return
         if bool((sizes < 0).any()):
             raise ValueError(f"sizes holds {int(sizes.min())}; a graph has at least 0 rows")
@@ -205,8 +205,7 @@ class Segments:
                 ids = self.ids(num_rows)
                 order = torch.sort((ids >= 0).to(torch.int8) + (ids >= graphs), stable=True).indices
             merged = Segments.trusted(ptr, order, self.num_rows, num_rows, self.may_pad)
-            capturing = ptr.is_cuda and torch.cuda.is_current_stream_capturing()  # a graph's memory is its own
-            if not (capturing or _is_passing(ptr)):
+            if may_keep(self.ptr, ptr):
                 self._merged = merged
         return merged
 
@@ -219,11 +218,11 @@ class Segments:
         """The graph of every row, shape ``(N,)``; anything outside ``0 … G - 1`` marks a row of no graph."""
         if self._ids is None:
             position = torch.arange(num_rows, device=self.ptr.device)
-            if _is_wrapped(self.ptr):  # vmap would expand it, and searchsorted warns of what is not contiguous
+            if is_wrapped(self.ptr):  # vmap would expand it, and searchsorted warns of what is not contiguous
                 position = self.ptr.new_zeros(num_rows) + position
             ids = torch.searchsorted(self.ptr, position, right=True) - 1
             ids = ids if self.order is None else torch.empty_like(ids).scatter(0, self.order, ids)
-            if _is_passing(ids):
+            if not may_keep(self.ptr, ids):
                 return ids
             self._ids = ids
         return self._ids
@@ -265,24 +264,11 @@ def _vector_of_integers(name: str, value: Tensor) -> Tensor:
 
 def _graphs_unseen(batch: Tensor) -> int:
     """The number of graphs where values cannot be looked at: a symbol in export, impossible inside vmap."""
-    if _is_wrapped(batch):
+    if is_wrapped(batch):
         raise ValueError("batch_size is needed inside torch.func.vmap: pass it, or build Segments outside")
     graphs = batch.max().item() + 1  # not int(...), which would ask export for a constant
     torch._check(graphs >= 0)  # type: ignore[no-untyped-call]
     return graphs  # type: ignore[return-value]
-
-
-def _is_passing(tensor: Tensor) -> bool:
-    """Whether a tensor may not outlive the transformation that is under way, so that it must not be kept."""
-    return torch.compiler.is_compiling() or _is_wrapped(tensor)
-
-
-def _is_wrapped(tensor: Tensor) -> bool:
-    """Whether reading values is impossible: a tensor inside vmap, or without data."""
-    if torch.compiler.is_compiling():
-        return False  # the compiler cannot look into this question; it is asked separately
-    wrapped = torch._C._functorch.is_functorch_wrapped_tensor(tensor)
-    return wrapped or tensor.is_meta or isinstance(tensor, FakeTensor)
 
 
 def _without_gradients(tensor: Tensor) -> Tensor:
@@ -316,7 +302,7 @@ def _narrowed(ids: Tensor, batch_size: int) -> Tensor:
 
 def _boundaries(sorted_ids: Tensor, batch_size: int) -> Tensor:
     graphs = torch.arange(batch_size + 1, device=sorted_ids.device, dtype=sorted_ids.dtype)
-    if _is_wrapped(sorted_ids):
+    if is_wrapped(sorted_ids):
         graphs = sorted_ids.new_zeros(batch_size + 1) + graphs  # one for each member, as searchsorted wants it
     return torch.searchsorted(sorted_ids, graphs)
 

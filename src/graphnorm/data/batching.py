@@ -17,6 +17,7 @@ that start at 0; every array gains a leading M. That is the form ``torch.func.vm
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple, cast
@@ -24,7 +25,6 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import embedding
 from torch.utils import _pytree as pytree
 
 from graphnorm.data import compiled
@@ -179,13 +179,13 @@ def one_hot(
     """
     if compiled.available(tags):
         return compiled.one_hot(tags, cardinalities, real).to(dtype)
-    columns = []
-    for tag, cardinality in zip(tags.unbind(-1), cardinalities, strict=True):
-        # One row more than there are values, and that one zero.
-        rows = torch.eye(cardinality + 1, cardinality, dtype=dtype, device=tags.device)
-        index = tag.long() if real is None else torch.where(real, tag.long(), cardinality)
-        columns.append(embedding(index, rows))
-    return columns[0] if len(columns) == 1 else torch.cat(columns, dim=-1)
+    if real is None:
+        ones = torch.ones_like(tags, dtype=dtype)
+    else:
+        ones, tags = real[..., None].to(dtype).expand(tags.shape), torch.where(real[..., None], tags, 0)
+    starts = [0, *itertools.accumulate(cardinalities[:-1])]
+    places = torch.stack([tag + start for tag, start in zip(tags.long().unbind(-1), starts, strict=True)], dim=-1)
+    return ones.new_zeros(*places.shape[:-1], sum(cardinalities)).scatter(-1, places, ones)
 
 
 class BatchTables(NamedTuple):

@@ -132,10 +132,11 @@ class OGBClassifier(MolecularModel):
     ) -> Tensor:
         """(N, hidden) to (N, hidden)."""
         state = None if self.start is None else self.start.expand(segments.num_graphs, -1)
+        place = None if state is None else _places(segments, h.shape[0])
         for index, (convolution, norm, dropout) in enumerate(
             zip(self.convolutions, self.norms, self.dropouts, strict=True)
         ):
-            h = h if state is None else h + _spread(state, segments, h.shape[0])
+            h = h if state is None or place is None else h + _spread(state, place, segments)
             following = dropout(norm(convolution(h, adjacency, segments, kinds), segments), key)
             if state is not None and self.virtual is not None and index < len(self.virtual):
                 state = self.virtual[index](state, h, segments, key)
@@ -155,11 +156,16 @@ class OGBGCN(OGBClassifier):
     convolution = OGBGCNConvolution
 
 
-def _spread(state: Tensor, segments: Segments, rows: int) -> Tensor:
-    """(G, C) to (N, C): each atom its molecule's; 0 for rows of no molecule."""
+def _places(segments: Segments, rows: int) -> Tensor:
+    """(N,): each atom's molecule; G, their number, for rows of no molecule."""
     ids, graphs = segments.ids(rows), segments.num_graphs
-    place = torch.where((ids < 0) | (ids >= graphs), graphs, ids)
-    spread: Tensor = _Spread.apply(state, place, segments.ptr, segments.order, segments.max_size)  # type: ignore[no-untyped-call]
+    return torch.where((ids < 0) | (ids >= graphs), graphs, ids)
+
+
+def _spread(state: Tensor, place: Tensor, segments: Segments) -> Tensor:
+    """(G, C) to (N, C): each atom its molecule's; 0 for rows of no molecule."""
+    arguments = (state, place, segments.ptr, segments.order, segments.max_size)
+    spread: Tensor = _Spread.apply(*arguments)  # type: ignore[no-untyped-call]
     return spread
 
 

@@ -30,6 +30,8 @@ class Cut(NamedTuple):
 
 WIDEST = 128
 """A weight with more rows or columns does not fit beside its tile of rows: torch's products suit it better."""
+FEW_ROWS = 2048
+"""Fewer rows of a member than this do not keep a GPU busy: wide products of all members are then one launch."""
 PRODUCT = Cut(rows=64, warps=4, stages=3, programs=1056)
 GRADIENT = Cut(rows=64, warps=4, stages=3, programs=1056)
 GRADIENT_PRECISION = "tf32x3" if os.environ.get("TRITON_INTERPRET") == "1" else "bf16x6"
@@ -76,9 +78,11 @@ def _product(x: Tensor, weight: Tensor, bias: Tensor | None, outer: int, *, tran
 
 
 def _wide_product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """x·W + b (W: K × O) by torch, whose product of one member adds the bias on its way."""
+    """x·W + b (W: K × O) by torch; its product of one member alone adds the bias on the way."""
     if bias is None:
         return torch.bmm(x, weight)
+    if x.shape[1] < FEW_ROWS:
+        return torch.baddbmm(bias[:, None], x, weight)
     out = x.new_empty(*x.shape[:2], weight.shape[2])
     for member in range(x.shape[0]):
         torch.addmm(bias[member], x[member], weight[member], out=out[member])
