@@ -92,7 +92,8 @@ def plot_panels(
             epochs = np.arange(1, len(mean) + 1)
             dash = DASHES[variants.index(curve.variant) % len(DASHES)]
             (line,) = axis.plot(epochs, mean, color=colour(curve.norm), lw=1.4, ls=dash)
-            axis.fill_between(epochs, mean - std, mean + std, color=colour(curve.norm), alpha=0.1, lw=0)
+            low, high = np.clip([mean - std, mean + std], 0, 100)
+            axis.fill_between(epochs, low, high, color=colour(curve.norm), alpha=0.1, lw=0)
             labels.setdefault(curve.label, line)
         axis.set_title(f"{title} (trained in part)" if title in in_part else title, fontsize=9)
         axis.grid(alpha=0.25)
