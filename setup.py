@@ -15,6 +15,7 @@ HEADERS = (
     "job",
     "linear",
     "linear_job",
+    "outputs",
     "pool",
     "rows",
     "rows_job",

@@ -9,13 +9,11 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#ifdef __linux__
-#include <sys/mman.h>
-#endif
 
 #include "scalars.h"
 #include "pool.h"
 #include "job.h"
+#include "outputs.h"
 #include "edges.h"
 #include "assemble.h"
 #include "linear_job.h"
@@ -95,24 +93,41 @@ static int read_integers(PyObject *const *args, Py_ssize_t count, Py_ssize_t exp
 
 static const void *address(int64_t value) { return (const void *)(intptr_t)value; }
 
-/* Bytes of an element; the order of types is that of cpu.py. */
+/* Bytes of an element; the order of types is that of graphnorm/kernels.py. */
 static int64_t size_of(int64_t type) { return type == 0 ? 4 : type == 1 ? 8 : 2; }
-
-/* An output is often memory that the process has just been given, and the first write to each page of it costs more
- * than all arithmetic. Where the system leaves the choice to programs, ask for pages of 2 MiB inside of it. */
-static void ask_for_huge_pages(const void *out, int64_t bytes) {
-#ifdef MADV_HUGEPAGE
-  enum { HUGE_PAGE = 2 << 20 };
-  uintptr_t begin = (uintptr_t)out, end = begin + (uintptr_t)bytes;
-  begin = (begin + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE, end = end / HUGE_PAGE * HUGE_PAGE;
-  if (end > begin) (void)madvise((void *)begin, end - begin, MADV_HUGEPAGE); /* a refusal changes nothing */
-#endif
-}
 
 /* Whether an output of so many elements goes past the caches: whole lines only, for what is left of one would be written
  * twice. */
 static int streamed(int64_t elements, int64_t channels, int64_t type) {
   return elements > STREAMED_ELEMENTS && channels * size_of(type) % 64 == 0;
+}
+
+/* Of a capsule that no tensor was made of; otherwise it has another name by now. */
+static void drop_output(PyObject *capsule) {
+  if (!PyCapsule_IsValid(capsule, "dltensor")) return;
+  dl_managed *managed = PyCapsule_GetPointer(capsule, "dltensor");
+  managed->deleter(managed);
+}
+
+/* output(type, <one to three sizes>): memory as it comes, in a capsule for DLPack */
+static PyObject *py_output(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+  int64_t a[1 + MOST_DIMENSIONS];
+  if (count < 2 || count > 1 + MOST_DIMENSIONS) return PyErr_Format(PyExc_TypeError, "expected 2 to 4 arguments");
+  if (!read_integers(args, count, count, a)) return NULL;
+  dl_managed *managed = new_output(a[0] == 2, size_of(a[0]), (int)count - 1, a + 1);
+  if (!managed) return PyErr_NoMemory();
+  PyObject *capsule = PyCapsule_New(managed, "dltensor", drop_output);
+  if (!capsule) managed->deleter(managed);
+  return capsule;
+}
+
+/* keep(most): bytes of freed outputs to keep at the most from now on; gives (the most until now, those kept now) */
+static PyObject *py_keep(PyObject *self, PyObject *value) {
+  const int64_t most = PyLong_AsLongLong(value), before = kept.most_bytes;
+  if (PyErr_Occurred()) return NULL;
+  kept.most_bytes = most;
+  if (make_room(0)) unlock_kept();
+  return Py_BuildValue("(LL)", (long long)before, (long long)kept.bytes);
 }
 
 /* plan(eps, type, members, rows, channels, segments, ptr, ptr_stride, order, order_stride, relu, statistics): what calls
@@ -161,9 +176,7 @@ static int begin(PyObject *const *args, Py_ssize_t count, Py_ssize_t extra, plan
 }
 
 static PyObject *run(const kernel *table, plan *p) {
-  const job *w = &p->shared;
   Py_BEGIN_ALLOW_THREADS
-  ask_for_huge_pages(w->out, w->members * w->rows * w->channels * size_of(p->type));
   table[p->type](&p->shared);
   Py_END_ALLOW_THREADS
   if (p->shared.failed) return PyErr_NoMemory();
@@ -238,7 +251,6 @@ static PyObject *py_rows(PyObject *self, PyObject *const *args, Py_ssize_t count
   if (elements < 16384) w.threads = 1; /* done before a second thread has woken up */
   w.stream = streamed(elements, w.channels, a[0]);
   Py_BEGIN_ALLOW_THREADS
-  ask_for_huge_pages(w.out, elements * size_of(a[0]));
   rows_kernels[a[0]](&w);
   Py_END_ALLOW_THREADS
   if (w.failed) return PyErr_NoMemory();
@@ -381,6 +393,8 @@ static PyMethodDef methods[] = {
     {"plan", (PyCFunction)(void (*)(void))py_plan, METH_FASTCALL, "What calls of one shape share."},
     {"forward", (PyCFunction)(void (*)(void))py_forward, METH_FASTCALL, "Standardize; see ops/standardize/cpu.py."},
     {"backward", (PyCFunction)(void (*)(void))py_backward, METH_FASTCALL, "Its gradients."},
+    {"output", (PyCFunction)(void (*)(void))py_output, METH_FASTCALL, "Memory for an output, in a capsule for DLPack."},
+    {"keep", py_keep, METH_O, "How much memory of freed outputs is kept at the most."},
     {"aggregate", (PyCFunction)(void (*)(void))py_aggregate, METH_FASTCALL, "See ops/aggregate/cpu.py."},
     {"rows", (PyCFunction)(void (*)(void))py_rows, METH_FASTCALL, "See ops/rows/cpu.py."},
     {"linear", (PyCFunction)(void (*)(void))py_linear, METH_FASTCALL, "See ops/linear/cpu.py."},
