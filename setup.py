@@ -9,6 +9,7 @@ HEADERS = (
     "adam",
     "adam_job",
     "aggregate",
+    "arguments",
     "assemble",
     "edges",
     "instructions",

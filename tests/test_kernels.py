@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from graphnorm import GraphNorm, Segments, kernels
-from graphnorm.kernels import TYPES, library, output, output_like
+from graphnorm.kernels import TYPES, keep_at_most, library, output, output_like
 
 pytestmark = pytest.mark.skipif(library is None, reason="the C library was not built")
 
@@ -21,17 +21,21 @@ ROWS = 4096  # x 64 floats: 1 MiB
 @pytest.fixture(autouse=True)
 def nothing_kept() -> Iterator[None]:
     assert library is not None
-    most, _ = library.keep(0)
-    library.keep(most)
+    *_, most = library.memory()
+    keep_at_most(0)
+    keep_at_most(most)
     yield
-    library.keep(most)
+    keep_at_most(most)
+
+
+def used() -> int:
+    assert library is not None
+    return int(library.memory()[0])
 
 
 def kept() -> int:
-    """Bytes that are kept for later outputs."""
     assert library is not None
-    most, _ = library.keep(1 << 40)
-    return library.keep(most)[1]
+    return int(library.memory()[1])
 
 
 @pytest.mark.parametrize("dtype", TYPES)
@@ -59,8 +63,7 @@ def test_memory_serves_again_and_only_when_nobody_holds_it():
 
 
 def test_no_more_is_kept_than_the_bound():
-    assert library is not None
-    most, _ = library.keep(5 << 20)
+    keep_at_most(5 << 20)
     outputs = [output((ROWS, 64), torch.float32) for _ in range(8)]
     latest = outputs[-1].data_ptr()
     while outputs:
@@ -69,9 +72,21 @@ def test_no_more_is_kept_than_the_bound():
     assert output((ROWS, 64), torch.float32).data_ptr() == latest, "the oldest go first"
     output((8 * ROWS, 64), torch.float32)
     assert kept() <= 5 << 20
-    library.keep(0)
+    keep_at_most(0)
     assert kept() == 0
-    library.keep(most)
+
+
+def test_used_and_kept_together_take_no_more_than_used_alone_once_did():
+    before = most = used()
+    for rows in (ROWS, 3 * ROWS, 20 * ROWS, 2 * ROWS, 50 * ROWS, ROWS // 2, 9 * ROWS, 50 * ROWS):
+        held = []
+        for _ in range(3):
+            held.append(output((rows, 64), torch.float32))
+            most = max(most, used())
+            assert used() + kept() <= most
+        del held
+        assert used() == before
+        assert kept() > 0
 
 
 def test_outputs_die_in_any_thread():

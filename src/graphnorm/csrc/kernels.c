@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "arguments.h"
 #include "scalars.h"
 #include "pool.h"
 #include "job.h"
@@ -82,52 +83,10 @@ static int choose_instructions(int64_t most) {
 
 enum { STREAMED_ELEMENTS = 3 << 20 }; /* outputs beyond this do not fit the caches beside their inputs */
 
-static int read_integers(PyObject *const *args, Py_ssize_t count, Py_ssize_t expected, int64_t *out) {
-  if (count != expected) {
-    PyErr_Format(PyExc_TypeError, "expected %zd arguments, got %zd", expected, count);
-    return 0;
-  }
-  for (Py_ssize_t i = 0; i < expected; i++) out[i] = PyLong_AsLongLong(args[i]);
-  return !PyErr_Occurred();
-}
-
-static const void *address(int64_t value) { return (const void *)(intptr_t)value; }
-
-/* Bytes of an element; the order of types is that of graphnorm/kernels.py. */
-static int64_t size_of(int64_t type) { return type == 0 ? 4 : type == 1 ? 8 : 2; }
-
 /* Whether an output of so many elements goes past the caches: whole lines only, for what is left of one would be written
  * twice. */
 static int streamed(int64_t elements, int64_t channels, int64_t type) {
   return elements > STREAMED_ELEMENTS && channels * size_of(type) % 64 == 0;
-}
-
-/* Of a capsule that no tensor was made of; otherwise it has another name by now. */
-static void drop_output(PyObject *capsule) {
-  if (!PyCapsule_IsValid(capsule, "dltensor")) return;
-  dl_managed *managed = PyCapsule_GetPointer(capsule, "dltensor");
-  managed->deleter(managed);
-}
-
-/* output(type, <one to three sizes>): memory as it comes, in a capsule for DLPack */
-static PyObject *py_output(PyObject *self, PyObject *const *args, Py_ssize_t count) {
-  int64_t a[1 + MOST_DIMENSIONS];
-  if (count < 2 || count > 1 + MOST_DIMENSIONS) return PyErr_Format(PyExc_TypeError, "expected 2 to 4 arguments");
-  if (!read_integers(args, count, count, a)) return NULL;
-  dl_managed *managed = new_output(a[0] == 2, size_of(a[0]), (int)count - 1, a + 1);
-  if (!managed) return PyErr_NoMemory();
-  PyObject *capsule = PyCapsule_New(managed, "dltensor", drop_output);
-  if (!capsule) managed->deleter(managed);
-  return capsule;
-}
-
-/* keep(most): bytes of freed outputs to keep at the most from now on; gives (the most until now, those kept now) */
-static PyObject *py_keep(PyObject *self, PyObject *value) {
-  const int64_t most = PyLong_AsLongLong(value), before = kept.most_bytes;
-  if (PyErr_Occurred()) return NULL;
-  kept.most_bytes = most;
-  if (make_room(0)) unlock_kept();
-  return Py_BuildValue("(LL)", (long long)before, (long long)kept.bytes);
 }
 
 /* plan(eps, type, members, rows, channels, segments, ptr, ptr_stride, order, order_stride, relu, statistics): what calls
@@ -395,6 +354,7 @@ static PyMethodDef methods[] = {
     {"backward", (PyCFunction)(void (*)(void))py_backward, METH_FASTCALL, "Its gradients."},
     {"output", (PyCFunction)(void (*)(void))py_output, METH_FASTCALL, "Memory for an output, in a capsule for DLPack."},
     {"keep", py_keep, METH_O, "How much memory of freed outputs is kept at the most."},
+    {"memory", py_memory, METH_NOARGS, "Bytes of outputs: in use, kept, kept at the most."},
     {"aggregate", (PyCFunction)(void (*)(void))py_aggregate, METH_FASTCALL, "See ops/aggregate/cpu.py."},
     {"rows", (PyCFunction)(void (*)(void))py_rows, METH_FASTCALL, "See ops/rows/cpu.py."},
     {"linear", (PyCFunction)(void (*)(void))py_linear, METH_FASTCALL, "See ops/linear/cpu.py."},

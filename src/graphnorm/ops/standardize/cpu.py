@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from graphnorm.kernels import TYPES, library, output_like
+from graphnorm.kernels import TYPES, library, output, output_like
 from graphnorm.ops.standardize.problem import (
     DETACHED,
     GIVEN,
@@ -54,7 +54,7 @@ class Plan:
         self.dparameters = (*x.shape[:-2], channels)
         count = math.prod(self.shape)
         self.var_at = count * torch.float64.itemsize
-        self.kept = count + -(-count * self.acc.itemsize // torch.float64.itemsize)
+        self.kept = (count + -(-count * self.acc.itemsize // torch.float64.itemsize),)
         self.shared = library.plan(
             float(problem.eps),
             TYPES[x.dtype],
@@ -72,7 +72,7 @@ class Plan:
 
     def forward(self, x: Tensor, residual: Tensor | None, parameters: Parameters) -> tuple[Tensor, tuple[Tensor, ...]]:
         """y, and the statistics in one buffer for :meth:`backward`: all means (double), then all variances."""
-        kept = torch.empty(self.kept, dtype=torch.float64)
+        kept = output(self.kept, torch.float64)
         mean = kept.data_ptr()
         return self.apply(x, residual, parameters, mean, mean + self.var_at), (kept,)
 
