@@ -81,6 +81,7 @@ static int choose_instructions(int64_t most) {
 #endif
 }
 
+enum { SHARED_ELEMENTS = 3 << 14 };   /* below this one thread is done before two are */
 enum { STREAMED_ELEMENTS = 3 << 20 }; /* outputs beyond this do not fit the caches beside their inputs */
 
 /* Whether an output of so many elements goes past the caches: whole lines only, for what is left of one would be written
@@ -126,8 +127,7 @@ static int begin(PyObject *const *args, Py_ssize_t count, Py_ssize_t extra, plan
   if (!read_integers(args + 1, count - 1, 8 + extra, a)) return 0;
   memcpy(p, bytes, sizeof *p);
   job *w = &p->shared;
-  /* small work is done before a second thread has woken up */
-  w->threads = w->members * w->rows * w->channels < 16384 ? 1 : a[0];
+  w->threads = w->members * w->rows * w->channels < SHARED_ELEMENTS ? 1 : a[0];
   w->weight = address(a[1]), w->bias = address(a[2]), w->mean_scale = address(a[3]);
   w->mean = (double *)address(a[4]), w->var = (void *)address(a[5]);
   w->x = address(a[6]), w->out = (void *)address(a[7]);
