@@ -71,3 +71,4 @@ def fresh_memory_is_nan(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(torch, "empty", filled(torch.empty))
     monkeypatch.setattr(torch, "empty_like", filled(torch.empty_like))
+    monkeypatch.setattr(kernels, "from_dlpack", filled(kernels.from_dlpack))

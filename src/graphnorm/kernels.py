@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import math
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
 import torch
 from torch import Tensor
+from torch.utils.dlpack import from_dlpack
 
 
 def _load() -> ModuleType | None:
@@ -31,6 +34,38 @@ def _torch_pool() -> int:
 
 
 library = _load()
+
+TYPES = {torch.float32: 0, torch.float64: 1, torch.bfloat16: 2}
+"""The types of elements that the library has kernels for, by the numbers it knows them by."""
+if library is not None and library.HAS_FLOAT16:
+    TYPES[torch.float16] = 3
+
+_LARGE = 1 << 16  # bytes; smaller blocks stay with malloc anyway, larger ones make it look for memory to give back
+
+
+def output(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+    """Uninitialized memory for an output of the kernels: an ordinary CPU tensor of one of :data:`TYPES`.
+
+    Where it is large it comes from the library, which keeps freed outputs for later ones (:func:`keep_at_most`): fresh
+    memory costs more than the arithmetic (``csrc/outputs.h``).
+    """
+    if library is None or math.prod(shape) * dtype.itemsize < _LARGE:
+        return torch.empty(shape, dtype=dtype)
+    return from_dlpack(library.output(TYPES[dtype], *shape))
+
+
+def output_like(x: Tensor) -> Tensor:
+    """:func:`output` of the shape and type of x, which is contiguous; quicker where it is small."""
+    return torch.empty_like(x) if x.nbytes < _LARGE else output(x.shape, x.dtype)
+
+
+def keep_at_most(size: int) -> None:
+    """Let the library keep so many bytes of freed outputs for later ones, 256 MiB otherwise; 0 frees those kept now.
+
+    >>> keep_at_most(64 * 2**20)
+    """
+    if library is not None:
+        library.keep(size)
 
 
 def boundaries(batch: Tensor, ptr: Tensor) -> int | None:

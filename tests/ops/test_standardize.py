@@ -79,6 +79,17 @@ def test_float32_at_mean_zero(device, sizes):
     Case(sizes, 64, device=device, dtype=torch.float32, mean=0.0).check(1e-6)
 
 
+@pytest.mark.parametrize("threads", [2, 3])
+@pytest.mark.parametrize("sizes", [[18, 40, 1, 0, 25] * 10, [2000, 3, 1]], ids=len)
+def test_graphs_are_shared_out_among_threads(threads, sizes):
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        Case(sizes, 75, act="relu", residual=True).check(1e-12)
+    finally:
+        torch.set_num_threads(before)
+
+
 @pytest.mark.parametrize("sizes", [[5000, 3, 1, 2000, 18, 4000], [12_000], [1] * 300 + [9000]], ids=lambda s: len(s))
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 def test_long_graphs_beside_short_ones(device, sizes, dtype):

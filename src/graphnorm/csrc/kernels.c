@@ -9,13 +9,12 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#ifdef __linux__
-#include <sys/mman.h>
-#endif
 
+#include "arguments.h"
 #include "scalars.h"
 #include "pool.h"
 #include "job.h"
+#include "outputs.h"
 #include "edges.h"
 #include "assemble.h"
 #include "linear_job.h"
@@ -82,32 +81,8 @@ static int choose_instructions(int64_t most) {
 #endif
 }
 
+enum { SHARED_ELEMENTS = 3 << 14 };   /* below this one thread is done before two are */
 enum { STREAMED_ELEMENTS = 3 << 20 }; /* outputs beyond this do not fit the caches beside their inputs */
-
-static int read_integers(PyObject *const *args, Py_ssize_t count, Py_ssize_t expected, int64_t *out) {
-  if (count != expected) {
-    PyErr_Format(PyExc_TypeError, "expected %zd arguments, got %zd", expected, count);
-    return 0;
-  }
-  for (Py_ssize_t i = 0; i < expected; i++) out[i] = PyLong_AsLongLong(args[i]);
-  return !PyErr_Occurred();
-}
-
-static const void *address(int64_t value) { return (const void *)(intptr_t)value; }
-
-/* Bytes of an element; the order of types is that of cpu.py. */
-static int64_t size_of(int64_t type) { return type == 0 ? 4 : type == 1 ? 8 : 2; }
-
-/* An output is often memory that the process has just been given, and the first write to each page of it costs more
- * than all arithmetic. Where the system leaves the choice to programs, ask for pages of 2 MiB inside of it. */
-static void ask_for_huge_pages(const void *out, int64_t bytes) {
-#ifdef MADV_HUGEPAGE
-  enum { HUGE_PAGE = 2 << 20 };
-  uintptr_t begin = (uintptr_t)out, end = begin + (uintptr_t)bytes;
-  begin = (begin + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE, end = end / HUGE_PAGE * HUGE_PAGE;
-  if (end > begin) (void)madvise((void *)begin, end - begin, MADV_HUGEPAGE); /* a refusal changes nothing */
-#endif
-}
 
 /* Whether an output of so many elements goes past the caches: whole lines only, for what is left of one would be written
  * twice. */
@@ -152,8 +127,7 @@ static int begin(PyObject *const *args, Py_ssize_t count, Py_ssize_t extra, plan
   if (!read_integers(args + 1, count - 1, 8 + extra, a)) return 0;
   memcpy(p, bytes, sizeof *p);
   job *w = &p->shared;
-  /* small work is done before a second thread has woken up */
-  w->threads = w->members * w->rows * w->channels < 16384 ? 1 : a[0];
+  w->threads = w->members * w->rows * w->channels < SHARED_ELEMENTS ? 1 : a[0];
   w->weight = address(a[1]), w->bias = address(a[2]), w->mean_scale = address(a[3]);
   w->mean = (double *)address(a[4]), w->var = (void *)address(a[5]);
   w->x = address(a[6]), w->out = (void *)address(a[7]);
@@ -161,9 +135,7 @@ static int begin(PyObject *const *args, Py_ssize_t count, Py_ssize_t extra, plan
 }
 
 static PyObject *run(const kernel *table, plan *p) {
-  const job *w = &p->shared;
   Py_BEGIN_ALLOW_THREADS
-  ask_for_huge_pages(w->out, w->members * w->rows * w->channels * size_of(p->type));
   table[p->type](&p->shared);
   Py_END_ALLOW_THREADS
   if (p->shared.failed) return PyErr_NoMemory();
@@ -238,7 +210,6 @@ static PyObject *py_rows(PyObject *self, PyObject *const *args, Py_ssize_t count
   if (elements < 16384) w.threads = 1; /* done before a second thread has woken up */
   w.stream = streamed(elements, w.channels, a[0]);
   Py_BEGIN_ALLOW_THREADS
-  ask_for_huge_pages(w.out, elements * size_of(a[0]));
   rows_kernels[a[0]](&w);
   Py_END_ALLOW_THREADS
   if (w.failed) return PyErr_NoMemory();
@@ -381,6 +352,9 @@ static PyMethodDef methods[] = {
     {"plan", (PyCFunction)(void (*)(void))py_plan, METH_FASTCALL, "What calls of one shape share."},
     {"forward", (PyCFunction)(void (*)(void))py_forward, METH_FASTCALL, "Standardize; see ops/standardize/cpu.py."},
     {"backward", (PyCFunction)(void (*)(void))py_backward, METH_FASTCALL, "Its gradients."},
+    {"output", (PyCFunction)(void (*)(void))py_output, METH_FASTCALL, "Memory for an output, in a capsule for DLPack."},
+    {"keep", py_keep, METH_O, "How much memory of freed outputs is kept at the most."},
+    {"memory", py_memory, METH_NOARGS, "Bytes of outputs: in use, kept, kept at the most."},
     {"aggregate", (PyCFunction)(void (*)(void))py_aggregate, METH_FASTCALL, "See ops/aggregate/cpu.py."},
     {"rows", (PyCFunction)(void (*)(void))py_rows, METH_FASTCALL, "See ops/rows/cpu.py."},
     {"linear", (PyCFunction)(void (*)(void))py_linear, METH_FASTCALL, "See ops/linear/cpu.py."},

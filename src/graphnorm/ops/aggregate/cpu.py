@@ -5,20 +5,17 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from graphnorm.kernels import library
+from graphnorm.kernels import TYPES, library, output
 from graphnorm.ops.aggregate import reference
 from graphnorm.ops.aggregate.problem import Problem, Wanted
 from graphnorm.ops.standardize.problem import computed_in
 
-_TYPES = {torch.float32: 0, torch.float64: 1, torch.bfloat16: 2}
-if library is not None and library.HAS_FLOAT16:
-    _TYPES[torch.float16] = 3
 _FORWARD, _BACKWARD, _OF_EDGES = 0, 1, 2
 
 
 def available(features: Tensor) -> bool:
     """Whether the library was built and has a kernel for this tensor."""
-    return library is not None and features.dtype in _TYPES and features.is_cpu
+    return library is not None and features.dtype in TYPES and features.is_cpu
 
 
 def _ready(tensor: Tensor | None, dtype: torch.dtype | None = None) -> Tensor | None:
@@ -60,7 +57,7 @@ def _run(
         arrays += (0, 0, 0) if t is None else (t.data_ptr(), _stride(t), t.dtype == torch.int32)
     library.aggregate(
         problem.constant,
-        _TYPES[out.dtype],
+        TYPES[out.dtype],
         out.shape[0] if out.dim() == 3 else 1,
         rowptr.shape[-1] - 1,
         count,
@@ -86,7 +83,7 @@ def forward(x: Tensor | None, edge_x: Tensor | None, problem: Problem) -> Tensor
     x, edge_x = _ready(x), _ready(edge_x)
     features = edge_x if x is None else x
     assert features is not None
-    out = torch.empty((*features.shape[:-2], problem.rows, features.shape[-1]), dtype=features.dtype)
+    out = output((*features.shape[:-2], problem.rows, features.shape[-1]), features.dtype)
     count = reference.count_edges(problem, edge_x)
     _run(_FORWARD, x, edge_x, None, out, (problem.rowptr, problem.col, problem.edge_of, None), count, problem)
     return out
@@ -101,7 +98,7 @@ def backward(
     lead, channels = dy.shape[:-2], dy.shape[-1]
     if wanted.x:
         assert problem.t_col is not None
-        dx = torch.empty(dy.shape, dtype=dy.dtype)
+        dx = output(dy.shape, dy.dtype)
         total = torch.empty((*lead, 1), dtype=torch.float64) if wanted.self_weight else None
         reverse = (problem.t_rowptr, problem.t_col, problem.t_edge, problem.rowptr if problem.mean else None)
         masked = edge_x if problem.relu else None
@@ -110,7 +107,7 @@ def backward(
     elif wanted.self_weight:
         dw = reference.backward(dy, x, edge_x, problem, Wanted(False, None, True))[2]
     if wanted.edges is not None:
-        da = torch.empty((*lead, wanted.edges, channels), dtype=dy.dtype)
+        da = output((*lead, wanted.edges, channels), dy.dtype)
         ahead = (problem.rowptr, problem.col, problem.edge_of, None)
         masked_x, masked_edges = (x, edge_x) if problem.relu else (None, None)
         _run(_OF_EDGES, dy, masked_edges, masked_x, da, ahead, wanted.edges, problem)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from graphnorm.kernels import library
-from graphnorm.ops.standardize.cpu import TYPES, address, available, ready
+from graphnorm.kernels import TYPES, library, output_like
+from graphnorm.ops.standardize.cpu import address, available, ready
 from graphnorm.ops.standardize.problem import computed_in
 
 __all__ = ["available", "backward", "forward"]
@@ -39,7 +39,7 @@ def forward(
 ) -> Tensor:
     """The C twin of :func:`graphnorm.ops.rows.reference.forward`."""
     x = x.contiguous()
-    y = torch.empty_like(x)
+    y = output_like(x)
     _run(x, y, ready(residual, x.dtype), None, (weight, bias), (None, None), eps, relu)
     return y
 
@@ -49,7 +49,7 @@ def backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The C twin of :func:`graphnorm.ops.rows.reference.backward`."""
     x, dy, acc = x.contiguous(), dy.contiguous(), computed_in(x.dtype)
-    dx, shape = torch.empty_like(x), (*x.shape[:-2], x.shape[-1])
+    dx, shape = output_like(x), (*x.shape[:-2], x.shape[-1])
     dweight, dbias = torch.empty(shape, dtype=acc), torch.empty(shape, dtype=acc)
     _run(x, dx, None, dy, (weight, bias), (dweight, dbias), eps, relu)
     return dx, dweight, dbias

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from graphnorm.kernels import library
+from graphnorm.kernels import TYPES, library, output, output_like
 from graphnorm.ops.standardize.problem import (
     DETACHED,
     GIVEN,
@@ -18,9 +18,6 @@ from graphnorm.ops.standardize.problem import (
     statistics_shape,
 )  # fmt: skip
 
-TYPES = {torch.float32: 0, torch.float64: 1, torch.bfloat16: 2}
-if library is not None and library.HAS_FLOAT16:
-    TYPES[torch.float16] = 3
 _STATISTICS = {LIVE: 0, DETACHED: 1, GIVEN: 2}
 
 
@@ -57,7 +54,7 @@ class Plan:
         self.dparameters = (*x.shape[:-2], channels)
         count = math.prod(self.shape)
         self.var_at = count * torch.float64.itemsize
-        self.kept = count + -(-count * self.acc.itemsize // torch.float64.itemsize)
+        self.kept = (count + -(-count * self.acc.itemsize // torch.float64.itemsize),)
         self.shared = library.plan(
             float(problem.eps),
             TYPES[x.dtype],
@@ -75,7 +72,7 @@ class Plan:
 
     def forward(self, x: Tensor, residual: Tensor | None, parameters: Parameters) -> tuple[Tensor, tuple[Tensor, ...]]:
         """y, and the statistics in one buffer for :meth:`backward`: all means (double), then all variances."""
-        kept = torch.empty(self.kept, dtype=torch.float64)
+        kept = output(self.kept, torch.float64)
         mean = kept.data_ptr()
         return self.apply(x, residual, parameters, mean, mean + self.var_at), (kept,)
 
@@ -100,7 +97,7 @@ class Plan:
         """y; statistics are read from or written to these addresses."""
         assert library is not None
         x = x if x.is_contiguous() else x.contiguous()
-        y, acc = torch.empty_like(x), self.acc
+        y, acc = output_like(x), self.acc
         weight, bias, mean_scale = parameters
         weight, bias, mean_scale = ready(weight, acc), ready(bias, acc), ready(mean_scale, acc)
         residual = None if residual is None else residual.contiguous()
@@ -116,7 +113,7 @@ class Plan:
         """dx, from statistics at these addresses; the gradients of the parameters are written to ``dparameters``."""
         assert library is not None
         dy, x = dy if dy.is_contiguous() else dy.contiguous(), x if x.is_contiguous() else x.contiguous()
-        dx, acc = torch.empty_like(x), self.acc
+        dx, acc = output_like(x), self.acc
         weight, bias, mean_scale = parameters
         weight, bias, mean_scale = ready(weight, acc), ready(bias, acc), ready(mean_scale, acc)
         dweight, dbias, dmean_scale = dparameters
