@@ -100,7 +100,7 @@ def backward(gradient: Tensor, x: Tensor, weight: Tensor, wants_dx: bool) -> tup
     gradient, x, weight = gradient.contiguous(), _rows_in_order(x), weight.contiguous()
     outer, inner = weight.shape[1:]
     dx = _product(gradient, weight, None, inner, transposed=True) if wants_dx else None
-    if max(inner, outer) > WIDEST:
+    if inner > WIDEST:
         return dx, torch.bmm(gradient.mT, x), gradient.sum(1)
     dweight, dbias = _gradients(gradient, x, outer)
     return dx, (dweight[0] if len(dweight) == 1 else dweight.sum(0)), (dbias[0] if len(dbias) == 1 else dbias.sum(0))
@@ -109,11 +109,13 @@ def backward(gradient: Tensor, x: Tensor, weight: Tensor, wants_dx: bool) -> tup
 def _gradients(gradient: Tensor, x: Tensor, outer: int) -> tuple[Tensor, Tensor]:
     """Partial sums of those of weight and bias, (parts, M, O, K) and (parts, M, O)."""
     members, rows, inner = x.shape
-    parts, blocks = _shares(rows, members, GRADIENT) if rows else (1, 0)
+    width = min(WIDEST, _power_of_two(outer))
+    strips = triton.cdiv(outer, width)
+    parts, blocks = _shares(rows, members * strips, GRADIENT) if rows else (1, 0)
     dweight, dbias = x.new_empty(parts, members, outer, inner), x.new_empty(parts, members, outer)
-    weight_gradient[(parts, members)](
+    weight_gradient[(parts, members, strips)](
         gradient, x, dweight, dbias, rows, _rows_apart(x), blocks, members,
-        inner, outer, _power_of_two(inner), _power_of_two(outer), GRADIENT_PRECISION, GRADIENT.rows, GRADIENT.stages,
+        inner, outer, _power_of_two(inner), width, GRADIENT_PRECISION, GRADIENT.rows, GRADIENT.stages,
         num_warps=GRADIENT.warps,
     )  # fmt: skip
     return dweight, dbias

@@ -40,15 +40,18 @@ def product(
 @triton.jit(do_not_specialize=SIZES)
 def weight_gradient(
     gradient, x, dweight, dbias, rows, x_rows, blocks, members,
-    IN: tl.constexpr, OUT: tl.constexpr, IN_PADDED: tl.constexpr, OUT_PADDED: tl.constexpr,
+    IN: tl.constexpr, OUT: tl.constexpr, IN_PADDED: tl.constexpr, WIDTH: tl.constexpr,
     PRECISION: tl.constexpr, R: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """This program's share of dW = gᵀ·x, and of db, the sums of g, over ``blocks`` tiles of R rows of a member."""
+    """This program's share of dW = gᵀ·x, and of db, the sums of g, over ``blocks`` tiles of R rows of a member.
+
+    It takes WIDTH of the OUT rows of dW.
+    """
     part, member = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
-    k, o = tl.arange(0, IN_PADDED), tl.arange(0, OUT_PADDED)
+    k, o = tl.arange(0, IN_PADDED), tl.program_id(2) * WIDTH + tl.arange(0, WIDTH)
     in_k, in_o = (k < IN)[None, :], (o < OUT)[None, :]
-    sum_w = tl.zeros((OUT_PADDED, IN_PADDED), dtype=tl.float32)
-    sum_b = tl.zeros((OUT_PADDED,), dtype=tl.float32)
+    sum_w = tl.zeros((WIDTH, IN_PADDED), dtype=tl.float32)
+    sum_b = tl.zeros((WIDTH,), dtype=tl.float32)
     for block in tl.range(blocks, num_stages=STAGES):
         row = (part * blocks + block) * R + tl.arange(0, R)
         inside = (row < rows)[:, None]
