@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +14,7 @@ from graphnorm.study.engines.local import InProcess, WorkerThreads, local_engine
 from graphnorm.study.grid import Grid
 from graphnorm.study.plan import make_plan
 from graphnorm.study.store import Store
+from graphnorm.training.packing import AT_ONCE_ON_GPU
 
 GRAPHS = synthetic.regular(num_graphs=40, seed=0)
 NORMS = ("graph", "instance", "batch", "layer", "none")
@@ -59,21 +59,22 @@ def test_an_error_in_a_thread_is_an_answer(tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(
-    ("device", "fleets", "workers", "kind", "slots"),
-    [("cpu", 5, 1, InProcess, 1), ("cuda:0", 1, None, InProcess, 1), ("cuda:0", 2, None, WorkerThreads, 2)],
+    ("fleets", "workers", "made"),
+    [
+        (1, None, ("InProcess", "cuda:0")),
+        (2, None, ("WorkerThreads", "cuda:0", 2)),
+        (9, None, ("WorkerThreads", "cuda:0", AT_ONCE_ON_GPU)),
+        (9, 1, ("InProcess", "cuda:0")),
+        (9, 3, ("WorkerThreads", "cuda:0", 3)),
+    ],
 )
 def test_fleets_that_share_a_gpu_are_threads(
-    device: str,
-    fleets: int,
-    workers: int | None,
-    kind: Callable[..., Engine],
-    slots: int,
-    monkeypatch: pytest.MonkeyPatch,
+    fleets: int, workers: int | None, made: tuple[object, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made: list[tuple[object, ...]] = []
-    for name in ("InProcess", "WorkerThreads"):
+    found: list[tuple[object, ...]] = []
+    for name in ("InProcess", "WorkerThreads", "WorkerProcesses"):
         monkeypatch.setattr(
-            f"graphnorm.study.engines.local.{name}", lambda *args, name=name: made.append((name, *args[1:]))
+            f"graphnorm.study.engines.local.{name}", lambda *args, name=name: found.append((name, *args[1:]))
         )
-    local_engine(GRAPHS, device=device, workers=workers, fleets=fleets)
-    assert made == [(kind.__name__, device, *([slots] if slots > 1 else []))]
+    local_engine(GRAPHS, device="cuda:0", workers=workers, fleets=fleets)
+    assert found == [made]

@@ -74,7 +74,12 @@ def add(subparsers: Subparsers) -> None:
     where.add_argument("--name", help="of the study (default: made of what it trains)")
     where.add_argument("--engine", choices=("local", "ray"), default="local", help="default: local")
     where.add_argument("--device", help="cpu, cuda ... (default: a GPU where there is one)")
-    where.add_argument("--workers", type=_positive, metavar="N", help="fleets at a time (default: one a GPU, or core)")
+    where.add_argument(
+        "--workers",
+        type=_positive,
+        metavar="N",
+        help="fleets at a time (default: 5 on a GPU, one a core)",
+    )
     where.add_argument("--address", help="of a Ray cluster (default: a local one, started and stopped)")
     where.add_argument("--cpus-per-worker", type=float, metavar="X", help="Ray's share of cores (default: 1)")
     where.add_argument("--gpus-per-worker", type=float, metavar="X", help="Ray's share of GPUs (default: 0)")

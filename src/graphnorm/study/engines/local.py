@@ -35,12 +35,16 @@ __all__ = ["InProcess", "WorkerProcesses", "WorkerThreads", "local_engine"]
 def local_engine(
     graphs: PackedGraphs, *, device: str | None = None, workers: int | None = None, fleets: int
 ) -> InProcess | WorkerProcesses | WorkerThreads:
-    """Give the engine for so many fleets: this process for one device, processes for several."""
-    devices = choose_devices(device, workers)[: max(fleets, 1)]
-    if len(devices) > 1:
-        return WorkerProcesses(graphs, devices)
-    at_once = min(fleets, AT_ONCE_ON_GPU) if devices[0].startswith("cuda") and workers is None else 1
-    return WorkerThreads(graphs, devices[0], at_once) if at_once > 1 else InProcess(graphs, devices[0])
+    """Give the engine for so many fleets: this process for one worker or one GPU, processes for others."""
+    devices = choose_devices(device, workers)
+    if workers is None and len(devices) == 1 and devices[0].startswith("cuda"):
+        devices *= AT_ONCE_ON_GPU
+    devices = devices[: max(fleets, 1)]
+    if len(devices) == 1:
+        return InProcess(graphs, devices[0])
+    if len(set(devices)) == 1 and devices[0].startswith("cuda"):
+        return WorkerThreads(graphs, devices[0], len(devices))
+    return WorkerProcesses(graphs, devices)
 
 
 def choose_devices(device: str | None = None, workers: int | None = None) -> list[str]:
