@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import csv
+import gzip
 import io
 import json
 import re
@@ -96,11 +98,17 @@ def test_it_says_what_the_comparison_says(page: str, source: Source) -> None:
     assert "batch size128" in re.sub(r"\s+", " ", text)
 
 
+def charts_of(page: str) -> Any:
+    """What the page's script finds to draw."""
+    packed = re.findall(r'id="charts">(.*?)</script>', page, re.DOTALL)[0]
+    return json.loads(gzip.decompress(base64.b64decode(packed)))
+
+
 def test_every_chart_has_words_and_data(page: str) -> None:
     reader = Reader(page)
     places = {a["id"]: a for _, a in reader.tags if a.get("class") == "chart"}
     links = {a["download"]: a["href"] for _, a in reader.tags if "download" in a}
-    charts = json.loads(re.findall(r'id="charts">(.*?)</script>', page, re.DOTALL)[0])
+    charts = charts_of(page)
     assert len(charts) >= 3 + 2 + 2  # curves and scores, spectra and regularity, batch noise and α
     assert set(places) == {chart["id"] for chart in charts}
     for name, attributes in places.items():
@@ -182,7 +190,7 @@ def test_structure_of_regular_graphs() -> None:
 
 def test_batch_noise_and_alpha_are_those_of_the_analysis(page: str, analysis: Path) -> None:
     parts = json.loads((analysis / "analysis.json").read_text())["parts"]
-    charts = {chart["id"]: chart for chart in json.loads(re.findall(r'id="charts">(.*?)</script>', page, re.DOTALL)[0])}
+    charts = {chart["id"]: chart for chart in charts_of(page)}
     noise = charts[f"part-1-noise-{parts['noise']['summary']['batch_size']}"]
     layers = parts["noise"]["summary"]["layers"]
     assert [trace["x"] for trace in noise["traces"]] == [layer["epochs"] for layer in layers]

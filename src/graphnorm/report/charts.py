@@ -33,7 +33,7 @@ class Chart:
     @property
     def link(self) -> str:
         """The data as an address that holds it."""
-        return "data:text/csv;charset=utf-8," + quote(self.data.to_csv())
+        return "data:text/csv;charset=utf-8," + quote(self.data.to_csv(), safe=",.:()")
 
 
 def curve_charts(source: Source) -> list[Chart]:
@@ -51,7 +51,7 @@ def _curves(source: Source, norms: Sequence[NormScore], curve: str, title: str) 
     for norm in norms:
         mean, std = norm.curves[curve]
         epochs = list(range(1, len(mean) + 1))
-        rows += [[norm.name, epoch, m, s] for epoch, m, s in zip(epochs, mean, std, strict=True)]
+        rows += [[norm.name, *row] for row in zip(epochs, _rounded(mean), _rounded(std), strict=True)]
         traces += _band(norm.name, epochs, mean, std)
         known = [value for value in mean if value is not None]
         if known:

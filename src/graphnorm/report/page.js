@@ -1,6 +1,6 @@
 "use strict";
 (async () => {
-  const charts = JSON.parse(document.getElementById("charts").textContent);
+  let charts = [];  // until they are unpacked
   const phone = matchMedia("(max-width: 40rem)");
   const coarse = matchMedia("(pointer: coarse)").matches;
 
@@ -63,16 +63,19 @@
       .forEach((chart) => Plotly.restyle(chart.id, { visible: shown(chart) }));
   }));
 
-  // The library travels compressed; a browser that cannot unpack it still has the words and the data.
+  // Charts and the library travel compressed; a browser that cannot unpack them still has the words and the data.
   const say = (text) => document.querySelectorAll(".chart .waiting").forEach((place) => { place.textContent = text; });
   if (typeof DecompressionStream === "undefined") {
     say("This browser is too old to draw charts. The caption says what this one shows, and links to its data.");
     return;
   }
-  const packed = Uint8Array.from(atob(document.getElementById("plotly").textContent.trim()), (c) => c.charCodeAt(0));
-  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
+  const unpack = (id) => {
+    const packed = Uint8Array.from(atob(document.getElementById(id).textContent.trim()), (c) => c.charCodeAt(0));
+    return new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
+  };
+  charts = JSON.parse(await unpack("charts"));
   const script = document.createElement("script");
-  script.textContent = await new Response(stream).text();
+  script.textContent = await unpack("plotly");
   document.head.append(script);
 
   const draw = async (chart) => {

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import datetime
 import gzip
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -45,6 +46,10 @@ class Placed:
     chart: Chart
     chapter: str
     """Whose normalizations can be hidden in it; empty where it has none."""
+
+    def for_plotly(self) -> dict[str, Any]:
+        """What the page's script reads."""
+        return {"id": self.id, "chapter": self.chapter, "traces": self.chart.traces, "layout": self.chart.layout}
 
 
 def build_page(
@@ -101,13 +106,11 @@ def build_page(
             title=title,
             lead=_lead(sources),
             chapters=chapters,
-            charts=[
-                {"id": p.id, "chapter": p.chapter, "traces": p.chart.traces, "layout": p.chart.layout} for p in placed
-            ],
+            charts=_packed(json.dumps([item.for_plotly() for item in placed], separators=(",", ":"))),
             show=lambda item: Markup(figure.render(id=item.id, chart=item.chart)),
             css=Markup(_file("page.css")),
             js=Markup(_file("page.js")),
-            plotly=Markup(_plotly()),
+            plotly=_plotly(),
             made=datetime.datetime.now(datetime.UTC).strftime("%d %B %Y"),
             version=__version__,
         )
@@ -243,4 +246,9 @@ def _plotly() -> str:
         from plotly.offline import get_plotlyjs
     except ImportError as error:
         raise MissingDependencyError("plotly", "a report", "report") from error
-    return base64.b64encode(gzip.compress(get_plotlyjs().encode(), mtime=0)).decode()
+    return _packed(get_plotlyjs())
+
+
+def _packed(text: str) -> str:
+    """Compressed, and as letters that mean nothing to HTML."""
+    return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
