@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -53,7 +54,12 @@ def _seed() -> None:
 @pytest.fixture(params=KERNELS)
 def device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
     """Runs a test once per set of kernels; the value is the device to put tensors on."""
-    with graphnorm.backend("triton" if request.param == "cuda" else request.param):
+    with ExitStack() as stack:
+        if request.param == "triton":
+            from memory_check import memory_checked  # needs numpy
+
+            stack.enter_context(memory_checked())
+        stack.enter_context(graphnorm.backend("triton" if request.param == "cuda" else request.param))
         yield torch.device("cuda" if request.param == "cuda" else "cpu")
 
 

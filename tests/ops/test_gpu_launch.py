@@ -118,10 +118,14 @@ def test_kernels_that_want_more_than_arguments_stay_with_triton(driver, metadata
     assert len(kernel.seen) == 3
 
 
-def test_integers_beyond_32_bits_stay_with_triton(driver):
+@pytest.mark.parametrize("narrow_before", [False, True])
+def test_integers_beyond_32_bits_stay_with_triton(driver, narrow_before):
     kernel, x = Kernel(), torch.randn(4)
+    if narrow_before:
+        make(kernel)((), x)
+        kernel.seen.clear()
     launch = make(kernel, (2**31, 6))
     for _ in range(3):
         launch((), x)
     assert not driver.seen
-    assert len(kernel.seen) == 3
+    assert [grid for grid, _ in kernel.seen] == [(9,)] * 3  # which variant is for Triton to say

@@ -65,7 +65,7 @@ class Launch:
     call, must tell apart everything that is compiled in, apart from how tensors are aligned.
     """
 
-    __slots__ = ("constants", "device", "integers", "kernel", "key", "programs", "ready", "tile")
+    __slots__ = ("constants", "device", "integers", "kernel", "key", "programs", "ready", "tile", "wide")
 
     def __init__(
         self, kernel: Any, programs: int, tile: Tile, integers: tuple[int, ...], key: tuple[Any, ...], *constants: Any
@@ -73,7 +73,7 @@ class Launch:
         self.kernel, self.programs, self.tile, self.integers = kernel, programs, tile, integers
         self.constants = (*constants, tile.rows, tile.channels)
         self.key = (id(kernel), tile.warps, *key, *self.constants)
-        self.device = key[0]
+        self.device, self.wide = key[0], any(integer > _LARGEST_INT32 for integer in integers)
         self.ready: dict[tuple[Any, ...], tuple[int, ...]] = {}
 
     def __call__(self, kind: tuple[Any, ...], *tensors: Tensor | None) -> None:
@@ -86,16 +86,14 @@ class Launch:
             if library.launch(*ready, stream, *addresses, *self.integers) == 0:
                 return  # else a tensor is not aligned, or the driver wants something that Triton sees to
         arguments = (*tensors, *self.integers, *self.constants)
-        if _INTERPRETED or any(tensor is not None and tensor.data_ptr() & 15 for tensor in tensors):
+        unaligned = any(tensor is not None and tensor.data_ptr() & 15 for tensor in tensors)
+        if _INTERPRETED or unaligned or self.wide:  # a variant of its own, which Triton tells apart
             self.kernel[(self.programs,)](*arguments, num_warps=self.tile.warps)
             return
         key = (*self.key, kind)
         compiled = _compiled.get(key)
         if compiled is None:
-            compiled = self.kernel[(self.programs,)](*arguments, num_warps=self.tile.warps)
-            if any(integer > _LARGEST_INT32 for integer in self.integers):
-                return  # a variant with wider integers, which Triton tells apart
-            _compiled[key] = compiled
+            compiled = _compiled[key] = self.kernel[(self.programs,)](*arguments, num_warps=self.tile.warps)
         else:
             compiled[(self.programs, 1, 1)](*arguments)
         if _driver() and _is_plain(compiled.metadata):
