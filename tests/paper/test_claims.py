@@ -48,6 +48,14 @@ def test_curves() -> None:
     assert verdicts("fig11", convergence=sizes) == ["holds in part   2 of 3"]
 
 
+def test_panels_without_all_rivals_are_not_judged() -> None:
+    curves = [curve("A", "graph", 90.0), curve("A", "batch", 80.0), curve("A", "batch-alpha", 95.0)]
+    curves += [curve("B", "graph", 90.0), curve("B", "batch", 80.0)]
+    norms = ["batch", "batch-alpha", "graph"]
+    studies = [{"name": panel, "trials": 30, "finished": 30, "spec": {"norms": norms}} for panel in "AB"]
+    assert verdicts("fig12", convergence=curves, studies=studies) == ["does not hold here   0 of 1"]
+
+
 def test_cells() -> None:
     cells = [cell("graph", 91.0, True), cell("batch", 90.0, False), cell("none", None, None)]
     cells.append(cell("baseline", 87.0, False) | {"model": "wl"})  # its number is not the paper's own

@@ -74,9 +74,11 @@ def _printed(facts: Facts) -> Judged:
 
 
 def _faster(norm: str, others: Iterable[str] | None = None, panels: str = "") -> Callable[[Facts], Judged | None]:
-    """Whether a normalization's training curve has the highest average, panel by panel."""
+    """Whether a normalization's training curve has the highest average, in each panel that has all of its rivals."""
 
     def judge(facts: Facts) -> Judged | None:
+        planned = {name for study in facts.get("studies", ()) for name in study["spec"]["norms"]} - {norm}
+        wanted = planned & set(others) if others else planned
         averages: dict[tuple[str, str], dict[str, float]] = {}
         for curve in facts["convergence"]:
             if curve["train_average"] is not None and panels in curve["panel"]:
@@ -84,7 +86,7 @@ def _faster(norm: str, others: Iterable[str] | None = None, panels: str = "") ->
         right, words = 0, []
         for (panel, variant), found in averages.items():
             rivals = {name: value for name, value in found.items() if name != norm and (not others or name in others)}
-            if norm not in found or not rivals:
+            if norm not in found or not rivals or not wanted <= rivals.keys():
                 continue
             best = max(rivals, key=rivals.__getitem__)
             right += found[norm] >= rivals[best]
