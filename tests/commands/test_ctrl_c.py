@@ -15,7 +15,7 @@ pytest.importorskip("rdkit")
 
 
 def program(table: Path, out: Path, *more: str) -> subprocess.Popen[str]:
-    options = ("--norms", "none,graph", "--folds", "2", "--epochs", "60", "--hidden", "8", "--layers", "2",
+    options = ("--norms", "none,graph", "--folds", "2", "--epochs", "200", "--hidden", "8", "--layers", "2",
                "--batch-size", "8", "--device", "cpu", "--workers", "1")  # fmt: skip
     return subprocess.Popen(
         [sys.executable, "-m", "graphnorm.cli", "compare", str(table), "--out", str(out), *options, *more],
