@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,13 +16,14 @@ pytest.importorskip("rdkit")
 
 
 def program(table: Path, out: Path, *more: str) -> subprocess.Popen[str]:
-    options = ("--norms", "none,graph", "--folds", "2", "--epochs", "200", "--hidden", "8", "--layers", "2",
+    options = ("--norms", "none,graph", "--folds", "2", "--epochs", "60", "--hidden", "8", "--layers", "2",
                "--batch-size", "8", "--device", "cpu", "--workers", "1")  # fmt: skip
     return subprocess.Popen(
         [sys.executable, "-m", "graphnorm.cli", "compare", str(table), "--out", str(out), *options, *more],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # a background job would pass on SIG_IGN
     )
 
 
