@@ -129,3 +129,19 @@ def test_debug_nests_and_ends():
         assert graphnorm.switches.debugging()
         GraphNorm(2)(torch.randn(3, 2), torch.tensor([0, 1, 1]), 2)
     assert not graphnorm.switches.debugging()
+
+
+def test_what_is_made_inside_vmap_is_made_once_there():
+    def rows(ptr):
+        segments = Segments.trusted(ptr, None, 5)
+        assert segments.ids(5) is segments.ids(5)
+        assert segments.merged(5) is segments.merged(5)
+        return segments.ids(5)
+
+    assert torch.func.vmap(rows)(torch.tensor([[0, 2, 5], [0, 5, 5]])).tolist() == [[0, 0, 1, 1, 1], [0] * 5]
+
+
+def test_what_is_made_of_outside_segments_inside_vmap_is_not_kept():
+    segments = Segments(sizes=[2, 3])
+    torch.func.vmap(lambda x: x + segments.ids(5))(torch.zeros(2, 5))
+    assert not torch._C._functorch.is_functorch_wrapped_tensor(segments.ids(5))

@@ -272,7 +272,7 @@ def test_one_hot_joins_columns(dtype: torch.dtype) -> None:
     assert masked.tolist() == [expected[0], [0] * 5, expected[2]]
 
 
-@needs_library
+@pytest.mark.usefixtures("implementation")
 @pytest.mark.parametrize("tags", [[[0, 2]], [[3, 0]], [[-1, 0]], [[0, -1]]])
 def test_one_hot_refuses_tags_that_are_no_value(tags: list[list[int]]) -> None:
     with pytest.raises(IndexError, match=r"row 0 .* below \[3, 2\]"):
@@ -283,7 +283,7 @@ def test_one_hot_refuses_tags_that_are_no_value(tags: list[list[int]]) -> None:
 @pytest.mark.usefixtures("implementation")
 @pytest.mark.parametrize("cardinalities", [(3,), (3, 2, 2), (3, -2)])
 def test_one_hot_refuses_cardinalities_that_do_not_fit(cardinalities: tuple[int, ...]) -> None:
-    with pytest.raises((ValueError, RuntimeError)):
+    with pytest.raises((ValueError, IndexError)):
         one_hot(torch.zeros(4, 2, dtype=torch.uint8), cardinalities)
 
 

@@ -28,6 +28,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from graphnorm.data import compiled
+from graphnorm.passing import is_passing
 
 __all__ = ["BatchTables", "Bounds", "GraphBatch", "assemble", "measure", "one_hot"]
 
@@ -183,9 +184,19 @@ def one_hot(
         ones = torch.ones_like(tags, dtype=dtype)
     else:
         ones, tags = real[..., None].to(dtype).expand(tags.shape), torch.where(real[..., None], tags, 0)
+    if tags.device.type == "cpu" and not is_passing(tags):
+        _check_tags(tags, cardinalities)
     starts = [0, *itertools.accumulate(cardinalities[:-1])]
     places = torch.stack([tag + start for tag, start in zip(tags.long().unbind(-1), starts, strict=True)], dim=-1)
     return ones.new_zeros(*places.shape[:-1], sum(cardinalities)).scatter(-1, places, ones)
+
+
+def _check_tags(tags: Tensor, cardinalities: tuple[int, ...]) -> None:
+    wrong = ((tags < 0) | (tags >= torch.tensor(cardinalities))).flatten(0, -2).any(-1)
+    if bool(wrong.any()):
+        row = int(wrong.int().argmax())
+        values = tags.flatten(0, -2)[row].tolist()
+        raise IndexError(f"row {row} has the values {values}, which are not all below {list(cardinalities)}")
 
 
 class BatchTables(NamedTuple):

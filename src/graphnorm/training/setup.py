@@ -35,7 +35,7 @@ __all__ = [
     "seen_by_model",
 ]
 
-_GENERATOR = threading.Lock()
+_SEEDING = threading.Lock()
 """Held while torch's generator, which all threads share, is seeded and drawn from."""
 
 MODELS = ("gin", "gcn", "molecular-gin", "molecular-gcn")
@@ -64,7 +64,7 @@ def num_outputs(trial: Trial, graphs: PackedGraphs) -> int:
 
 def build_model(trial: Trial, graphs: PackedGraphs) -> nn.Module:
     """The trial's model, freshly initialised from the trial's seed and nothing else."""
-    with _GENERATOR, torch.random.fork_rng(devices=[]):
+    with _SEEDING, torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(trial.seed)
         return _build(trial, graphs)
 
