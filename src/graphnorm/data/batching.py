@@ -184,10 +184,10 @@ def one_hot(
         ones = torch.ones_like(tags, dtype=dtype)
     else:
         ones, tags = real[..., None].to(dtype).expand(tags.shape), torch.where(real[..., None], tags, 0)
-    if tags.device.type == "cpu" and not is_passing(tags):
-        _check_tags(tags, cardinalities)
     starts = [0, *itertools.accumulate(cardinalities[:-1])]
     places = torch.stack([tag + start for tag, start in zip(tags.long().unbind(-1), starts, strict=True)], dim=-1)
+    if tags.device.type == "cpu" and not is_passing(tags):
+        _check_tags(tags, cardinalities)
     return ones.new_zeros(*places.shape[:-1], sum(cardinalities)).scatter(-1, places, ones)
 
 
