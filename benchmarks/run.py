@@ -24,6 +24,8 @@ from benchmarks.facts import announce, write_table
 from benchmarks.registry import CASES, Case
 
 LAYERS_DEEP = 8
+_SLOW = 0.2
+"""Seconds of a call that is not repeated on a GPU."""
 
 
 class Problem:
@@ -111,33 +113,44 @@ def peak_memory(problem: Problem, layer: Any, *graphs: Any) -> float | None:
 
 def medians(functions: dict[str, Callable[[], Any]], device: torch.device, seconds: float) -> dict[str, float]:
     """Median microseconds of each, taken in turns, a few calls at a time, so that all see the same machine."""
-    if device.type == "cuda":
-        return {name: _on_device(f, seconds / len(functions)) for name, f in functions.items()}
+    few = _a_few_on_device if device.type == "cuda" else _a_few_on_cpu
     times: dict[str, list[float]] = {name: [] for name in functions}
+    slow: set[str] = set()  # those of which one call will do
     stop = time.perf_counter() + seconds
-    while time.perf_counter() < stop or min(map(len, times.values())) < 6:
+    while time.perf_counter() < stop or min(len(times[name]) for name in functions if name not in slow) < 6:
         for name, f in functions.items():
-            f()  # brings this function's memory and code back in, after the others'
-            for _ in range(3):
-                start = time.perf_counter()
-                f()
-                times[name].append(time.perf_counter() - start)
+            if name not in slow:
+                found = few(f)
+                times[name] += found
+                if len(found) == 1:
+                    slow.add(name)
     return {name: 1e6 * statistics.median(values) for name, values in times.items()}
 
 
-def _on_device(function: Callable[[], Any], seconds: float) -> float:
-    """Median microseconds by CUDA events, the cache cleared before each call; of a single call where that is slow."""
+def _a_few_on_cpu(function: Callable[[], Any]) -> list[float]:
+    """Seconds of three calls."""
+    function()  # brings this function's memory and code back in, after the others'
+    found = []
+    for _ in range(3):
+        start = time.perf_counter()
+        function()
+        found.append(time.perf_counter() - start)
+    return found
+
+
+def _a_few_on_device(function: Callable[[], Any]) -> list[float]:
+    """Seconds of some calls by CUDA events, the cache cleared before each; of a single call where that is slow."""
     from triton.testing import do_bench
 
-    function()
+    function()  # whatever a first call compiles does not count
     torch.cuda.synchronize()
     start = time.perf_counter()
     function()
     torch.cuda.synchronize()
     once = time.perf_counter() - start
-    if once > 0.2:
-        return 1e6 * once
-    return 1e3 * float(do_bench(function, warmup=25, rep=max(20, int(1e3 * seconds)), return_mode="median"))
+    if once > _SLOW:
+        return [once]
+    return [1e-3 * t for t in do_bench(function, warmup=10, rep=40, return_mode="all")]
 
 
 def graphed(function: Callable[[], Any]) -> Callable[[], None]:

@@ -11,13 +11,15 @@ from torch import Tensor
 
 from graphnorm.ops.standardize import gpu_long as long
 from graphnorm.ops.standardize import gpu_short as short
+from graphnorm.ops.standardize.gpu_common import GROUP
 from graphnorm.ops.standardize.gpu_launch import Launch, Tile, power_of_two
+from graphnorm.ops.standardize.gpu_scratch import scratch
 from graphnorm.ops.standardize.problem import GIVEN, LIVE, Parameters, Problem, computed_in, statistics_shape
 
 _UNLIMITED = 2**31 - 1  # rows: no segment is longer
 _LARGEST_TILE = 64  # rows of a segment that still fits the registers of one program
-_FEW_SLOTS = 512  # shares of the parameters' gradients that one program adds up quicker than torch begins to
-_ADDED = Tile(64, 16, 4)  # of those, at a time
+
+_PROGRAMS = 792  # that share one graph: twice as many as an H200 runs at a time
 
 
 class Cut(NamedTuple):
@@ -25,15 +27,17 @@ class Cut(NamedTuple):
 
     forward: Tile
     backward: Tile
-    fits: bool  # every segment fits the backward tile
     run: int  # segments per program, backward
-    window: int  # rows per window; 0: no segment can be longer than one
-    windows: int  # windows per member
-    fine_window: int  # the same for the kernels that write rows
-    fine_windows: int
-    read: Tile  # of long segments: the kernels that read,
-    join: Tile  # those that join windows,
-    write: Tile  # and those that write
+    fits: bool = False  # every segment fits the backward tile,
+    half: bool = False  # and those that fit half of it get that
+    held: bool = False  # segments that fit the forward tile stay in registers
+    window: int = 0  # rows per window; 0: no segment can be longer than one
+    windows: int = 0  # windows per member
+    fine_window: int = 0  # the same, no more rows, for the kernels that write rows of long segments
+    fine_windows: int = 0
+    read: int = 0  # rows of a window at a time
+    join: int = 0  # windows at a time
+    write: Tile = Tile(0, 0, 0)  # of the kernels that write rows of long segments
 
     @property
     def limit(self) -> int:
@@ -49,46 +53,36 @@ def cut(members: int, rows: int, channels: int, graphs: int, largest: int) -> Cu
     blocks = -(-channels // narrow)
     programs = members * graphs * blocks
     run = max(2 if programs >= 256 else 1, min(16, programs // 4096))  # two: half the memory for their shares
-    none = Tile(0, 0, 0)
     if largest <= _LARGEST_TILE:
         height = max(16, power_of_two(largest))
-        forward, backward = Tile(min(32, height), wide, 2), Tile(height, narrow, 1)
-        return Cut(forward, backward, True, run, 0, 0, 0, 0, none, none, none)
+        forward = Tile(32, 32, 1) if channels % 32 == 0 else Tile(32, wide, 2)
+        return Cut(
+            forward._replace(rows=min(32, height)), Tile(height, narrow, 1), run, fits=True, half=height > 16
+        )  # fmt: skip
     typical = members * rows // max(1, members * graphs)
     small = typical <= _LARGEST_TILE  # by their number; the largest is not known, or is an exception
     forward = Tile(32, wide, 2) if small else Tile(128, narrow, 4)
     backward = Tile(32, wide, 2) if small else Tile(64, narrow, 2)
-    window = min(1024, max(128, power_of_two(members * rows * blocks // 4096)))
+    window = min(1024, max(128, power_of_two(members * rows * blocks // 2048)))
     if largest <= max(window, 512):
-        return Cut(forward, backward, False, run, 0, 0, 0, 0, none, none, none)
-    window = window if graphs == 1 else min(window, 512)
-    fine = 64 if graphs == 1 else min(window, 256)
-    joined = min(1024, max(4, power_of_two(largest // window + 2)))
-    join = Tile(joined, min(narrow, max(4, 4096 // joined)), 8 if joined > 64 else 1)
+        return Cut(forward, backward, run)
+    if graphs == 1:
+        forward = backward = Tile(128, narrow, 4)
+        window = min(4096, max(128, -(-members * rows * blocks // (_PROGRAMS * 128)) * 128))
+        fine = 64
+    else:
+        backward = Tile(32, wide, 2) if small else Tile(128, narrow, 4)
+        fine = min(window, 128)
+    read = 128 if forward.warps == 4 else 32
+    join = min(64, max(4, power_of_two(largest // window + 2)))
     return Cut(
-        forward, backward, False, run, window, -(-rows // window), fine, -(-rows // fine),
-        Tile(128, narrow, 4), join, Tile(64, wide, 4),
+        forward, backward, run, window=window, windows=-(-rows // window), fine_window=fine,
+        fine_windows=-(-rows // fine), read=read, join=join, write=Tile(64, wide, 4),
     )  # fmt: skip
 
 
 def _contiguous(tensor: Tensor | None) -> Tensor | None:
     return tensor if tensor is None or tensor.is_contiguous() else tensor.contiguous()
-
-
-class _LongForward(NamedTuple):
-    """Launches for long segments: statistics by window, joined, applied."""
-
-    statistics: Launch
-    join: Launch
-    apply: Launch
-
-
-class _LongBackward(NamedTuple):
-    """Launches for long segments: sums by window, reduced, applied."""
-
-    sums: Launch
-    reduce: Launch
-    gradient: Launch
 
 
 class Plan:
@@ -100,7 +94,8 @@ class Plan:
         graphs, ptr, order = problem.graphs, _contiguous(problem.ptr), _contiguous(problem.order)
         largest = rows if ptr is None or problem.max_size is None else min(rows, problem.max_size)
         self.problem, self.cut = problem, cut(members, rows, channels, graphs, largest)
-        self.per = 1 if ptr is None else 2
+        per = 1 if ptr is None else 2
+        self.per = per if self.cut.window else 0
         if ptr is None and self.cut.fits:  # one small segment: the tiles want its boundaries all the same
             ptr = torch.arange(0, rows + 1, rows, device=x.device)
         self.ptr, self.order = ptr, order
@@ -113,76 +108,88 @@ class Plan:
         self.key = (self.index, x.dtype, ptr is None, order is None)
         self.shape = statistics_shape(x, graphs)
         self.dparameters = (*x.shape[:-2], channels)
-        self._forward: tuple[Launch | None, _LongForward | None] | None = None
-        self._backward: tuple[Launch | None, _LongBackward | None, Launch | None] | None = None
         # where short kernels have anything to do: short segments, or rows outside of any
         has_short = ptr is not None or not self.cut.window
         self.runs = -(-graphs // self.cut.run) if has_short else 0
-        self.slots = self.runs + (1 if self.per == 1 and self.cut.window else 2 * self.cut.windows)
-        self.partial = (3, members, self.slots, channels)
-        self.plane = members * self.slots * channels
+        groups = -(-self.runs // GROUP.value)
+        self.slots = 0 if self.per == 1 else self.runs + (self.cut.windows if self.per else groups)
+        self.places = members * self.per * self.cut.windows
+        self.slot_statistics = (2, self.places, channels)
+        plane = members * self.slots * channels
+        self.shares = 3 * plane + 4 * self.places * channels
+        self.planes = (plane, self.places * channels)
+        forward, backward = self.cut.forward.channels, self.cut.backward.channels
+        self.forward_counters = self.places * -(-channels // forward)
+        self.backward_counters = (self.places or members * (groups + 1)) * -(-channels // backward)
+        self._forward: tuple[Launch | None, Launch | None] | None = None
+        self._backward: tuple[Launch, Launch | None] | None = None
 
     # ---- launches, made when first needed ---------------------------------------------------------------------
 
-    def _launch(self, kernel: Any, count: int, tile: Tile, integers: tuple[int, ...], *constants: Any) -> Launch:
-        """``count`` programs for each block of channels, over all members."""
-        programs = self.members * count * -(-self.channels // tile.channels)
+    def _launch(
+        self, kernel: Any, count: int, tile: Tile, integers: tuple[int, ...], *constants: Any, more: int = 0
+    ) -> Launch:
+        """``count`` programs for each block of channels, ``more`` before them."""
+        programs = more + count * -(-self.channels // tile.channels)
         return Launch(kernel, programs, tile, integers, self.key, *constants)
 
     @property
     def _computed_in(self) -> Any:
         return tl.float64 if self.acc == torch.float64 else tl.float32
 
-    def _forward_launches(self) -> tuple[Launch | None, _LongForward | None]:
+    def _forward_launches(self) -> tuple[Launch | None, Launch | None]:
         c, channels, per, acc = self.cut, self.channels, self.per, self._computed_in
         eps, relu, given = self.problem.eps, self.problem.relu, self.problem.statistics == GIVEN
-        short_, long_ = None, None
-        if self.runs:
-            sizes = (*self.layout, c.limit)
-            short_ = self._launch(short.forward_loops, self.graphs, c.forward, sizes, channels, eps, relu, given, acc)
-        if c.window:
-            windows, cuts = per * c.windows, (c.window, c.windows, c.limit)
-            fine = (*self.layout, c.fine_window, c.fine_windows, c.limit)
-            fine_windows = per * c.fine_windows
-            long_ = _LongForward(
-                self._launch(long.long_statistics, windows, c.read, (*self.layout, *cuts), per, channels, acc),
-                self._launch(long.long_join, windows, c.join, (*self.layout[:3], *cuts), per, channels, acc),
-                self._launch(long.long_apply, fine_windows, c.write, fine, per, channels, eps, relu, acc),
-            )
-        self._forward = short_, long_
+        first, second = None, None
+        sizes: tuple[int, ...]
+        constants: tuple[Any, ...]
+        shorts = self.members * self.graphs if self.runs else 0
+        if shorts or not given:
+            places = 0 if given else self.places
+            sizes = (*self.layout, c.limit, shorts, c.window, c.windows, self.planes[1])
+            constants = (channels, eps, relu, given, c.held, 0 if given else per, acc, c.read, c.join)
+            first = self._launch(short.forward_short, shorts + places, c.forward, sizes, *constants)
+        if per:
+            sizes = (*self.layout, c.fine_window, c.fine_windows, c.limit)
+            count = self.members * per * c.fine_windows
+            second = self._launch(long.long_apply, count, c.write, sizes, per, channels, eps, relu, acc)
+        self._forward = first, second
         return self._forward
 
-    def _backward_launches(self) -> tuple[Launch | None, _LongBackward | None, Launch | None]:
+    def _backward_launches(self) -> tuple[Launch, Launch | None]:
         c, channels, per, acc = self.cut, self.channels, self.per, self._computed_in
         eps, relu, live = self.problem.eps, self.problem.relu, self.problem.statistics == LIVE
-        short_, long_, add = None, None, None
-        if self.runs:
-            kernel = short.backward_tiles if c.fits else short.backward_loops
-            sizes = (*self.layout, c.limit, self.runs, c.run, self.slots, self.plane)
-            short_ = self._launch(kernel, self.runs, c.backward, sizes, channels, eps, relu, live, acc)
-        if c.window:
-            windows = per * c.windows
-            cuts = (c.window, c.windows, c.limit, self.members * windows * channels)
-            sizes = (*self.layout[:3], *cuts, self.slots, self.plane)
-            fine = (*self.layout, c.fine_window, c.fine_windows, c.limit, *cuts[:2], cuts[3])
-            fine_windows = per * c.fine_windows
-            long_ = _LongBackward(
-                self._launch(long.long_sums, windows, c.read, (*self.layout, *cuts), per, channels, eps, relu, acc),
-                self._launch(long.long_reduce, windows, c.join, sizes, per, channels, eps, live, acc),
-                self._launch(long.long_gradient, fine_windows, c.write, fine, per, channels, eps, relu, acc),
-            )
-        if self.slots <= _FEW_SLOTS:
-            add = self._launch(short.add_slots, 3, _ADDED, (self.slots, self.plane), channels)
-        self._backward = short_, long_, add
+        second = None
+        sizes: tuple[int, ...]
+        constants: tuple[Any, ...]
+        shorts = self.members * self.runs
+        if c.fits:
+            sizes = (*self.layout, self.runs, c.run, self.slots, self.planes[0])
+            constants = (channels, eps, relu, live, acc, c.half)
+            first = self._launch(short.backward_tiles, shorts, c.backward, sizes, *constants)
+        else:
+            sizes = (*self.layout, c.limit, self.runs, c.run, self.slots, self.planes[0])
+            sizes = (*sizes, shorts, c.window, c.windows, self.planes[1])
+            constants = (channels, eps, relu, live, per, acc, c.read, c.join)
+            first = self._launch(short.backward_short, shorts + self.places, c.backward, sizes, *constants)
+        if per:
+            adds = 0 if per == 1 else self.members * -(-channels // long.ADDED.value)
+            sizes = (*self.layout, c.fine_window, c.fine_windows, c.limit, c.window, c.windows)
+            sizes = (*sizes, self.slots, *self.planes, adds)
+            count = self.members * per * c.fine_windows
+            constants = (per, channels, eps, relu, acc)
+            second = self._launch(long.long_gradient, count, c.write, sizes, *constants, more=adds)
+        self._backward = first, second
         return self._backward
 
     # ---- eager layers -----------------------------------------------------------------------------------------
 
     def forward(self, x: Tensor, residual: Tensor | None, parameters: Parameters) -> tuple[Tensor, tuple[Tensor, ...]]:
         """y, and what :meth:`backward` needs: nothing where it finds the statistics again in registers."""
-        mean, var = (None, None) if self.cut.fits else self.new_statistics()
-        y = self.apply(x, residual, parameters, mean, var)
-        return y, () if mean is None or var is None else (mean, var)
+        if self.cut.fits:
+            return self.apply(x, residual, parameters, None, None), ()
+        kept = self.new_statistics()
+        return self.apply(x, residual, parameters, *kept), kept
 
     def backward(self, dy: Tensor, x: Tensor, parameters: Parameters, *kept: Tensor) -> tuple[Tensor, Parameters]:
         """dx, and the gradients of those parameters that are there."""
@@ -199,6 +206,12 @@ class Plan:
         mean = torch.empty(self.shape, dtype=torch.float64, device=self.device)
         return mean, torch.empty(self.shape, dtype=self.acc, device=self.device)
 
+    def _gradient_of(self, parameter: Tensor | None) -> Tensor:
+        """Room for a parameter's gradient."""
+        if parameter is not None and parameter.dtype is self.acc and parameter.shape == self.dparameters:
+            return torch.empty_like(parameter)
+        return torch.empty(self.dparameters, dtype=self.acc, device=self.device)
+
     def apply(
         self, x: Tensor, residual: Tensor | None, parameters: Parameters, mean: Tensor | None, var: Tensor | None
     ) -> Tensor:
@@ -210,25 +223,22 @@ class Plan:
         weight, bias, mean_scale = parameters
         weight, bias, mean_scale = _contiguous(weight), _contiguous(bias), _contiguous(mean_scale)
         y = torch.empty_like(x)
-        ptr, order = self.ptr, self.order
-        short_, long_ = self._forward or self._forward_launches()
+        first, second = self._forward or self._forward_launches()
         kind = (
             residual is None, None if weight is None else weight.dtype, None if bias is None else bias.dtype,
             None if mean_scale is None else mean_scale.dtype, None if mean is None else mean.dtype,
             None if var is None else var.dtype,
         )  # fmt: skip
-        tensors = (x, y, residual, ptr, order, weight, bias, mean_scale, mean, var)
-        if short_ is not None:
-            short_(kind, *tensors)
-        if long_ is not None:
-            if self.problem.statistics != GIVEN:
-                assert mean is not None and var is not None
-                shape = (self.members * self.per * self.cut.windows, self.channels)
-                slot_mean = torch.empty(shape, dtype=mean.dtype, device=self.device)
-                slot_m2 = torch.empty(shape, dtype=var.dtype, device=self.device)
-                long_.statistics((), x, ptr, order, slot_mean, slot_m2)
-                long_.join((), ptr, slot_mean, slot_m2, mean, var)
-            long_.apply(kind, *tensors)
+        tensors = (x, y, residual, self.ptr, self.order, weight, bias, mean_scale, mean, var)
+        if first is not None:
+            if self.per and self.problem.statistics != GIVEN:
+                statistics = torch.empty(self.slot_statistics, dtype=torch.float64, device=self.device)
+                counters = scratch(self.device, self.index).counters(self.forward_counters)
+                first(kind, *tensors, statistics, counters)
+            else:
+                first(kind, *tensors, None, None)
+        if second is not None:
+            second(kind, *tensors)
         return y
 
     def gradient(
@@ -247,34 +257,27 @@ class Plan:
         x, dy = x if x.is_contiguous() else x.contiguous(), dy if dy.is_contiguous() else dy.contiguous()
         weight, bias, mean_scale = parameters
         weight, bias, mean_scale = _contiguous(weight), _contiguous(bias), _contiguous(mean_scale)
-        dx, acc, device = torch.empty_like(x), self.acc, self.device
-        partial = torch.empty(self.partial, dtype=acc, device=device)
-        ptr, order = self.ptr, self.order
-        short_, long_, add = self._backward or self._backward_launches()
+        dx, acc = torch.empty_like(x), self.acc
+        there = wanted or (weight is not None, bias is not None, mean_scale is not None)
+        dweight = self._gradient_of(weight) if there[0] else None
+        dbias = self._gradient_of(bias) if there[1] else None
+        dmean_scale = self._gradient_of(mean_scale) if there[2] else None
+        memory = scratch(self.device, self.index)
+        counters = memory.counters(self.backward_counters)
+        if self.per:  # two launches, which may have another's between them
+            shares = torch.empty((self.shares,), dtype=acc, device=self.device)
+        else:
+            shares = memory.room(self.shares, acc)
+        first, second = self._backward or self._backward_launches()
         kind = (
             None if weight is None else weight.dtype, None if bias is None else bias.dtype,
             None if mean_scale is None else mean_scale.dtype, None if mean is None else mean.dtype,
-            None if var is None else var.dtype,
+            None if var is None else var.dtype, there,
         )  # fmt: skip
-        tensors = (x, dy, dx, ptr, order, weight, bias, mean_scale, mean, var)
-        if short_ is not None:
-            short_(kind, *tensors, partial)
-        if long_ is not None:
-            shape = (2, self.members * self.per * self.cut.windows, self.channels)
-            sums = torch.empty(shape, dtype=acc, device=device)
-            statistics = tensors[5:]
-            long_.sums(kind, x, dy, ptr, order, *statistics, sums)
-            long_.reduce(kind, ptr, *statistics, sums, partial)
-            long_.gradient(kind, *tensors, sums)
-        there = wanted or (weight is not None, bias is not None, mean_scale is not None)
-        if add is None:
-            dweight, dbias, dmean_scale = partial.sum(-2).view(3, *self.dparameters)
-        else:
-            shape = self.dparameters
-            dweight = torch.empty(shape, dtype=acc, device=device) if there[0] else None
-            dbias = torch.empty(shape, dtype=acc, device=device) if there[1] else None
-            dmean_scale = torch.empty(shape, dtype=acc, device=device) if there[2] else None
-            add(there, partial, dweight, dbias, dmean_scale)
+        tensors = (x, dy, dx, self.ptr, self.order, weight, bias, mean_scale, mean, var, shares)
+        first(kind, *tensors, counters, dweight, dbias, dmean_scale)
+        if second is not None:
+            second(kind, *tensors, dweight, dbias, dmean_scale)
         return dx, (dweight, dbias, dmean_scale)
 
 

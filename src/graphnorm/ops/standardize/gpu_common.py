@@ -11,9 +11,14 @@ import triton.language as tl
 
 SIZES = (
     "rows", "segments", "ptr_stride", "order_stride", "runs", "run", "limit", "slots", "plane", "window", "windows",
-    "partial_plane", "fine_window", "fine_windows",
+    "slot_plane", "fine_window", "fine_windows", "shorts", "adds",
 )  # fmt: skip
 """Integer arguments of kernels. They change from batch to batch, so none is compiled for a value of its own."""
+
+GROUP = tl.constexpr(64)
+"""Shares of the parameters' gradients that one program adds up; the last one adds up the sums of the groups."""
+AT_A_TIME = tl.constexpr(32)
+"""Of those."""
 
 
 @triton.jit
@@ -75,6 +80,12 @@ def tile_mask(inside, channel, CHANNELS: tl.constexpr, BC: tl.constexpr):
 def load(x, at, mask, ACC: tl.constexpr):
     """A tile in the type it is computed in; 0 outside."""
     return tl.load(x + at, mask=mask, other=0.0).to(ACC)
+
+
+@triton.jit
+def load_first(x, at, mask, ACC: tl.constexpr):
+    """As :func:`load`, of a tile that will be read again: the cache is asked to keep it."""
+    return tl.load(x + at, mask=mask, other=0.0, eviction_policy="evict_last").to(ACC)
 
 
 @triton.jit
@@ -167,12 +178,51 @@ def range_statistics(
         mask = tile_mask(inside, channel, CHANNELS, BC)
         here = tl.minimum(n - start, BR).to(ACC)
         before = (start + n * 0).to(ACC)
-        rough, finer, tile_m2 = tile_statistics(load(x, at, mask, ACC), mask, here)
+        rough, finer, tile_m2 = tile_statistics(load_first(x, at, mask, ACC), mask, here)
         base = tl.where(start == 0, rough, base)
         gap = (rough - base) + finer - above
         above += gap * (here / (before + here))
         m2 += tile_m2 + gap * gap * (before * here / (before + here))
     return base.to(tl.float64) + above.to(tl.float64), m2
+
+
+@triton.jit
+def long_range_statistics(
+    x, order, order_stride, member, rows, first, last, channel,
+    CHANNELS: tl.constexpr, ACC: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
+):  # fmt: skip
+    """As :func:`range_statistics`: Σ d and Σ d² of d = x - the first tile's mean, which no tile has to wait for.
+
+    d is at most as large as the values lie apart. The first tile is among them, so that Σ d² is at most (last - first)
+    / BR times as large as m2: that many roundings are lost at the worst, and next to none where rows come in any order.
+    """
+    consecutive, shift = run_of(order, order_stride, member, first, last)
+    tile = tl.arange(0, BR)
+    n = last - first
+    inside = tile < n
+    at = offsets(order, order_stride, member, rows, consecutive, shift, first + tile, inside, channel, CHANNELS)
+    mask = tile_mask(inside, channel, CHANNELS, BC)
+    values = load_first(x, at, mask, ACC)
+    base = tl.sum(values, 0) / tl.minimum(n, BR).to(ACC)
+    sums = tl.where(mask, values - base[None, :], 0.0)
+    squares = sums * sums
+    for start in range(BR, n, 2 * BR):  # two tiles are on their way at a time
+        position = first + start + tile
+        inside = position < last
+        inside2 = position + BR < last
+        at = offsets(order, order_stride, member, rows, consecutive, shift, position, inside, channel, CHANNELS)
+        at2 = offsets(order, order_stride, member, rows, consecutive, shift, position + BR, inside2, channel, CHANNELS)
+        mask = tile_mask(inside, channel, CHANNELS, BC)
+        mask2 = tile_mask(inside2, channel, CHANNELS, BC)
+        values = load_first(x, at, mask, ACC)
+        values2 = load_first(x, at2, mask2, ACC)
+        d = tl.where(mask, values - base[None, :], 0.0)
+        d2 = tl.where(mask2, values2 - base[None, :], 0.0)
+        sums += d + d2
+        squares += d * d + d2 * d2
+    total = tl.sum(sums, 0)
+    above = total / n.to(ACC)
+    return base.to(tl.float64) + above.to(tl.float64), tl.maximum(tl.sum(squares, 0) - total * above, 0.0)
 
 
 @triton.jit
@@ -206,22 +256,25 @@ def range_sums(
     x, dy, order, order_stride, member, rows, first, last, channel, centre, scale, offset,
     CHANNELS: tl.constexpr, RELU: tl.constexpr, ACC: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
-    """P = Σ dz and Q = Σ dz (x - centre) over positions [first, last)."""
+    """P = Σ dz and Q = Σ dz (x - centre) over positions [first, last).
+
+    Each element of a tile has sums of its own until the end, so that no tile waits for the sum of the one before.
+    """
     consecutive, shift = run_of(order, order_stride, member, first, last)
     tile = tl.arange(0, BR)
-    P = tl.zeros((BC,), ACC)
-    Q = tl.zeros((BC,), ACC)
+    P = tl.zeros((BR, BC), ACC)
+    Q = tl.zeros((BR, BC), ACC)
     for start in range(0, last - first, BR):
         inside = start + tile < last - first
         at = offsets(
             order, order_stride, member, rows, consecutive, shift, first + start + tile, inside, channel, CHANNELS
         )  # fmt: skip
         mask = tile_mask(inside, channel, CHANNELS, BC)
-        d = load(x, at, mask, ACC) - centre[None, :]
-        dz = before_tail(load(dy, at, mask, ACC), d, scale, offset, RELU)
-        P += tl.sum(dz, 0)
-        Q += tl.sum(dz * d, 0)
-    return P, Q
+        d = load_first(x, at, mask, ACC) - centre[None, :]
+        dz = before_tail(load_first(dy, at, mask, ACC), d, scale, offset, RELU)
+        P += dz
+        Q += dz * d
+    return tl.sum(P, 0), tl.sum(Q, 0)
 
 
 @triton.jit
@@ -257,12 +310,90 @@ def gradient_range(
         mask = tile_mask(inside, channel, CHANNELS, BC)
         d = load(x, at, mask, ACC) - centre[None, :]
         dz = before_tail(load(dy, at, mask, ACC), d, scale, offset, RELU)
-        tl.store(dx + at, scale[None, :] * ((dz + constant[None, :]) - slope[None, :] * d), mask=mask)
+        found = scale[None, :] * ((dz + constant[None, :]) - slope[None, :] * d)
+        tl.store(dx + at, found, mask=mask)
 
 
 @triton.jit
-def add_partial(partial, plane, at, mask, dweight, dbias, dmean_scale):
-    """One slot's share of the parameters' gradients, into partial (3, members, slots, channels)."""
-    tl.store(partial + at, dweight, mask=mask)
-    tl.store(partial + plane + at, dbias, mask=mask)
-    tl.store(partial + 2 * plane + at, dmean_scale, mask=mask)
+def store_shares(shares, plane, at, mask, dweight, dbias, dmean_scale):
+    """One slot's share of the parameters' gradients, into shares (3, members, slots, channels)."""
+    tl.store(shares + at, dweight, mask=mask)
+    tl.store(shares + plane + at, dbias, mask=mask)
+    tl.store(shares + 2 * plane + at, dmean_scale, mask=mask)
+
+
+@triton.jit
+def store_gradients(dweight, dbias, dmean_scale, at, mask, of_weight, of_bias, of_mean_scale):
+    """The gradients of those parameters that are wanted."""
+    if dweight is not None:
+        tl.store(dweight + at, of_weight, mask=mask)
+    if dbias is not None:
+        tl.store(dbias + at, of_bias, mask=mask)
+    if dmean_scale is not None:
+        tl.store(dmean_scale + at, of_mean_scale, mask=mask)
+
+
+@triton.jit
+def sum_of_shares(shares, plane, begin, end, channel, mask, CHANNELS: tl.constexpr, BS: tl.constexpr, BC: tl.constexpr):
+    """The sums (double) of slots [begin, end) of shares, BS at a time, in order."""
+    of_weight = tl.zeros((BC,), tl.float64)
+    of_bias = tl.zeros((BC,), tl.float64)
+    of_mean_scale = tl.zeros((BC,), tl.float64)
+    for start in range(begin, end, BS):
+        slot = start + tl.arange(0, BS)
+        at = shares + slot[:, None] * CHANNELS + channel[None, :]
+        there = (slot < end)[:, None] & mask[None, :]
+        weights = tl.load(at, mask=there, other=0.0, cache_modifier=".cg")
+        biases = tl.load(at + plane, mask=there, other=0.0, cache_modifier=".cg")
+        mean_scales = tl.load(at + 2 * plane, mask=there, other=0.0, cache_modifier=".cg")
+        of_weight += tl.sum(weights.to(tl.float64), 0)
+        of_bias += tl.sum(biases.to(tl.float64), 0)
+        of_mean_scale += tl.sum(mean_scales.to(tl.float64), 0)
+    return of_weight, of_bias, of_mean_scale
+
+
+@triton.jit
+def arrived_last(counter, total):
+    """Whether all others of the `total` programs that count here came before; what they stored can be read then.
+
+    The counter begins at 0, and is 0 again for the next launch.
+    """
+    tl.debug_barrier()
+    is_last = tl.atomic_add(counter, 1) == total - 1
+    if is_last:
+        tl.store(counter, 0)
+    return is_last
+
+
+@triton.jit
+def add_up(
+    shares, counters, dweight, dbias, dmean_scale, member, slot, block, channel, runs, slots, plane,
+    CHANNELS: tl.constexpr, BC: tl.constexpr,
+):  # fmt: skip
+    """The parameters' gradients from the shares of all runs, in order, by whoever comes last.
+
+    `shares` (3, members, slots, channels) has for each member a slot per run, and one per GROUP of them.
+    """
+    blocks: tl.constexpr = (CHANNELS + BC - 1) // BC
+    in_channels = channel < CHANNELS
+    groups = (runs + GROUP - 1) // GROUP
+    group = slot // GROUP
+    counter = counters + (member * (groups + 1) + group) * blocks + block
+    begin = member * slots + group * GROUP
+    end = member * slots + tl.minimum(group * GROUP + GROUP, runs)
+    of_member = member * CHANNELS + channel
+    if arrived_last(counter, end - begin):
+        of_weight, of_bias, of_mean_scale = sum_of_shares(
+            shares, plane, begin, end, channel, in_channels, CHANNELS, AT_A_TIME, BC
+        )
+        if groups == 1:
+            store_gradients(dweight, dbias, dmean_scale, of_member, in_channels, of_weight, of_bias, of_mean_scale)
+        else:
+            of_groups = member * slots + runs
+            at = (of_groups + group) * CHANNELS + channel
+            store_shares(shares, plane, at, in_channels, of_weight, of_bias, of_mean_scale)
+            if arrived_last(counters + (member * (groups + 1) + groups) * blocks + block, groups):
+                of_weight, of_bias, of_mean_scale = sum_of_shares(
+                    shares, plane, of_groups, of_groups + groups, channel, in_channels, CHANNELS, AT_A_TIME, BC
+                )
+                store_gradients(dweight, dbias, dmean_scale, of_member, in_channels, of_weight, of_bias, of_mean_scale)

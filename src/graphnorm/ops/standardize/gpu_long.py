@@ -2,8 +2,11 @@
 
 Rows are cut at fixed windows, so the cut needs no look at the sizes from the host. A segment is long when it has more
 rows than a window; a window then meets at most two long segments, the one that owns its first row and the one that
-owns its last. These are its two *slots*. Statistics go by slot, are joined by the slot in which a segment begins (its
-*home*), and applied by the slots of finer windows, last window first, while the cache still holds it.
+owns its last. These are its two *slots*. Statistics go by slot; of the programs that share a segment the last one to
+come joins them, in the order of the windows. They are applied by the slots of finer windows, last window first, while
+the cache still holds it.
+
+The slot in which a segment begins is its *home*. No window is home to two long segments.
 """
 
 from __future__ import annotations
@@ -13,16 +16,22 @@ import triton.language as tl
 
 from graphnorm.ops.standardize.gpu_common import (
     SIZES,
-    add_partial,
     apply_range,
+    arrived_last,
     bounds,
     coefficients,
     gradient_coefficients,
     gradient_range,
-    range_statistics,
+    long_range_statistics,
     range_sums,
     statistics_of,
+    store_gradients,
+    store_shares,
+    sum_of_shares,
 )
+
+ADDED = tl.constexpr(8)
+"""Channels of the parameters' gradients that one program adds up."""
 
 
 @triton.jit
@@ -70,55 +79,55 @@ def _slot_of(w, first, window, windows, member, PER: tl.constexpr):
     return slot
 
 
-@triton.jit(do_not_specialize=SIZES)
-def long_statistics(
-    x, ptr, order, slot_mean, slot_m2, rows, segments, ptr_stride, order_stride, window, windows, limit,
-    PER: tl.constexpr, CHANNELS: tl.constexpr, ACC: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
-):  # fmt: skip
-    """Mean and m2 of each slot, (slots, channels)."""
-    blocks: tl.constexpr = (CHANNELS + BC - 1) // BC
-    place = (tl.program_id(0) // blocks).to(tl.int64)
-    channel = tl.program_id(0) % blocks * BC + tl.arange(0, BC)
-    in_channels = channel < CHANNELS
-    member, _g, _f, _l, begin, end = _slot(ptr, ptr_stride, segments, rows, window, windows, limit, place, PER)
-    if begin < end:
-        mean, m2 = range_statistics(x, order, order_stride, member, rows, begin, end, channel, CHANNELS, ACC, BR, BC)
-        tl.store(slot_mean + place * CHANNELS + channel, mean, mask=in_channels)
-        tl.store(slot_m2 + place * CHANNELS + channel, m2, mask=in_channels)
+@triton.jit
+def _is_last(counters, first, last, window, windows, member, block, blocks, PER: tl.constexpr):
+    """Whether all other windows of a segment are done with. One counter per slot and block, that of its home counts."""
+    w0 = first // window
+    home = _slot_of(w0, first, window, windows, member, PER)
+    return arrived_last(counters + home * blocks + block, (last - 1) // window - w0 + 1)
 
 
-@triton.jit(do_not_specialize=SIZES)
-def long_join(
-    ptr, slot_mean, slot_m2, mean, var, rows, segments, ptr_stride, window, windows, limit,
-    PER: tl.constexpr, CHANNELS: tl.constexpr, ACC: tl.constexpr, BW: tl.constexpr, BC: tl.constexpr,
+@triton.jit
+def window_statistics(
+    x, ptr, order, mean, var, slot_statistics, counters, place, block, rows, segments, ptr_stride, order_stride,
+    window, windows, limit, slot_plane,
+    PER: tl.constexpr, CHANNELS: tl.constexpr, ACC: tl.constexpr, BL: tl.constexpr, BW: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
-    """Mean and variance of each long segment, at its home, BW windows at a time."""
+    """Mean and m2 of one slot, into slot_statistics (2, slots, channels); once all are there, those of the segment.
+
+    BL rows, and BW windows, at a time.
+    """
     blocks: tl.constexpr = (CHANNELS + BC - 1) // BC
-    place = (tl.program_id(0) // blocks).to(tl.int64)
-    channel = tl.program_id(0) % blocks * BC + tl.arange(0, BC)
+    channel = block * BC + tl.arange(0, BC)
     in_channels = channel < CHANNELS
     member, g, first, last, begin, end = _slot(ptr, ptr_stride, segments, rows, window, windows, limit, place, PER)
-    if (begin < end) & (begin == first):
-        w1 = (last - 1) // window
-        n = (last - first).to(tl.float64)
-        base = tl.load(slot_mean + place * CHANNELS + channel, mask=in_channels, other=0.0)
-        total = tl.zeros((BC,), tl.float64)
-        square = tl.zeros((BC,), tl.float64)
-        for start in range(first // window, w1 + 1, BW):
-            w = start + tl.arange(0, BW)
-            mask = (w <= w1)[:, None] & in_channels[None, :]
-            at = _slot_of(w, first, window, windows, member, PER)[:, None] * CHANNELS + channel[None, :]
-            count = (tl.minimum(last, (w + 1) * window) - tl.maximum(first, w * window)).to(tl.float64)[:, None]
-            gap = tl.load(slot_mean + at, mask=mask, other=0.0) - base[None, :]
-            m2 = tl.load(slot_m2 + at, mask=mask, other=0.0).to(tl.float64)
-            total += tl.sum(tl.where(mask, count * gap, 0.0), 0)
-            square += tl.sum(tl.where(mask, m2 + count * gap * gap, 0.0), 0)
-        above = total / n
-        centre = base + above
-        m2 = tl.maximum(square - total * above, 0.0)
-        stored = (member * segments + g) * CHANNELS + channel
-        tl.store(mean + stored, centre, mask=in_channels)
-        tl.store(var + stored, (m2 / n).to(ACC), mask=in_channels)
+    if begin < end:
+        here, m2 = long_range_statistics(
+            x, order, order_stride, member, rows, begin, end, channel, CHANNELS, ACC, BL, BC
+        )
+        tl.store(slot_statistics + place * CHANNELS + channel, here, mask=in_channels)
+        tl.store(slot_statistics + slot_plane + place * CHANNELS + channel, m2, mask=in_channels)
+        if _is_last(counters, first, last, window, windows, member, block, blocks, PER):
+            w1 = (last - 1) // window
+            n = (last - first).to(tl.float64)
+            home = _slot_of(first // window, first, window, windows, member, PER) * CHANNELS + channel
+            base = tl.load(slot_statistics + home, mask=in_channels, other=0.0, cache_modifier=".cg")
+            total = tl.zeros((BC,), tl.float64)
+            square = tl.zeros((BC,), tl.float64)
+            for start in range(first // window, w1 + 1, BW):
+                w = start + tl.arange(0, BW)
+                mask = (w <= w1)[:, None] & in_channels[None, :]
+                at = _slot_of(w, first, window, windows, member, PER)[:, None] * CHANNELS + channel[None, :]
+                count = (tl.minimum(last, (w + 1) * window) - tl.maximum(first, w * window)).to(tl.float64)[:, None]
+                means = tl.load(slot_statistics + at, mask=mask, other=0.0, cache_modifier=".cg")
+                squares = tl.load(slot_statistics + slot_plane + at, mask=mask, other=0.0, cache_modifier=".cg")
+                gap = means - base[None, :]
+                total += tl.sum(tl.where(mask, count * gap, 0.0), 0)
+                square += tl.sum(tl.where(mask, squares + count * gap * gap, 0.0), 0)
+            above = total / n
+            stored = (member * segments + g) * CHANNELS + channel
+            tl.store(mean + stored, base + above, mask=in_channels)
+            tl.store(var + stored, (tl.maximum(square - total * above, 0.0) / n).to(ACC), mask=in_channels)
 
 
 @triton.jit(do_not_specialize=SIZES)
@@ -148,95 +157,80 @@ def long_apply(
         )  # fmt: skip
 
 
-@triton.jit(do_not_specialize=SIZES)
-def long_sums(
-    x, dy, ptr, order, weight, bias, mean_scale, mean, var, slot_sums,
-    rows, segments, ptr_stride, order_stride, window, windows, limit, plane,
-    PER: tl.constexpr, CHANNELS: tl.constexpr, EPS: tl.constexpr, RELU: tl.constexpr, ACC: tl.constexpr,
-    BR: tl.constexpr, BC: tl.constexpr,
+@triton.jit
+def window_sums(
+    x, dy, ptr, order, weight, bias, mean_scale, mean, var, shares, counters, dweight, dbias, dmean_scale,
+    place, block, rows, segments, ptr_stride, order_stride, window, windows, limit, runs, slots, plane, slot_plane,
+    PER: tl.constexpr, CHANNELS: tl.constexpr, EPS: tl.constexpr, RELU: tl.constexpr, LIVE: tl.constexpr,
+    ACC: tl.constexpr, BL: tl.constexpr, BW: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
-    """P and Q of each slot; slot_sums is (2, slots, channels), `plane` = slots * channels."""
+    """P and Q of one slot; slope, constant and the parameters' gradients of the segment once all its slots are there.
+
+    They lie behind the shares, (4, slots, channels): P, Q and, at the homes, slope and constant. A segment's gradients
+    go to the share of its window of home, behind those of the short segments; or, where it is the only one (PER = 1),
+    where they belong.
+    """
     blocks: tl.constexpr = (CHANNELS + BC - 1) // BC
-    place = (tl.program_id(0) // blocks).to(tl.int64)
-    channel = tl.program_id(0) % blocks * BC + tl.arange(0, BC)
+    channel = block * BC + tl.arange(0, BC)
     in_channels = channel < CHANNELS
-    member, g, _f, _l, begin, end = _slot(ptr, ptr_stride, segments, rows, window, windows, limit, place, PER)
+    member, g, first, last, begin, end = _slot(ptr, ptr_stride, segments, rows, window, windows, limit, place, PER)
+    sums = shares + 3 * plane
+    of_member = member * CHANNELS + channel
+    if PER == 2:
+        low = place // PER % windows * window
+        is_home = (first >= low) & (first < low + window) & (last - first > limit)
+        if (place % 2 == 1) & (is_home == 0):  # the second slot sees whether any segment has its home in this window
+            at_share = (member * slots + runs + place // PER % windows) * CHANNELS + channel
+            none = tl.zeros((BC,), ACC)
+            store_shares(shares, plane, at_share, in_channels, none, none, none)
     if begin < end:
         stored = (member * segments + g) * CHANNELS + channel
         centre, rest, spread = statistics_of(mean, var, stored, in_channels, ACC)
-        of_member = member * CHANNELS + channel
-        _a, _k, _r, scale, offset = coefficients(
+        alpha, kept, r, scale, offset = coefficients(
             centre, rest, spread, weight, bias, mean_scale, of_member, in_channels, EPS, ACC, BC
         )
         P, Q = range_sums(
             x, dy, order, order_stride, member, rows, begin, end, channel,
-            centre, scale, offset, CHANNELS, RELU, ACC, BR, BC,
+            centre, scale, offset, CHANNELS, RELU, ACC, BL, BC,
         )  # fmt: skip
-        tl.store(slot_sums + place * CHANNELS + channel, P, mask=in_channels)
-        tl.store(slot_sums + plane + place * CHANNELS + channel, Q, mask=in_channels)
+        tl.store(sums + place * CHANNELS + channel, P, mask=in_channels)
+        tl.store(sums + slot_plane + place * CHANNELS + channel, Q, mask=in_channels)
+        if _is_last(counters, first, last, window, windows, member, block, blocks, PER):
+            w0 = first // window
+            w1 = (last - 1) // window
+            all_P = tl.zeros((BC,), tl.float64)
+            all_Q = tl.zeros((BC,), tl.float64)
+            for start in range(w0, w1 + 1, BW):
+                w = start + tl.arange(0, BW)
+                mask = (w <= w1)[:, None] & in_channels[None, :]
+                at = _slot_of(w, first, window, windows, member, PER)[:, None] * CHANNELS + channel[None, :]
+                some_P = tl.load(sums + at, mask=mask, other=0.0, cache_modifier=".cg")
+                some_Q = tl.load(sums + slot_plane + at, mask=mask, other=0.0, cache_modifier=".cg")
+                all_P += tl.sum(some_P.to(tl.float64), 0)
+                all_Q += tl.sum(some_Q.to(tl.float64), 0)
+            of_bias = all_P.to(ACC)
+            slope, constant, of_weight, of_mean_scale = gradient_coefficients(
+                of_bias, all_Q.to(ACC), last - first, centre, rest, spread, alpha, kept, r, scale, EPS, LIVE
+            )
+            home = _slot_of(w0, first, window, windows, member, PER) * CHANNELS + channel
+            tl.store(sums + 2 * slot_plane + home, slope, mask=in_channels)
+            tl.store(sums + 3 * slot_plane + home, constant, mask=in_channels)
+            if PER == 2:
+                at_share = (member * slots + runs + w0) * CHANNELS + channel
+                store_shares(shares, plane, at_share, in_channels, of_weight, of_bias, of_mean_scale)
+            else:
+                store_gradients(
+                    dweight, dbias, dmean_scale, of_member, in_channels, of_weight, of_bias, of_mean_scale
+                )  # fmt: skip
 
 
-@triton.jit(do_not_specialize=SIZES)
-def long_reduce(
-    ptr, weight, bias, mean_scale, mean, var, slot_sums, partial,
-    rows, segments, ptr_stride, window, windows, limit, plane, slots, partial_plane,
-    PER: tl.constexpr, CHANNELS: tl.constexpr, EPS: tl.constexpr, LIVE: tl.constexpr, ACC: tl.constexpr,
-    BW: tl.constexpr, BC: tl.constexpr,
-):  # fmt: skip
-    """The parameters' gradients of each long segment into `partial`; slope and constant over the sums at its home.
-
-    `partial` has for each member, behind the slots that the short kernels fill, one per slot here, or just one where
-    the member is a single segment.
-    """
-    blocks: tl.constexpr = (CHANNELS + BC - 1) // BC
-    place = (tl.program_id(0) // blocks).to(tl.int64)
-    channel = tl.program_id(0) % blocks * BC + tl.arange(0, BC)
-    in_channels = channel < CHANNELS
-    member, g, first, last, begin, end = _slot(ptr, ptr_stride, segments, rows, window, windows, limit, place, PER)
-    dweight = tl.zeros((BC,), ACC)
-    dbias = tl.zeros((BC,), ACC)
-    dmean_scale = tl.zeros((BC,), ACC)
-    if (begin < end) & (begin == first):
-        w1 = (last - 1) // window
-        P = tl.zeros((BC,), tl.float64)
-        Q = tl.zeros((BC,), tl.float64)
-        for start in range(first // window, w1 + 1, BW):
-            w = start + tl.arange(0, BW)
-            mask = (w <= w1)[:, None] & in_channels[None, :]
-            at = _slot_of(w, first, window, windows, member, PER)[:, None] * CHANNELS + channel[None, :]
-            P += tl.sum(tl.load(slot_sums + at, mask=mask, other=0.0).to(tl.float64), 0)
-            Q += tl.sum(tl.load(slot_sums + plane + at, mask=mask, other=0.0).to(tl.float64), 0)
-        stored = (member * segments + g) * CHANNELS + channel
-        centre, rest, spread = statistics_of(mean, var, stored, in_channels, ACC)
-        of_member = member * CHANNELS + channel
-        alpha, kept, r, scale, _o = coefficients(
-            centre, rest, spread, weight, bias, mean_scale, of_member, in_channels, EPS, ACC, BC
-        )
-        dbias = P.to(ACC)
-        slope, constant, dweight, dmean_scale = gradient_coefficients(
-            dbias, Q.to(ACC), last - first, centre, rest, spread, alpha, kept, r, scale, EPS, LIVE
-        )
-        tl.store(slot_sums + place * CHANNELS + channel, slope, mask=in_channels)
-        tl.store(slot_sums + plane + place * CHANNELS + channel, constant, mask=in_channels)
-    if PER == 2:
-        at_partial = ((member + 1) * slots - PER * windows + place % (PER * windows)) * CHANNELS + channel
-        add_partial(partial, partial_plane, at_partial, in_channels, dweight, dbias, dmean_scale)
-    elif begin == 0:
-        add_partial(partial, partial_plane, member * CHANNELS + channel, in_channels, dweight, dbias, dmean_scale)
-
-
-@triton.jit(do_not_specialize=SIZES)
-def long_gradient(
-    x, dy, dx, ptr, order, weight, bias, mean_scale, mean, var, slot_sums,
-    rows, segments, ptr_stride, order_stride, fine_window, fine_windows, limit, window, windows, plane,
+@triton.jit
+def _gradient_of_slot(
+    x, dy, dx, ptr, order, weight, bias, mean_scale, mean, var, sums, place, channel,
+    rows, segments, ptr_stride, order_stride, fine_window, fine_windows, limit, window, windows, slot_plane,
     PER: tl.constexpr, CHANNELS: tl.constexpr, EPS: tl.constexpr, RELU: tl.constexpr, ACC: tl.constexpr,
     BR: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
-    """dx of each slot of the finer windows; slope and constant lie at the home in the coarser ones."""
-    blocks: tl.constexpr = (CHANNELS + BC - 1) // BC
-    backwards = tl.num_programs(0) - 1 - tl.program_id(0)
-    place = (backwards // blocks).to(tl.int64)
-    channel = backwards % blocks * BC + tl.arange(0, BC)
     in_channels = channel < CHANNELS
     member, g, first, _l, begin, end = _slot(
         ptr, ptr_stride, segments, rows, fine_window, fine_windows, limit, place, PER
@@ -249,9 +243,50 @@ def long_gradient(
             centre, rest, spread, weight, bias, mean_scale, of_member, in_channels, EPS, ACC, BC
         )
         home = _slot_of(first // window, first, window, windows, member, PER) * CHANNELS + channel
-        slope = tl.load(slot_sums + home, mask=in_channels, other=0.0)
-        constant = tl.load(slot_sums + plane + home, mask=in_channels, other=0.0)
+        slope = tl.load(sums + 2 * slot_plane + home, mask=in_channels, other=0.0)
+        constant = tl.load(sums + 3 * slot_plane + home, mask=in_channels, other=0.0)
         gradient_range(
             x, dy, dx, order, order_stride, member, rows, begin, end, channel,
             centre, scale, offset, slope, constant, CHANNELS, RELU, ACC, BR, BC,
         )  # fmt: skip
+
+
+@triton.jit(do_not_specialize=SIZES)
+def long_gradient(
+    x, dy, dx, ptr, order, weight, bias, mean_scale, mean, var, shares, dweight, dbias, dmean_scale,
+    rows, segments, ptr_stride, order_stride, fine_window, fine_windows, limit, window, windows, slots, plane,
+    slot_plane, adds,
+    PER: tl.constexpr, CHANNELS: tl.constexpr, EPS: tl.constexpr, RELU: tl.constexpr, ACC: tl.constexpr,
+    BR: tl.constexpr, BC: tl.constexpr,
+):  # fmt: skip
+    """dx of each slot of the finer windows; slope and constant lie at the home in the coarser ones.
+
+    The first `adds` programs add up the shares of the parameters' gradients, :data:`ADDED` channels of a member each.
+    """
+    plane = plane.to(tl.int64)
+    blocks: tl.constexpr = (CHANNELS + BC - 1) // BC
+    backwards = tl.num_programs(0) - 1 - tl.program_id(0)
+    place = (backwards // blocks).to(tl.int64)
+    channel = backwards % blocks * BC + tl.arange(0, BC)
+    if PER == 1:
+        _gradient_of_slot(
+            x, dy, dx, ptr, order, weight, bias, mean_scale, mean, var, shares + 3 * plane, place, channel,
+            rows, segments, ptr_stride, order_stride, fine_window, fine_windows, limit, window, windows, slot_plane,
+            PER, CHANNELS, EPS, RELU, ACC, BR, BC,
+        )  # fmt: skip
+    elif tl.program_id(0) >= adds:
+        _gradient_of_slot(
+            x, dy, dx, ptr, order, weight, bias, mean_scale, mean, var, shares + 3 * plane, place, channel,
+            rows, segments, ptr_stride, order_stride, fine_window, fine_windows, limit, window, windows, slot_plane,
+            PER, CHANNELS, EPS, RELU, ACC, BR, BC,
+        )  # fmt: skip
+    else:
+        narrow: tl.constexpr = (CHANNELS + ADDED - 1) // ADDED
+        member = (tl.program_id(0) // narrow).to(tl.int64)
+        added = tl.program_id(0) % narrow * ADDED + tl.arange(0, ADDED)
+        there = added < CHANNELS
+        of_weight, of_bias, of_mean_scale = sum_of_shares(
+            shares, plane, member * slots, (member + 1) * slots, added, there, CHANNELS, 128, ADDED
+        )
+        at = member * CHANNELS + added
+        store_gradients(dweight, dbias, dmean_scale, at, there, of_weight, of_bias, of_mean_scale)

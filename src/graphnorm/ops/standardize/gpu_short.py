@@ -1,9 +1,10 @@
-"""Triton kernels for segments that one program can take on.
+"""Triton kernels for segments that one program can take on; they are the first kernel of every call.
 
 A segment is read tile by tile, once for its sums and once more, from the cache, for the output, so each element crosses
-the memory bus once each way. Backward, a program works through a run of segments and adds up the gradients of the
-parameters on its way; where every segment fits one tile, it stays in registers between the two steps.
-Segments of more than `limit` rows are left to :mod:`graphnorm.ops.standardize.gpu_long`.
+the memory bus once each way; where every segment fits one tile, it stays in registers instead. Backward, a program
+works through a run of segments and adds up the gradients of the parameters on its way; the last program adds up those
+of all runs. Segments of more than `limit` rows are left to :mod:`graphnorm.ops.standardize.gpu_long`, whose first half
+is done by further programs of the same launch.
 
 A program has a block of channels; blocks of the same segments are neighbours in the grid, since they share sectors.
 """
@@ -15,12 +16,13 @@ import triton.language as tl
 
 from graphnorm.ops.standardize.gpu_common import (
     SIZES,
-    add_partial,
+    add_up,
     apply_range,
     before_tail,
     bounds,
     coefficients,
     fill_outside,
+    finish,
     gradient_coefficients,
     gradient_range,
     load,
@@ -30,9 +32,11 @@ from graphnorm.ops.standardize.gpu_common import (
     run_of,
     split,
     statistics_of,
+    store_shares,
     tile_mask,
     tile_statistics,
 )
+from graphnorm.ops.standardize.gpu_long import window_statistics, window_sums
 
 
 @triton.jit
@@ -41,83 +45,51 @@ def _boundary(ptr, ptr_stride, member, g, rows):
     return tl.minimum(tl.maximum(tl.load(ptr + member * ptr_stride + g), 0), rows)
 
 
-@triton.jit(do_not_specialize=SIZES)
-def backward_tiles(
-    x, dy, dx, ptr, order, weight, bias, mean_scale, mean, var, partial,
-    rows, segments, ptr_stride, order_stride, limit, runs, run, slots, plane,
-    CHANNELS: tl.constexpr, EPS: tl.constexpr, RELU: tl.constexpr, LIVE: tl.constexpr, ACC: tl.constexpr,
-    BR: tl.constexpr, BC: tl.constexpr,
-):  # fmt: skip
-    """Backward where no segment has more than BR rows, so that `limit` does not matter.
-
-    Without `mean` the statistics are taken from x anew, which is in registers anyway.
-    """
-    blocks: tl.constexpr = (CHANNELS + BC - 1) // BC
-    place = (tl.program_id(0) // blocks).to(tl.int64)
-    member = place // runs
-    g0 = place % runs * run
-    g1 = tl.minimum(g0 + run, segments)
-    channel = tl.program_id(0) % blocks * BC + tl.arange(0, BC)
-    in_channels = channel < CHANNELS
-    of_member = member * CHANNELS + channel
-    tile = tl.arange(0, BR)
-    first = _boundary(ptr, ptr_stride, member, g0, rows)
-    last = _boundary(ptr, ptr_stride, member, g0 + 1, rows)
-    if g0 == 0:
-        fill_outside(dx, None, order, order_stride, member, rows, 0, first, channel, CHANNELS, ACC, BR, BC)
-    dweight = tl.zeros((BC,), ACC)
-    dbias = tl.zeros((BC,), ACC)
-    dmean_scale = tl.zeros((BC,), ACC)
-    for g in range(g0, g1):
-        inside = tile < last - first
-        consecutive, shift = run_of(order, order_stride, member, first, last)
-        at = offsets(
-            order, order_stride, member, rows, consecutive, shift, first + tile, inside, channel, CHANNELS
-        )  # fmt: skip
-        mask = tile_mask(inside, channel, CHANNELS, BC)
-        values = load(x, at, mask, ACC)
-        grads = load(dy, at, mask, ACC)
-        stored = (member * segments + g) * CHANNELS + channel
-        if mean is None:
-            count = tl.maximum(last - first, 1).to(ACC)
-            rough, finer, m2 = tile_statistics(values, mask, count)
-            centre, rest = split(rough.to(tl.float64) + finer.to(tl.float64), ACC)
-            spread = m2 / count
-        else:
-            centre, rest, spread = statistics_of(mean, var, stored, in_channels, ACC)
-        following = _boundary(ptr, ptr_stride, member, tl.minimum(g + 2, g1), rows)
-        alpha, kept, r, scale, offset = coefficients(
-            centre, rest, spread, weight, bias, mean_scale, of_member, in_channels, EPS, ACC, BC
-        )
-        d = values - centre[None, :]
-        dz = before_tail(grads, d, scale, offset, RELU)
-        P = tl.sum(dz, 0)
-        slope, constant, of_weight, of_mean_scale = gradient_coefficients(
-            P, tl.sum(dz * d, 0), last - first, centre, rest, spread, alpha, kept, r, scale, EPS, LIVE
-        )
-        tl.store(dx + at, scale[None, :] * ((dz + constant[None, :]) - slope[None, :] * d), mask=mask)
-        dweight += of_weight
-        dbias += P
-        dmean_scale += of_mean_scale
-        first, last = last, following
-    if g1 == segments:
-        fill_outside(dx, None, order, order_stride, member, rows, first, rows, channel, CHANNELS, ACC, BR, BC)
-    at_partial = (member * slots + place % runs) * CHANNELS + channel
-    add_partial(partial, plane, at_partial, in_channels, dweight, dbias, dmean_scale)
+# ---- forward ---------------------------------------------------------------------------------------------------
 
 
-@triton.jit(do_not_specialize=SIZES)
-def forward_loops(
-    x, y, residual, ptr, order, weight, bias, mean_scale, mean, var,
-    rows, segments, ptr_stride, order_stride, limit,
+@triton.jit
+def _forward_tile(
+    x, y, residual, order, weight, bias, mean_scale, mean, var, member, index, first, last, channel,
+    rows, order_stride,
     CHANNELS: tl.constexpr, EPS: tl.constexpr, RELU: tl.constexpr, GIVEN: tl.constexpr, ACC: tl.constexpr,
     BR: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
-    """Forward, one program per segment and block of channels."""
-    blocks: tl.constexpr = (CHANNELS + BC - 1) // BC
-    index = (tl.program_id(0) // blocks).to(tl.int64)
+    """y of a segment of at most BR rows, held in registers."""
+    in_channels = channel < CHANNELS
+    tile = tl.arange(0, BR)
+    inside = tile < last - first
+    consecutive, shift = run_of(order, order_stride, member, first, last)
+    at = offsets(order, order_stride, member, rows, consecutive, shift, first + tile, inside, channel, CHANNELS)
+    mask = tile_mask(inside, channel, CHANNELS, BC)
+    values = load(x, at, mask, ACC)
+    stored = index * CHANNELS + channel
+    if not GIVEN:
+        count = tl.maximum(last - first, 1).to(ACC)
+        rough, finer, m2 = tile_statistics(values, mask, count)
+        wide = rough.to(tl.float64) + finer.to(tl.float64)
+        centre, rest = split(wide, ACC)
+        spread = m2 / count
+        if mean is not None:
+            tl.store(mean + stored, wide, mask=in_channels)
+            tl.store(var + stored, spread, mask=in_channels)
+    else:
+        centre, rest, spread = statistics_of(mean, var, stored, in_channels, ACC)
+    of_member = member * CHANNELS + channel
+    _a, _k, _r, scale, offset = coefficients(
+        centre, rest, spread, weight, bias, mean_scale, of_member, in_channels, EPS, ACC, BC
+    )
+    finish(y, residual, at, mask, scale[None, :] * (values - centre[None, :]) + offset[None, :], RELU, ACC)
+
+
+@triton.jit
+def _forward_segment(
+    x, y, residual, ptr, order, weight, bias, mean_scale, mean, var, index, channel,
+    rows, segments, ptr_stride, order_stride, limit,
+    CHANNELS: tl.constexpr, EPS: tl.constexpr, RELU: tl.constexpr, GIVEN: tl.constexpr, HELD: tl.constexpr,
+    ACC: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
+):  # fmt: skip
     member, g = index // segments, index % segments
-    channel = tl.program_id(0) % blocks * BC + tl.arange(0, BC)
     in_channels = channel < CHANNELS
     first, last = bounds(ptr, ptr_stride, member, g, rows)
     if ptr is not None:
@@ -126,7 +98,12 @@ def forward_loops(
         if g == segments - 1:
             fill_outside(y, residual, order, order_stride, member, rows, last, rows, channel, CHANNELS, ACC, BR, BC)
     stored = index * CHANNELS + channel
-    if last - first <= limit:
+    if HELD and last - first <= BR:
+        _forward_tile(
+            x, y, residual, order, weight, bias, mean_scale, mean, var, member, index, first, last, channel,
+            rows, order_stride, CHANNELS, EPS, RELU, GIVEN, ACC, BR, BC,
+        )  # fmt: skip
+    elif last - first <= limit:
         if not GIVEN:
             wide, m2 = range_statistics(
                 x, order, order_stride, member, rows, first, last, channel, CHANNELS, ACC, BR, BC
@@ -149,23 +126,153 @@ def forward_loops(
 
 
 @triton.jit(do_not_specialize=SIZES)
-def backward_loops(
-    x, dy, dx, ptr, order, weight, bias, mean_scale, mean, var, partial,
-    rows, segments, ptr_stride, order_stride, limit, runs, run, slots, plane,
+def forward_short(
+    x, y, residual, ptr, order, weight, bias, mean_scale, mean, var, slot_statistics, counters,
+    rows, segments, ptr_stride, order_stride, limit, shorts, window, windows, slot_plane,
+    CHANNELS: tl.constexpr, EPS: tl.constexpr, RELU: tl.constexpr, GIVEN: tl.constexpr, HELD: tl.constexpr,
+    PER: tl.constexpr, ACC: tl.constexpr, BL: tl.constexpr, BW: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
+):  # fmt: skip
+    """Forward: y of `shorts` segments, one program for each and block of channels; then statistics of long ones.
+
+    HELD: whether segments of at most BR rows stay in registers. PER: slots of a window, 0 where no segment is long.
+    `counters` holds zeros before and after.
+    """
+    blocks: tl.constexpr = (CHANNELS + BC - 1) // BC
+    index = (tl.program_id(0) // blocks).to(tl.int64)
+    block = tl.program_id(0) % blocks
+    channel = block * BC + tl.arange(0, BC)
+    if PER == 0:
+        _forward_segment(
+            x, y, residual, ptr, order, weight, bias, mean_scale, mean, var, index, channel,
+            rows, segments, ptr_stride, order_stride, limit, CHANNELS, EPS, RELU, GIVEN, HELD, ACC, BR, BC,
+        )  # fmt: skip
+    elif index < shorts:
+        _forward_segment(
+            x, y, residual, ptr, order, weight, bias, mean_scale, mean, var, index, channel,
+            rows, segments, ptr_stride, order_stride, limit, CHANNELS, EPS, RELU, GIVEN, HELD, ACC, BR, BC,
+        )  # fmt: skip
+    else:
+        window_statistics(
+            x, ptr, order, mean, var, slot_statistics, counters, index - shorts, block,
+            rows, segments, ptr_stride, order_stride, window, windows, limit, slot_plane,
+            PER, CHANNELS, ACC, BL, BW, BC,
+        )  # fmt: skip
+
+
+# ---- backward --------------------------------------------------------------------------------------------------
+
+
+@triton.jit
+def _backward_tile(
+    x, dy, dx, order, weight, bias, mean_scale, mean, var, member, g, first, last, channel,
+    rows, segments, order_stride,
     CHANNELS: tl.constexpr, EPS: tl.constexpr, RELU: tl.constexpr, LIVE: tl.constexpr, ACC: tl.constexpr,
     BR: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
-    """Backward, one program per run of segments and block of channels."""
+    """dx of a segment of at most BR rows, held in registers, and its share of the parameters' gradients."""
+    in_channels = channel < CHANNELS
+    tile = tl.arange(0, BR)
+    inside = tile < last - first
+    consecutive, shift = run_of(order, order_stride, member, first, last)
+    at = offsets(order, order_stride, member, rows, consecutive, shift, first + tile, inside, channel, CHANNELS)
+    mask = tile_mask(inside, channel, CHANNELS, BC)
+    values = load(x, at, mask, ACC)
+    grads = load(dy, at, mask, ACC)
+    if mean is None:
+        count = tl.maximum(last - first, 1).to(ACC)
+        rough, finer, m2 = tile_statistics(values, mask, count)
+        centre, rest = split(rough.to(tl.float64) + finer.to(tl.float64), ACC)
+        spread = m2 / count
+    else:
+        stored = (member * segments + g) * CHANNELS + channel
+        centre, rest, spread = statistics_of(mean, var, stored, in_channels, ACC)
+    of_member = member * CHANNELS + channel
+    alpha, kept, r, scale, offset = coefficients(
+        centre, rest, spread, weight, bias, mean_scale, of_member, in_channels, EPS, ACC, BC
+    )
+    d = values - centre[None, :]
+    dz = before_tail(grads, d, scale, offset, RELU)
+    P = tl.sum(dz, 0)
+    slope, constant, of_weight, of_mean_scale = gradient_coefficients(
+        P, tl.sum(dz * d, 0), last - first, centre, rest, spread, alpha, kept, r, scale, EPS, LIVE
+    )
+    found = scale[None, :] * ((dz + constant[None, :]) - slope[None, :] * d)
+    tl.store(dx + at, found, mask=mask)
+    return of_weight, P, of_mean_scale
+
+
+@triton.jit(do_not_specialize=SIZES)
+def backward_tiles(
+    x, dy, dx, ptr, order, weight, bias, mean_scale, mean, var, shares, counters, dweight, dbias, dmean_scale,
+    rows, segments, ptr_stride, order_stride, runs, run, slots, plane,
+    CHANNELS: tl.constexpr, EPS: tl.constexpr, RELU: tl.constexpr, LIVE: tl.constexpr, ACC: tl.constexpr,
+    HALF: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
+):  # fmt: skip
+    """Backward where no segment has more than BR rows.
+
+    HALF: whether segments that fit half a tile get one, so that fewer lanes are idle. Without `mean` the statistics are
+    taken from x anew, which is in registers anyway.
+    """
+    plane = plane.to(tl.int64)
     blocks: tl.constexpr = (CHANNELS + BC - 1) // BC
     place = (tl.program_id(0) // blocks).to(tl.int64)
     member = place // runs
     g0 = place % runs * run
-    channel = tl.program_id(0) % blocks * BC + tl.arange(0, BC)
+    g1 = tl.minimum(g0 + run, segments)
+    block = tl.program_id(0) % blocks
+    channel = block * BC + tl.arange(0, BC)
+    in_channels = channel < CHANNELS
+    first = _boundary(ptr, ptr_stride, member, g0, rows)
+    last = _boundary(ptr, ptr_stride, member, g0 + 1, rows)
+    if g0 == 0:
+        fill_outside(dx, None, order, order_stride, member, rows, 0, first, channel, CHANNELS, ACC, BR, BC)
+    all_weight = tl.zeros((BC,), ACC)
+    all_bias = tl.zeros((BC,), ACC)
+    all_mean_scale = tl.zeros((BC,), ACC)
+    for g in range(g0, g1):
+        following = _boundary(ptr, ptr_stride, member, tl.minimum(g + 2, g1), rows)
+        if not HALF:
+            of_weight, P, of_mean_scale = _backward_tile(
+                x, dy, dx, order, weight, bias, mean_scale, mean, var, member, g, first, last, channel,
+                rows, segments, order_stride, CHANNELS, EPS, RELU, LIVE, ACC, BR, BC,
+            )  # fmt: skip
+        elif last - first <= BR // 2:
+            of_weight, P, of_mean_scale = _backward_tile(
+                x, dy, dx, order, weight, bias, mean_scale, mean, var, member, g, first, last, channel,
+                rows, segments, order_stride, CHANNELS, EPS, RELU, LIVE, ACC, BR // 2, BC,
+            )  # fmt: skip
+        else:
+            of_weight, P, of_mean_scale = _backward_tile(
+                x, dy, dx, order, weight, bias, mean_scale, mean, var, member, g, first, last, channel,
+                rows, segments, order_stride, CHANNELS, EPS, RELU, LIVE, ACC, BR, BC,
+            )  # fmt: skip
+        all_weight += of_weight
+        all_bias += P
+        all_mean_scale += of_mean_scale
+        first, last = last, following
+    if g1 == segments:
+        fill_outside(dx, None, order, order_stride, member, rows, first, rows, channel, CHANNELS, ACC, BR, BC)
+    at_share = (member * slots + place % runs) * CHANNELS + channel
+    store_shares(shares, plane, at_share, in_channels, all_weight, all_bias, all_mean_scale)
+    add_up(
+        shares, counters, dweight, dbias, dmean_scale, member, place % runs, block, channel,
+        runs, slots, plane, CHANNELS, BC,
+    )  # fmt: skip
+
+
+@triton.jit
+def _backward_run(
+    x, dy, dx, ptr, order, weight, bias, mean_scale, mean, var, shares, member, slot, channel,
+    rows, segments, ptr_stride, order_stride, limit, run, slots, plane,
+    CHANNELS: tl.constexpr, EPS: tl.constexpr, RELU: tl.constexpr, LIVE: tl.constexpr, ACC: tl.constexpr,
+    BR: tl.constexpr, BC: tl.constexpr,
+):  # fmt: skip
     in_channels = channel < CHANNELS
     of_member = member * CHANNELS + channel
-    dweight = tl.zeros((BC,), ACC)
-    dbias = tl.zeros((BC,), ACC)
-    dmean_scale = tl.zeros((BC,), ACC)
+    g0 = slot * run
+    all_weight = tl.zeros((BC,), ACC)
+    all_bias = tl.zeros((BC,), ACC)
+    all_mean_scale = tl.zeros((BC,), ACC)
     for g in range(g0, tl.minimum(g0 + run, segments)):
         first, last = bounds(ptr, ptr_stride, member, g, rows)
         if ptr is not None:
@@ -190,37 +297,50 @@ def backward_loops(
                 x, dy, dx, order, order_stride, member, rows, first, last, channel,
                 centre, scale, offset, slope, constant, CHANNELS, RELU, ACC, BR, BC,
             )  # fmt: skip
-            dweight += of_weight
-            dbias += P
-            dmean_scale += of_mean_scale
-    at = (member * slots + place % runs) * CHANNELS + channel
-    add_partial(partial, plane, at, in_channels, dweight, dbias, dmean_scale)
+            all_weight += of_weight
+            all_bias += P
+            all_mean_scale += of_mean_scale
+    at = (member * slots + slot) * CHANNELS + channel
+    store_shares(shares, plane, at, in_channels, all_weight, all_bias, all_mean_scale)
 
 
 @triton.jit(do_not_specialize=SIZES)
-def add_slots(
-    partial, dweight, dbias, dmean_scale, slots, plane, CHANNELS: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
+def backward_short(
+    x, dy, dx, ptr, order, weight, bias, mean_scale, mean, var, shares, counters, dweight, dbias, dmean_scale,
+    rows, segments, ptr_stride, order_stride, limit, runs, run, slots, plane, shorts,
+    window, windows, slot_plane,
+    CHANNELS: tl.constexpr, EPS: tl.constexpr, RELU: tl.constexpr, LIVE: tl.constexpr, PER: tl.constexpr,
+    ACC: tl.constexpr, BL: tl.constexpr, BW: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
-    """The gradients of the parameters from their shares in `partial`, (3, members, slots, channels), in order."""
+    """Backward: dx of `shorts` runs of segments, one program for each and block of channels; then sums of long ones.
+
+    PER and `counters` as in :func:`forward_short`. Where no segment is long the parameters' gradients are done as well.
+    """
+    plane = plane.to(tl.int64)
     blocks: tl.constexpr = (CHANNELS + BC - 1) // BC
     place = (tl.program_id(0) // blocks).to(tl.int64)
-    which = place % 3
-    member = place // 3
-    channel = tl.program_id(0) % blocks * BC + tl.arange(0, BC)
-    in_channels = channel < CHANNELS
-    total = tl.zeros((BC,), tl.float64)
-    for start in range(0, slots, BR):
-        slot = start + tl.arange(0, BR)
-        at = which * plane + (member * slots + slot)[:, None] * CHANNELS + channel[None, :]
-        mask = (slot < slots)[:, None] & in_channels[None, :]
-        total += tl.sum(tl.load(partial + at, mask=mask, other=0.0).to(tl.float64), 0)
-    of_member = member * CHANNELS + channel
-    if dweight is not None:
-        if which == 0:
-            tl.store(dweight + of_member, total, mask=in_channels)
-    if dbias is not None:
-        if which == 1:
-            tl.store(dbias + of_member, total, mask=in_channels)
-    if dmean_scale is not None:
-        if which == 2:
-            tl.store(dmean_scale + of_member, total, mask=in_channels)
+    block = tl.program_id(0) % blocks
+    channel = block * BC + tl.arange(0, BC)
+    if PER == 0:
+        _backward_run(
+            x, dy, dx, ptr, order, weight, bias, mean_scale, mean, var, shares, place // runs, place % runs, channel,
+            rows, segments, ptr_stride, order_stride, limit, run, slots, plane,
+            CHANNELS, EPS, RELU, LIVE, ACC, BR, BC,
+        )  # fmt: skip
+        add_up(
+            shares, counters, dweight, dbias, dmean_scale, place // runs, place % runs, block, channel,
+            runs, slots, plane, CHANNELS, BC,
+        )  # fmt: skip
+    elif place < shorts:
+        _backward_run(
+            x, dy, dx, ptr, order, weight, bias, mean_scale, mean, var, shares, place // runs, place % runs, channel,
+            rows, segments, ptr_stride, order_stride, limit, run, slots, plane,
+            CHANNELS, EPS, RELU, LIVE, ACC, BR, BC,
+        )  # fmt: skip
+    else:
+        window_sums(
+            x, dy, ptr, order, weight, bias, mean_scale, mean, var, shares, counters,
+            dweight, dbias, dmean_scale, place - shorts, block, rows, segments, ptr_stride, order_stride,
+            window, windows, limit, runs, slots, plane, slot_plane,
+            PER, CHANNELS, EPS, RELU, LIVE, ACC, BL, BW, BC,
+        )  # fmt: skip
