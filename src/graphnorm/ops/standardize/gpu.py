@@ -35,7 +35,7 @@ class Cut(NamedTuple):
     windows: int = 0  # windows per member
     fine_window: int = 0  # the same, no more rows, for the kernels that write rows of long segments
     fine_windows: int = 0
-    read: int = 0  # rows of a window at a time
+    read: int = 0  # rows of a window at a time, forward
     join: int = 0  # windows at a time
     write: Tile = Tile(0, 0, 0)  # of the kernels that write rows of long segments
 
@@ -73,7 +73,7 @@ def cut(members: int, rows: int, channels: int, graphs: int, largest: int) -> Cu
     else:
         backward = Tile(32, wide, 2) if small else Tile(128, narrow, 4)
         fine = min(window, 128)
-    read = 128 if forward.warps == 4 else 32
+    read = 128 if graphs == 1 else 32 if small else 64
     join = min(64, max(4, power_of_two(largest // window + 2)))
     return Cut(
         forward, backward, run, window=window, windows=-(-rows // window), fine_window=fine,
@@ -170,7 +170,7 @@ class Plan:
         else:
             sizes = (*self.layout, c.limit, self.runs, c.run, self.slots, self.planes[0])
             sizes = (*sizes, shorts, c.window, c.windows, self.planes[1])
-            constants = (channels, eps, relu, live, per, acc, c.read, c.join)
+            constants = (channels, eps, relu, live, per, acc, c.backward.rows, c.join)
             first = self._launch(short.backward_short, shorts + self.places, c.backward, sizes, *constants)
         if per:
             adds = 0 if per == 1 else self.members * -(-channels // long.ADDED.value)
