@@ -35,9 +35,9 @@ def cut_as(device, monkeypatch):
 
 
 @pytest.mark.parametrize("shuffled", [False, True])
-@pytest.mark.parametrize(("run", "held", "half"), [(1, True, False), (4, False, False), (4, True, True)])
-def test_segments_in_registers(device, cut_as, run, held, half, shuffled):
-    cut_as((16, 4, 1), (16, 2, 1), run, fits=True, held=held, half=half)
+@pytest.mark.parametrize(("run", "half"), [(1, False), (4, True)])
+def test_segments_in_registers(device, cut_as, run, half, shuffled):
+    cut_as((16, 4, 1), (16, 2, 1), run, fits=True, half=half)
     case = Case(SMALL, 5, device=device, shuffled=shuffled, padding=0 if shuffled else 3, residual=True, act="relu")
     case.check(1e-12)
     norm, x = GraphNorm(5).to(device).double(), case.given["x"]
@@ -51,16 +51,16 @@ def test_gradients_of_parameters_over_more_runs_than_a_group(device, cut_as):
 
 
 @pytest.mark.parametrize("shuffled", [False, True])
-@pytest.mark.parametrize(("window", "fine"), [(16, 8), (16, 16), (32, 16)])
-def test_long_segments_beside_short_ones(device, cut_as, window, fine, shuffled):
+@pytest.mark.parametrize(("window", "fine", "apart"), [(16, 8, False), (16, 16, True), (32, 16, False)])
+def test_long_segments_beside_short_ones(device, cut_as, window, fine, apart, shuffled):
     padding = 0 if shuffled else 5
-    cut_as((8, 4, 1), (8, 2, 1), 2, sum(MIXED) + padding, window, fine)
+    cut_as((8, 4, 1), (8, 2, 1), 2, sum(MIXED) + padding, window, fine, apart=apart)
     Case(MIXED, 5, device=device, shuffled=shuffled, padding=padding, residual=True, act="relu").check(1e-12)
 
 
 @pytest.mark.parametrize("statistics", ["live", "detached"])
 def test_one_long_segment(device, cut_as, statistics):
-    cut_as((8, 4, 1), (8, 2, 1), 1, 150, 16, 8)
+    cut_as((8, 4, 1), (8, 2, 1), 1, 150, 32, 8, apart=True)
     Case([150], 5, device=device, scope="batch", statistics=statistics).check(1e-12)
 
 

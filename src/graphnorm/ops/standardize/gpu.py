@@ -30,7 +30,7 @@ class Cut(NamedTuple):
     run: int  # segments per program, backward
     fits: bool = False  # every segment fits the backward tile,
     half: bool = False  # and those that fit half of it get that
-    held: bool = False  # segments that fit the forward tile stay in registers
+    apart: bool = False  # backward, each element of a tile has sums of its own
     window: int = 0  # rows per window; 0: no segment can be longer than one
     windows: int = 0  # windows per member
     fine_window: int = 0  # the same, no more rows, for the kernels that write rows of long segments
@@ -65,7 +65,7 @@ def cut(members: int, rows: int, channels: int, graphs: int, largest: int) -> Cu
     backward = Tile(32, wide, 2) if small else Tile(64, narrow, 2)
     window = min(1024, max(128, power_of_two(members * rows * blocks // 2048)))
     if largest <= max(window, 512):
-        return Cut(forward, backward, run)
+        return Cut(forward, backward, run, apart=not small)
     if graphs == 1:
         forward = backward = Tile(128, narrow, 4)
         window = min(4096, max(128, -(-members * rows * blocks // (_PROGRAMS * 128)) * 128))
@@ -73,10 +73,10 @@ def cut(members: int, rows: int, channels: int, graphs: int, largest: int) -> Cu
     else:
         backward = Tile(32, wide, 2) if small else Tile(128, narrow, 4)
         fine = min(window, 128)
-    read = 128 if graphs == 1 else 32 if small else 64
+    read = 128 if graphs == 1 else 16 if small else 64
     join = min(64, max(4, power_of_two(largest // window + 2)))
     return Cut(
-        forward, backward, run, window=window, windows=-(-rows // window), fine_window=fine,
+        forward, backward, run, apart=not small, window=window, windows=-(-rows // window), fine_window=fine,
         fine_windows=-(-rows // fine), read=read, join=join, write=Tile(64, wide, 4),
     )  # fmt: skip
 
@@ -147,7 +147,7 @@ class Plan:
         if shorts or not given:
             places = 0 if given else self.places
             sizes = (*self.layout, c.limit, shorts, c.window, c.windows, self.planes[1])
-            constants = (channels, eps, relu, given, c.held, 0 if given else per, acc, c.read, c.join)
+            constants = (channels, eps, relu, given, 0 if given else per, acc, c.read, c.join)
             first = self._launch(short.forward_short, shorts + places, c.forward, sizes, *constants)
         if per:
             sizes = (*self.layout, c.fine_window, c.fine_windows, c.limit)
@@ -170,7 +170,7 @@ class Plan:
         else:
             sizes = (*self.layout, c.limit, self.runs, c.run, self.slots, self.planes[0])
             sizes = (*sizes, shorts, c.window, c.windows, self.planes[1])
-            constants = (channels, eps, relu, live, per, acc, c.backward.rows, c.join)
+            constants = (channels, eps, relu, live, c.apart, per, acc, c.backward.rows, c.join)
             first = self._launch(short.backward_short, shorts + self.places, c.backward, sizes, *constants)
         if per:
             adds = 0 if per == 1 else self.members * -(-channels // long.ADDED.value)

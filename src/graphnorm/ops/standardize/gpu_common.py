@@ -254,16 +254,19 @@ def before_tail(dy, d, scale, offset, RELU: tl.constexpr):
 @triton.jit
 def range_sums(
     x, dy, order, order_stride, member, rows, first, last, channel, centre, scale, offset,
-    CHANNELS: tl.constexpr, RELU: tl.constexpr, ACC: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
+    CHANNELS: tl.constexpr, RELU: tl.constexpr, APART: tl.constexpr, ACC: tl.constexpr, BR: tl.constexpr,
+    BC: tl.constexpr,
 ):  # fmt: skip
     """P = Σ dz and Q = Σ dz (x - centre) over positions [first, last).
 
-    Each element of a tile has sums of its own until the end, so that no tile waits for the sum of the one before.
+    APART: whether each element of a tile has sums of its own until the end, so that no tile waits for the sums of the
+    one before; in twice the registers.
     """
     consecutive, shift = run_of(order, order_stride, member, first, last)
     tile = tl.arange(0, BR)
-    P = tl.zeros((BR, BC), ACC)
-    Q = tl.zeros((BR, BC), ACC)
+    kept: tl.constexpr = BR if APART else 1
+    P = tl.zeros((kept, BC), ACC)
+    Q = tl.zeros((kept, BC), ACC)
     for start in range(0, last - first, BR):
         inside = start + tile < last - first
         at = offsets(
@@ -272,8 +275,12 @@ def range_sums(
         mask = tile_mask(inside, channel, CHANNELS, BC)
         d = load_first(x, at, mask, ACC) - centre[None, :]
         dz = before_tail(load_first(dy, at, mask, ACC), d, scale, offset, RELU)
-        P += dz
-        Q += dz * d
+        if APART:
+            P += dz
+            Q += dz * d
+        else:
+            P += tl.sum(dz, 0)[None, :]
+            Q += tl.sum(dz * d, 0)[None, :]
     return tl.sum(P, 0), tl.sum(Q, 0)
 
 

@@ -162,7 +162,7 @@ def window_sums(
     x, dy, ptr, order, weight, bias, mean_scale, mean, var, shares, counters, dweight, dbias, dmean_scale,
     place, block, rows, segments, ptr_stride, order_stride, window, windows, limit, runs, slots, plane, slot_plane,
     PER: tl.constexpr, CHANNELS: tl.constexpr, EPS: tl.constexpr, RELU: tl.constexpr, LIVE: tl.constexpr,
-    ACC: tl.constexpr, BL: tl.constexpr, BW: tl.constexpr, BC: tl.constexpr,
+    APART: tl.constexpr, ACC: tl.constexpr, BL: tl.constexpr, BW: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
     """P and Q of one slot; slope, constant and the parameters' gradients of the segment once all its slots are there.
 
@@ -191,7 +191,7 @@ def window_sums(
         )
         P, Q = range_sums(
             x, dy, order, order_stride, member, rows, begin, end, channel,
-            centre, scale, offset, CHANNELS, RELU, ACC, BL, BC,
+            centre, scale, offset, CHANNELS, RELU, APART, ACC, BL, BC,
         )  # fmt: skip
         tl.store(sums + place * CHANNELS + channel, P, mask=in_channels)
         tl.store(sums + slot_plane + place * CHANNELS + channel, Q, mask=in_channels)

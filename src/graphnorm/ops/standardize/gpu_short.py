@@ -1,10 +1,10 @@
 """Triton kernels for segments that one program can take on; they are the first kernel of every call.
 
 A segment is read tile by tile, once for its sums and once more, from the cache, for the output, so each element crosses
-the memory bus once each way; where every segment fits one tile, it stays in registers instead. Backward, a program
-works through a run of segments and adds up the gradients of the parameters on its way; the last program adds up those
-of all runs. Segments of more than `limit` rows are left to :mod:`graphnorm.ops.standardize.gpu_long`, whose first half
-is done by further programs of the same launch.
+the memory bus once each way. Backward, where every segment fits one tile, it stays in registers instead; a program
+works through a run of segments and adds up the gradients of the parameters on its way, and the last program adds up
+those of all runs. Segments of more than `limit` rows are left to :mod:`graphnorm.ops.standardize.gpu_long`, whose first
+half is done by further programs of the same launch.
 
 A program has a block of channels; blocks of the same segments are neighbours in the grid, since they share sectors.
 """
@@ -22,7 +22,6 @@ from graphnorm.ops.standardize.gpu_common import (
     bounds,
     coefficients,
     fill_outside,
-    finish,
     gradient_coefficients,
     gradient_range,
     load,
@@ -49,45 +48,11 @@ def _boundary(ptr, ptr_stride, member, g, rows):
 
 
 @triton.jit
-def _forward_tile(
-    x, y, residual, order, weight, bias, mean_scale, mean, var, member, index, first, last, channel,
-    rows, order_stride,
-    CHANNELS: tl.constexpr, EPS: tl.constexpr, RELU: tl.constexpr, GIVEN: tl.constexpr, ACC: tl.constexpr,
-    BR: tl.constexpr, BC: tl.constexpr,
-):  # fmt: skip
-    """y of a segment of at most BR rows, held in registers."""
-    in_channels = channel < CHANNELS
-    tile = tl.arange(0, BR)
-    inside = tile < last - first
-    consecutive, shift = run_of(order, order_stride, member, first, last)
-    at = offsets(order, order_stride, member, rows, consecutive, shift, first + tile, inside, channel, CHANNELS)
-    mask = tile_mask(inside, channel, CHANNELS, BC)
-    values = load(x, at, mask, ACC)
-    stored = index * CHANNELS + channel
-    if not GIVEN:
-        count = tl.maximum(last - first, 1).to(ACC)
-        rough, finer, m2 = tile_statistics(values, mask, count)
-        wide = rough.to(tl.float64) + finer.to(tl.float64)
-        centre, rest = split(wide, ACC)
-        spread = m2 / count
-        if mean is not None:
-            tl.store(mean + stored, wide, mask=in_channels)
-            tl.store(var + stored, spread, mask=in_channels)
-    else:
-        centre, rest, spread = statistics_of(mean, var, stored, in_channels, ACC)
-    of_member = member * CHANNELS + channel
-    _a, _k, _r, scale, offset = coefficients(
-        centre, rest, spread, weight, bias, mean_scale, of_member, in_channels, EPS, ACC, BC
-    )
-    finish(y, residual, at, mask, scale[None, :] * (values - centre[None, :]) + offset[None, :], RELU, ACC)
-
-
-@triton.jit
 def _forward_segment(
     x, y, residual, ptr, order, weight, bias, mean_scale, mean, var, index, channel,
     rows, segments, ptr_stride, order_stride, limit,
-    CHANNELS: tl.constexpr, EPS: tl.constexpr, RELU: tl.constexpr, GIVEN: tl.constexpr, HELD: tl.constexpr,
-    ACC: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
+    CHANNELS: tl.constexpr, EPS: tl.constexpr, RELU: tl.constexpr, GIVEN: tl.constexpr, ACC: tl.constexpr,
+    BR: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
     member, g = index // segments, index % segments
     in_channels = channel < CHANNELS
@@ -98,12 +63,7 @@ def _forward_segment(
         if g == segments - 1:
             fill_outside(y, residual, order, order_stride, member, rows, last, rows, channel, CHANNELS, ACC, BR, BC)
     stored = index * CHANNELS + channel
-    if HELD and last - first <= BR:
-        _forward_tile(
-            x, y, residual, order, weight, bias, mean_scale, mean, var, member, index, first, last, channel,
-            rows, order_stride, CHANNELS, EPS, RELU, GIVEN, ACC, BR, BC,
-        )  # fmt: skip
-    elif last - first <= limit:
+    if last - first <= limit:
         if not GIVEN:
             wide, m2 = range_statistics(
                 x, order, order_stride, member, rows, first, last, channel, CHANNELS, ACC, BR, BC
@@ -129,13 +89,12 @@ def _forward_segment(
 def forward_short(
     x, y, residual, ptr, order, weight, bias, mean_scale, mean, var, slot_statistics, counters,
     rows, segments, ptr_stride, order_stride, limit, shorts, window, windows, slot_plane,
-    CHANNELS: tl.constexpr, EPS: tl.constexpr, RELU: tl.constexpr, GIVEN: tl.constexpr, HELD: tl.constexpr,
-    PER: tl.constexpr, ACC: tl.constexpr, BL: tl.constexpr, BW: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
+    CHANNELS: tl.constexpr, EPS: tl.constexpr, RELU: tl.constexpr, GIVEN: tl.constexpr, PER: tl.constexpr,
+    ACC: tl.constexpr, BL: tl.constexpr, BW: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
     """Forward: y of `shorts` segments, one program for each and block of channels; then statistics of long ones.
 
-    HELD: whether segments of at most BR rows stay in registers. PER: slots of a window, 0 where no segment is long.
-    `counters` holds zeros before and after.
+    PER: slots of a window, 0 where no segment is long. `counters` holds zeros before and after.
     """
     blocks: tl.constexpr = (CHANNELS + BC - 1) // BC
     index = (tl.program_id(0) // blocks).to(tl.int64)
@@ -144,12 +103,12 @@ def forward_short(
     if PER == 0:
         _forward_segment(
             x, y, residual, ptr, order, weight, bias, mean_scale, mean, var, index, channel,
-            rows, segments, ptr_stride, order_stride, limit, CHANNELS, EPS, RELU, GIVEN, HELD, ACC, BR, BC,
+            rows, segments, ptr_stride, order_stride, limit, CHANNELS, EPS, RELU, GIVEN, ACC, BR, BC,
         )  # fmt: skip
     elif index < shorts:
         _forward_segment(
             x, y, residual, ptr, order, weight, bias, mean_scale, mean, var, index, channel,
-            rows, segments, ptr_stride, order_stride, limit, CHANNELS, EPS, RELU, GIVEN, HELD, ACC, BR, BC,
+            rows, segments, ptr_stride, order_stride, limit, CHANNELS, EPS, RELU, GIVEN, ACC, BR, BC,
         )  # fmt: skip
     else:
         window_statistics(
@@ -264,8 +223,8 @@ def backward_tiles(
 def _backward_run(
     x, dy, dx, ptr, order, weight, bias, mean_scale, mean, var, shares, member, slot, channel,
     rows, segments, ptr_stride, order_stride, limit, run, slots, plane,
-    CHANNELS: tl.constexpr, EPS: tl.constexpr, RELU: tl.constexpr, LIVE: tl.constexpr, ACC: tl.constexpr,
-    BR: tl.constexpr, BC: tl.constexpr,
+    CHANNELS: tl.constexpr, EPS: tl.constexpr, RELU: tl.constexpr, LIVE: tl.constexpr, APART: tl.constexpr,
+    ACC: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
     in_channels = channel < CHANNELS
     of_member = member * CHANNELS + channel
@@ -288,7 +247,7 @@ def _backward_run(
             )
             P, Q = range_sums(
                 x, dy, order, order_stride, member, rows, first, last, channel,
-                centre, scale, offset, CHANNELS, RELU, ACC, BR, BC,
+                centre, scale, offset, CHANNELS, RELU, APART, ACC, BR, BC,
             )  # fmt: skip
             slope, constant, of_weight, of_mean_scale = gradient_coefficients(
                 P, Q, last - first, centre, rest, spread, alpha, kept, r, scale, EPS, LIVE
@@ -309,12 +268,13 @@ def backward_short(
     x, dy, dx, ptr, order, weight, bias, mean_scale, mean, var, shares, counters, dweight, dbias, dmean_scale,
     rows, segments, ptr_stride, order_stride, limit, runs, run, slots, plane, shorts,
     window, windows, slot_plane,
-    CHANNELS: tl.constexpr, EPS: tl.constexpr, RELU: tl.constexpr, LIVE: tl.constexpr, PER: tl.constexpr,
-    ACC: tl.constexpr, BL: tl.constexpr, BW: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
+    CHANNELS: tl.constexpr, EPS: tl.constexpr, RELU: tl.constexpr, LIVE: tl.constexpr, APART: tl.constexpr,
+    PER: tl.constexpr, ACC: tl.constexpr, BL: tl.constexpr, BW: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
     """Backward: dx of `shorts` runs of segments, one program for each and block of channels; then sums of long ones.
 
-    PER and `counters` as in :func:`forward_short`. Where no segment is long the parameters' gradients are done as well.
+    APART as in :func:`range_sums`, PER and `counters` as in :func:`forward_short`. Where no segment is long the
+    parameters' gradients are done as well.
     """
     plane = plane.to(tl.int64)
     blocks: tl.constexpr = (CHANNELS + BC - 1) // BC
@@ -325,7 +285,7 @@ def backward_short(
         _backward_run(
             x, dy, dx, ptr, order, weight, bias, mean_scale, mean, var, shares, place // runs, place % runs, channel,
             rows, segments, ptr_stride, order_stride, limit, run, slots, plane,
-            CHANNELS, EPS, RELU, LIVE, ACC, BR, BC,
+            CHANNELS, EPS, RELU, LIVE, APART, ACC, BR, BC,
         )  # fmt: skip
         add_up(
             shares, counters, dweight, dbias, dmean_scale, place // runs, place % runs, block, channel,
@@ -335,12 +295,12 @@ def backward_short(
         _backward_run(
             x, dy, dx, ptr, order, weight, bias, mean_scale, mean, var, shares, place // runs, place % runs, channel,
             rows, segments, ptr_stride, order_stride, limit, run, slots, plane,
-            CHANNELS, EPS, RELU, LIVE, ACC, BR, BC,
+            CHANNELS, EPS, RELU, LIVE, APART, ACC, BR, BC,
         )  # fmt: skip
     else:
         window_sums(
             x, dy, ptr, order, weight, bias, mean_scale, mean, var, shares, counters,
             dweight, dbias, dmean_scale, place - shorts, block, rows, segments, ptr_stride, order_stride,
             window, windows, limit, runs, slots, plane, slot_plane,
-            PER, CHANNELS, EPS, RELU, LIVE, ACC, BL, BW, BC,
+            PER, CHANNELS, EPS, RELU, LIVE, APART, ACC, BL, BW, BC,
         )  # fmt: skip
