@@ -225,17 +225,21 @@ def claims_page(items: Mapping[str, Facts]) -> str:
     ]
     for claim, judged in found:
         facts = items[claim.item]
-        where = ", ".join(facts["trained_on"]) or "nothing was trained"
-        versions = f"graphnorm {facts['graphnorm']}, torch {facts['torch']}, {facts['made'][:10]}"
         lines += [
             "",
             f"## {claim.text}",
             "",
             f"**{claim.verdict(judged).capitalize()}**: {judged.words}.",
             "",
-            f"From `{claim.item}`: {where}; {versions}.{_unfinished(facts)}",
+            f"From `{claim.item}`, made on {facts['made'][:10]}: {_origin(facts)}.{_unfinished(facts)}",
         ]
     return "\n".join(lines) + "\n"
+
+
+def _origin(facts: Facts) -> str:
+    if facts["trained_on"]:
+        return f"trained on {', '.join(facts['trained_on'])} with {'; '.join(facts['trained_with'])}"
+    return f"nothing was trained; graphnorm {facts['graphnorm']}, torch {facts['torch']}"
 
 
 def _unfinished(facts: Facts) -> str:
