@@ -110,6 +110,29 @@ def test_verdicts(fake: Fake, trees: PackedGraphs) -> None:
     assert few.endswith("but not significantly better than batch.")
 
 
+def test_what_guessing_has_is_no_victory(fake: Fake, trees: PackedGraphs, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake()
+    largest = 100 * float(torch.bincount(trees.labels.long()).max()) / trees.num_graphs
+    levels = __import__("fake_training").LEVEL
+    monkeypatch.setitem(levels, "none", largest / 100 - 0.2)
+    beside = run(trees, norms="none,graph")
+    assert beside.guessing == pytest.approx(largest)
+    assert f"none: no better than guessing ({largest:.1f} %)" in beside.notes
+    assert beside.verdict.startswith("graph has the highest accuracy")
+    monkeypatch.setitem(levels, "graph", largest / 100 - 0.02)
+    neither = run(trees, norms="none,graph")
+    assert neither.pair("graph", "none").significant
+    assert neither.verdict.startswith("Nothing can be said")
+    assert neither.verdict.endswith(f"guessing has {largest:.1f} %. Train for longer.")
+    assert neither.to_dict()["guessing"] == pytest.approx(largest, abs=1e-3)
+
+
+def test_a_pair_that_is_not_there(fake: Fake, trees: PackedGraphs) -> None:
+    fake()
+    with pytest.raises(GraphnormError, match=r"no pair of graph and nope.*name two of none, graph"):
+        run(trees, norms="none,graph").pair("graph", "nope")
+
+
 def test_ties(fake: Fake, trees: PackedGraphs, monkeypatch: pytest.MonkeyPatch) -> None:
     fake()
     monkeypatch.setitem(__import__("fake_training").LEVEL, "size", 0.70)  # "size" and "none": names of equal length

@@ -14,7 +14,8 @@ from graphnorm._version import __version__
 from graphnorm.comparison import tables
 from graphnorm.comparison.convergence import Convergence, measure_convergence
 from graphnorm.comparison.settings import Settings
-from graphnorm.comparison.verdict import pronounce
+from graphnorm.comparison.verdict import LEARNED, listing, pronounce
+from graphnorm.errors import GraphnormError
 from graphnorm.paper.reported import Reported
 from graphnorm.study.kernels import KERNELS, candidates
 from graphnorm.study.protocol import Protocol, find_protocol
@@ -110,6 +111,8 @@ class Comparison:
     """Those of them that an earlier run had trained."""
     baselines: dict[str, NormResult] = field(default_factory=dict)
     """Other methods on the same folds, by name. They are not ranked or tested: each has settings of its own."""
+    guessing: float = 0.0
+    """The score, in percent, of always answering the largest class; 50 for a ROC-AUC."""
 
     @property
     def protocol(self) -> Protocol:
@@ -135,8 +138,10 @@ class Comparison:
 
     def pair(self, first: str, second: str) -> PairedTest:
         """The test of two normalizations, seen from the first."""
-        test = next(test for test in self.significance if {test.first, test.second} == {first, second})
-        return test.seen_from(first)
+        for test in self.significance:
+            if {test.first, test.second} == {first, second}:
+                return test.seen_from(first)
+        raise GraphnormError(f"there is no pair of {first} and {second}", remedy=f"name two of {', '.join(self.norms)}")
 
     @cached_property
     def convergence(self) -> Convergence:
@@ -157,6 +162,9 @@ class Comparison:
                 notes.append(
                     f"{name}: {result.selection.diverged} of {len(result.outcomes)} trainings diverged and are left out"
                 )
+        guessed = [name for name in self.ranking if self.norms[name].mean < self.guessing + LEARNED]
+        if guessed:
+            notes.append(f"{listing(guessed)}: no better than guessing ({self.guessing:.1f} %)")
         if self.baselines:
             notes.append(ABOUT_BASELINES)
         if self.unfinished:
@@ -194,6 +202,7 @@ class Comparison:
             "model": self.settings.model,
             "protocol": self.settings.protocol,
             "metric": self.protocol.metric,
+            "guessing": round(self.guessing, DIGITS),
             "config": self.settings.to_dict(),
             "norms": {name: self._norm_to_dict(result) for name, result in self.norms.items()},
             "baselines": {

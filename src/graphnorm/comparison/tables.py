@@ -8,6 +8,7 @@ import statistics
 from typing import TYPE_CHECKING
 
 from graphnorm.errors import MissingDependencyError
+from graphnorm.study.kernels import KERNELS, candidates
 
 if TYPE_CHECKING:
     import pandas
@@ -90,6 +91,8 @@ def as_frame(comparison: Comparison) -> pandas.DataFrame:
         paper = (None, None) if result.paper is None else result.paper[:2]
         own = dict(zip(("mean", "std", "paper_mean", "paper_std"), (result.mean, result.std, *paper), strict=True))
         own |= {"norm": f"baseline {name}", "seconds": result.seconds, "diverged": result.selection.diverged}
+        if name not in KERNELS and result.epochs:
+            own["epoch"] = statistics.median(result.epochs)
         rows.append(dict.fromkeys(FRAME) | own | {"significantly_worse_than_best": False})
     frame = pandas.DataFrame(rows, columns=FRAME).set_index("norm")
     numbers = [column for column in frame.columns if column not in ("diverged", "significantly_worse_than_best")]
@@ -120,7 +123,8 @@ def _rows(comparison: Comparison) -> list[list[str]]:
 
 def _baseline_row(comparison: Comparison, result: NormResult) -> list[str]:
     """Marked as a baseline; what compares normalizations among themselves is left out."""
-    cells = [f"baseline {result.name}", _score(result), *[NOTHING] * 3, f"{result.seconds:.1f}", NOTHING]
+    cells = [f"baseline {result.name}", _score(result), _chosen(result), *[NOTHING] * 2]
+    cells += [f"{result.seconds:.1f}", NOTHING]
     return cells + _paper(comparison, result)
 
 
@@ -131,6 +135,17 @@ def _score(result: NormResult) -> str:
     return score + (f" ({result.selection.diverged} diverged)" if result.selection.diverged else "")
 
 
+def _chosen(result: NormResult) -> str:
+    """The epoch; for a kernel, whose epochs are its candidates, what tells the chosen one from the others."""
+    epochs, epoch = result.epochs, result.selection.epoch
+    if not epochs:
+        return NOTHING
+    if result.name in KERNELS:
+        chosen = {} if epoch is None else candidates(result.name)[epoch - 1]
+        return " ".join(f"{name}={value:g}" for name, value in chosen.items()) or NOTHING
+    return str(epoch) if epoch is not None else f"{min(epochs)}–{max(epochs)}"
+
+
 def _paper(comparison: Comparison, result: NormResult) -> list[str]:
     """The cell of the paper's number, where there is such a column."""
     return [NOTHING if result.paper is None else str(result.paper)] if _has_paper(comparison) else []
@@ -138,17 +153,10 @@ def _paper(comparison: Comparison, result: NormResult) -> list[str]:
 
 def _row(comparison: Comparison, result: NormResult) -> list[str]:
     name, convergence = result.name, comparison.convergence
-    epochs = result.epochs
-    if not epochs:
-        epoch = NOTHING
-    elif result.selection.epoch is not None:
-        epoch = str(result.selection.epoch)
-    else:
-        epoch = f"{min(epochs)}–{max(epochs)}"
     cells = [
         name,
         _score(result),
-        epoch,
+        _chosen(result),
         str(convergence.epochs.get(name, NOTHING)),
         f"{convergence.area[name]:.1f}" if name in convergence.area else NOTHING,
         f"{result.seconds:.1f}",

@@ -14,27 +14,38 @@ __all__ = ["judge", "listing", "pronounce"]
 
 SAME = 1e-4
 """Means that differ by less percentage points than this are equal."""
+LEARNED = 1.0
+"""Percentage points above guessing from which on a model has learned anything to speak of."""
 
 
 def pronounce(comparison: Comparison) -> str:
     """Say which normalization is best, over which others that is significant, and where it is not."""
     where = f"on {comparison.dataset} with {comparison.settings.model} and these settings"
     scores = {name: (comparison.norms[name].mean, comparison.norms[name].std) for name in comparison.ranking}
-    return judge(scores, comparison.pair, comparison.protocol.metric, where)
+    return judge(scores, comparison.pair, comparison.protocol.metric, where, comparison.guessing)
 
 
 def judge(
-    scores: Mapping[str, tuple[float, float]], pair: Callable[[str, str], PairedTest], metric: str, where: str
+    scores: Mapping[str, tuple[float, float]],
+    pair: Callable[[str, str], PairedTest],
+    metric: str,
+    where: str,
+    guessing: float = 0.0,
 ) -> str:
     """Say the same of scores, mean and standard deviation in percent, the highest first.
 
-    pair: the test of two of them, its difference seen from the first.
+    pair: the test of two of them, its difference seen from the first. guessing: the score that needs no model.
     """
     if not scores:
         return f"Nothing can be said: no training {where} came to its end."
     best, *others = scores
     mean, std = scores[best]
     score = f"{mean:.1f} %" if std != std else f"{mean:.1f} ± {std:.1f} %"
+    if guessing and mean < guessing + LEARNED:
+        return (
+            f"Nothing can be said: the highest {metric} {where} is that of {best}, {score}, and guessing has "
+            f"{guessing:.1f} %. Train for longer."
+        )
     if not others:
         return f"Only {best} has a result ({metric} {score} {where}): there is nothing to compare it with."
     tied = [best] + [name for name in others if mean - scores[name][0] < SAME]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -82,9 +83,9 @@ class Source:
         return find_protocol(self.protocol).unit
 
 
-def read_comparison(folder: Path) -> Source:
+def read_comparison(folder: str | os.PathLike[str]) -> Source:
     """Read the folder that ``graphnorm compare --out`` wrote."""
-    file = folder / "comparison.json"
+    file = Path(folder) / "comparison.json"
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
         if content.get("format") != FORMAT:
