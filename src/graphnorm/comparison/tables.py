@@ -105,7 +105,7 @@ def _title(comparison: Comparison) -> str:
     seeds = f", {settings.seeds} seeds" if settings.seeds > 1 else ""
     return (
         f"{comparison.dataset} ({comparison.num_graphs:,} graphs), {settings.model}, "
-        f"protocol {settings.protocol}, {parts}{seeds}, {settings.epochs} epochs"
+        f"protocol {settings.protocol}, {parts}{seeds}, {settings.epochs} epoch{'' if settings.epochs == 1 else 's'}"
     )
 
 
