@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -83,6 +84,24 @@ def test_round_trip(tmp_path: Path, model: str, protocol: str, continuous: int, 
     if protocol == "paper":
         accuracy = (probabilities.argmax(1) == data.labels.numpy())[:8].mean()
         assert accuracy == pytest.approx(saved.metrics["train"])  # as the engine measured it
+
+
+def test_what_is_known_of_a_table(tmp_path: Path) -> None:
+    data = replace(graphs(), label_column="solubility", threshold=0.1 + 0.2)
+    save_model(trained(data), data, tmp_path / "m.safetensors")
+    saved = load_model(tmp_path / "m.safetensors")
+    assert (saved.label_column, saved.threshold) == ("solubility", 0.1 + 0.2)
+
+
+def test_labels_by_name_and_by_value(tmp_path: Path) -> None:
+    data = replace(graphs(), classes=("1", "nan"))
+    save_model(trained(data), data, tmp_path / "m.safetensors")
+    saved = load_model(tmp_path / "m.safetensors")
+    for classes, expected in ((("nan", "1.0"), [1, 0]), (("01", "1"), [0, 0])):
+        found = saved.labels(replace(data, classes=classes))
+        assert found is not None
+        assert found.tolist() == expected * 6
+    assert saved.labels(replace(data, classes=("1", "2"))) is None
 
 
 def test_what_the_file_says(tmp_path: Path) -> None:

@@ -43,6 +43,10 @@ class SavedModel:
     """How many continuous features a node has."""
     metrics: dict[str, float]
     """The metric on each part of the training data after the last epoch, between 0 and 1."""
+    label_column: str = ""
+    """The column that the labels stood in, where the training data was a table."""
+    threshold: float | None = None
+    """The number that split measurements into the two classes."""
 
     def predict(self, graphs: PackedGraphs, *, batch_size: int = 256) -> npt.NDArray[np.float64]:
         """(G, classes): the probability of every class, for each graph."""
@@ -85,11 +89,15 @@ class SavedModel:
         return isinstance(self.model, MolecularClassifier)
 
     def labels(self, graphs: PackedGraphs) -> npt.NDArray[np.int64] | None:
-        """(G,): the graphs' own labels as the model numbers classes; None where the classes are other ones."""
-        if not set(graphs.classes) <= set(self.classes):
+        """(G,): the graphs' own labels as the model numbers classes; None where the classes are other ones.
+
+        Classes are matched by name; numbers by value, so that 1.0 is 1.
+        """
+        number = {_value(name): k for k, name in enumerate(self.classes)} | {n: k for k, n in enumerate(self.classes)}
+        places = [number.get(name, number.get(_value(name), -1)) for name in graphs.classes]
+        if -1 in places:
             return None
-        place = np.array([self.classes.index(name) for name in graphs.classes], dtype=np.int64)
-        numbered: npt.NDArray[np.int64] = place[graphs.labels.cpu().numpy()]
+        numbered: npt.NDArray[np.int64] = np.array(places, dtype=np.int64)[graphs.labels.cpu().numpy()]
         return numbered
 
 
@@ -113,6 +121,8 @@ def save_model(outcome: Outcome, graphs: PackedGraphs, path: str | os.PathLike[s
         "edge_cardinalities": graphs.edge_cardinalities,
         "num_continuous": 0 if graphs.x is None else graphs.x.shape[1],
         "metrics": {name: float(curve[-1]) for name, curve in outcome.curves.items() if name != "loss"},
+        "label_column": graphs.label_column,
+        "threshold": graphs.threshold,
     }
     weights = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in outcome.state.items()}
     with replacing(Path(path)) as fresh:
@@ -125,11 +135,18 @@ def load_model(path: str | os.PathLike[str], device: str | torch.device = "cpu")
     chosen = default_device(device)
     if not Path(path).is_file():
         raise GraphnormError("there is no such file", where=path, remedy="check the path")
-    with decoding(str(path)):
-        from safetensors import safe_open
+    from safetensors import SafetensorError, safe_open
 
-        with safe_open(path, framework="pt") as file:
-            description: dict[str, Any] = json.loads((file.metadata() or {}).get("graphnorm", "{}"))
+    with decoding(str(path)):
+        try:
+            with safe_open(path, framework="pt") as file:
+                description: dict[str, Any] = json.loads((file.metadata() or {}).get("graphnorm", "{}"))
+        except SafetensorError as error:
+            raise GraphnormError(
+                "this is not a model file written by `graphnorm train`, or not all of it",
+                where=path,
+                remedy="give a .safetensors file that `graphnorm train` wrote; the model comes before the data",
+            ) from error
     if description.get("format") != FORMAT:
         raise GraphnormError(
             f"the file has the format {description.get('format')}, not {FORMAT}",
@@ -143,7 +160,23 @@ def load_model(path: str | os.PathLike[str], device: str | torch.device = "cpu")
         model = build_model(trial, _one_node(trial.dataset, num_continuous, **facts))
         model.load_state_dict(weights)
     model.to(chosen).eval()
-    return SavedModel(model, trial, num_continuous=num_continuous, metrics=description["metrics"], **facts)
+    return SavedModel(
+        model,
+        trial,
+        num_continuous=num_continuous,
+        metrics=description["metrics"],
+        label_column=description.get("label_column", ""),
+        threshold=description.get("threshold"),
+        **facts,
+    )
+
+
+def _value(name: str) -> str | float:
+    """A class by its value, where it is a number."""
+    try:
+        return float(name)
+    except ValueError:
+        return name
 
 
 def _one_node(

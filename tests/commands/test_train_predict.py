@@ -7,13 +7,14 @@ import io
 import json
 import re
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from graphnorm import cli
-from graphnorm.data import load, save_packed
+from graphnorm.data import DataWarning, load, save_packed
 
 pytest.importorskip("rdkit")
 
@@ -63,12 +64,12 @@ def test_predict_own_training_data(run: Run, model: Path, table: Path, tmp_path:
     assert code == 0
     rows = list(csv.DictReader(io.StringIO(text)))
     assert len(rows) == 24
-    assert list(rows[0]) == ["graph", "class", "probability", "label"]
+    assert list(rows[0]) == ["graph", "smiles", "class", "probability", "label"]
     right = sum(row["class"] == row["label"] for row in rows)
     assert right >= 22  # it was trained on them
     assert all(0.5 <= float(row["probability"]) <= 1 for row in rows)
     assert f"accuracy: {100 * right / 24:.4g}" in err
-    assert "the graphs that the model was trained on" in err
+    assert "these are the graphs that the model was trained on" in err
     code, out, _ = run("predict", model, table, "--out", tmp_path / "p.csv")
     assert code == 0
     assert "accuracy" in out
@@ -81,7 +82,7 @@ def test_predict_new_molecules(run: Run, model: Path, tmp_path: Path) -> None:
     code, out, err = run("predict", model, new)
     assert code == 0
     assert [row["class"] for row in csv.DictReader(io.StringIO(out))] == ["alcohol", "hydrocarbon"]
-    assert "no accuracy: the data has no labels" in err
+    assert re.search("no accuracy: the data has no labels$", err)
     code, out, _ = run("predict", model, new, "--json")
     assert code == 0
     content = json.loads(out)
@@ -98,7 +99,109 @@ def test_predict_with_labels(run: Run, model: Path, tmp_path: Path) -> None:
     new.write_text("smiles,label\nCCCCCCCCCCCCCC,alkane\nCCCCCCCCCCCCCCO,alcohol\n")
     code, out, err = run("predict", model, new)
     assert code == 0
-    assert "classes that the model does not know" in err
+    assert ("no accuracy: the classes of the data are 'alcohol', 'alkane'; "
+            "those of the model are 'alcohol', 'hydrocarbon'") in err  # fmt: skip
+    new.write_text("smiles,label\nCCCCCCCCCCCCCCO,alcohol\nCCCCCCCCCCCCCCCO,alcohol\n")  # of one class only
+    assert json.loads(run("predict", model, new, "--json")[1])["accuracy"] == 100
+    new.write_text("smiles,label\nCCCCCCCCCCCCCCO,alcohol\nCCCCCCCCCCCCCCCO,\n")
+    content = json.loads(run("predict", model, new, "--json")[1])
+    assert content["note"] == "no accuracy: some rows have no value in the column 'label'"
+    assert [row["class"] for row in content["predictions"]] == ["alcohol", "alcohol"]
+
+
+@pytest.mark.parametrize("labels", [("", ""), (",label", ",alcohol", ",hydrocarbon")])
+def test_predictions_name_the_rows_of_the_table(run: Run, model: Path, tmp_path: Path, labels: tuple[str, ...]) -> None:
+    """Rows count from 0, whether or not some of them cannot be read."""
+    title, *values = labels
+    lines = [f"{text}{values[g % len(values)]}" for g, text in enumerate(["CCCCCCO", "CCCCCC", "CCCCCCCCO", "CCC"])]
+    path = tmp_path / "t.csv"
+    path.write_text("\n".join([f"smiles{title}", *lines]))
+    whole = list(csv.DictReader(io.StringIO(run("predict", model, path)[1])))
+    assert [row["graph"] for row in whole] == ["0", "1", "2", "3"]
+    lines[1] = f"C({values[1 % len(values)]}"
+    path.write_text("\n".join([f"smiles{title}", *lines]))
+    with pytest.warns(DataWarning, match="1 of 4 SMILES cannot be read"):
+        _, out, _ = run("predict", model, path, "--skip-invalid")
+    rows = list(csv.DictReader(io.StringIO(out)))
+    assert [(row["graph"], row["smiles"]) for row in rows] == [("0", "CCCCCCO"), ("2", "CCCCCCCCO"), ("3", "CCC")]
+    assert [row["class"] for row in rows] == [whole[g]["class"] for g in (0, 2, 3)]
+    with pytest.warns(DataWarning):
+        _, out, _ = run("predict", model, path, "--skip-invalid", "--json")
+    assert [(row["graph"], row["smiles"]) for row in json.loads(out)["predictions"]] == [
+        (0, "CCCCCCO"),
+        (2, "CCCCCCCCO"),
+        (3, "CCC"),
+    ]
+
+
+def test_graphs_that_are_no_molecules_have_no_smiles(run: Run, tmp_path: Path) -> None:
+    model = tmp_path / "m.safetensors"
+    quick = (*FAST, "--epochs", "1")
+    assert run("train", "synthetic:trees", "--all", "--out", model, *quick)[0] == 0
+    _, out, _ = run("predict", model, "synthetic:trees", "--json")
+    predictions = json.loads(out)["predictions"]
+    assert list(predictions[0]) == ["graph", "class", "probability", "label"]
+    assert [row["graph"] for row in predictions] == list(range(400))
+
+
+def test_labels_are_read_as_in_training(run: Run, tmp_path: Path) -> None:
+    """The column and the threshold are the model's, where the command does not name others."""
+    mine, model = tmp_path / "mine.csv", tmp_path / "m.safetensors"
+    mine.write_text("smiles,solubility\n" + "".join(f"{'C' * n}O,{n + 0.123456789}\n" for n in range(1, 25)))
+    quick = (*FAST, "--epochs", "1")
+    trained = json.loads(run("train", mine, "--threshold", "median", "--out", model, *quick, "--json")[1])
+    facts = json.loads(run("predict", model, mine, "--json")[1])
+    assert {row["label"] for row in facts["predictions"]} == {"not above 12.6235", "above 12.6235"}
+    assert facts["note"] == (
+        "the model was trained on a part of these graphs; on fold 0 of 10, which was held out, it has accuracy "
+        f"{trained['held out']:.2f}"
+    )
+    others = tmp_path / "others.csv"
+    others.write_text("smiles,kind,solubility\nCO,a,12.6234\nCCO,b,12.6236\nCCCO,a,50\n")
+    predictions = json.loads(run("predict", model, others, "--json")[1])["predictions"]
+    assert [row["label"] for row in predictions] == ["not above 12.6235", "above 12.6235", "above 12.6235"]
+    _, _, err = run("predict", model, others, "--threshold", "median")
+    assert "the classes of the data are 'not above 12.6236', 'above 12.6236'; those of the model" in err
+    others.write_text("smiles,kind\nCO,a\nCCO,b\n")
+    assert re.search("no accuracy: the data has no labels$", run("predict", model, others)[2])
+
+
+def test_numbers_are_the_same_class_however_written(run: Run, tmp_path: Path) -> None:
+    mine, model = tmp_path / "mine.csv", tmp_path / "m.safetensors"
+    mine.write_text("smiles,hit\n" + "".join(f"{'C' * n}O,1\n{'C' * n},0\n" for n in range(1, 13)))
+    quick = (*FAST, "--epochs", "1")
+    assert run("train", mine, "--all", "--out", model, *quick)[0] == 0
+    mine.write_text(mine.read_text().replace(",1", ",1.0").replace(",0", ",0.0"))
+    facts = json.loads(run("predict", model, mine, "--json")[1])
+    assert [row["label"] for row in facts["predictions"]] == ["1", "0"] * 12
+    assert "accuracy" in facts
+
+
+def test_a_model_that_cannot_be_written_is_not_trained(
+    run: Run, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("graphnorm.training.train", lambda *_, **__: pytest.fail("it was trained"))
+    folder = tmp_path / "folder.safetensors"
+    folder.mkdir()
+    code, _, err = run("train", table, "--out", folder)
+    assert code == 2
+    assert f"{folder}: this is a folder, not a file. Remedy: name a file in it" in err
+    code, _, err = run("train", table, "--out", table / "m.safetensors")
+    assert code == 2
+    assert "m.safetensors: the model could not be written here" in err
+    assert "Remedy: name a file in a folder that you may write to" in err
+    if sys.platform == "linux":  # where nobody may write
+        code, _, err = run("train", table, "--out", "/proc/m.safetensors")
+        assert code == 2
+        assert "/proc/m.safetensors: the model could not be written here" in err
+
+
+def test_one_graph_is_not_graphs(run: Run, tmp_path: Path) -> None:
+    mine = tmp_path / "mine.csv"
+    mine.write_text("smiles,label\nCO,a\nCCO,a\nCC,b\n")
+    code, _, err = run("train", mine, "--out", tmp_path / "m.safetensors")
+    assert code == 2
+    assert "the class 'b' has 1 graph, too few for 10 folds" in err
 
 
 def test_training_that_diverges_saves_nothing(run: Run, table: Path, tmp_path: Path) -> None:
@@ -120,7 +223,9 @@ def test_training_that_diverges_saves_nothing(run: Run, table: Path, tmp_path: P
         (["train", "mine.csv", "--out", "m.safetensors", "--device", "gpu"], "no device 'gpu'"),
         (["predict", "model.safetensors", "mine.csv", "--device", "gpu"], "no device 'gpu'"),
         (["predict", "absent.safetensors", "mine.csv"], "absent.safetensors: there is no such file"),
-        (["predict", "mine.csv", "mine.csv"], "mine.csv: the file cannot be read"),
+        (["train", "mine.csv", "--out", "m.safetensors", "--seed", "-1"], "the seed is -1. Remedy: give a whole"),
+        (["train", "mine.csv", "--out", "m.safetensors", "--seed", str(2**63)], "the seed is 9223372036854775808"),
+        (["predict", "mine.csv", "mine.csv"], "mine.csv: this is not a model file written by `graphnorm train`"),
         (["predict", "packed.safetensors", "mine.csv"], "a file that `graphnorm train` wrote"),
         (["predict", "model.safetensors", "absent.csv"], "no such file"),
         (["predict", "model.safetensors", "synthetic:trees"], r"features do not fit: trained on mine with categories"),

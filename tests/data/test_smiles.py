@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from graphnorm.data import DataError, DataWarning, PackedGraphs, from_smiles, load, read_smiles
+from graphnorm.data import DataError, DataWarning, PackedGraphs, from_smiles, load, read_smiles, save_packed
 from graphnorm.data.vocabulary import ATOM_FEATURES, BOND_FEATURES, cardinalities
 
 ODD = [
@@ -123,6 +123,19 @@ def test_skip_invalid(tmp_path: Path) -> None:
         with pytest.warns(DataWarning, match=r"1 of 3 SMILES cannot be read, the first at 3 \('not a molecule'\)"):
             graphs = load(path, skip_invalid=True)
     assert graphs == from_smiles(["CCO", "CC"], [1, 0])
+    assert (graphs.rows, graphs.left_out) == ([0, 2], (1,))
+    assert graphs.to("cpu").rows == [0, 2]
+    save_packed(graphs, tmp_path / "packed.safetensors")
+    assert load(tmp_path / "packed.safetensors").rows == [0, 2]
+
+
+def test_a_table_remembers_how_its_labels_were_read(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.csv", "smiles,solubility\nC,1.25\nCC,2.0\nCCC,3.0000001\n")
+    for _ in range(2):  # read, and from the cache
+        graphs = load(path, threshold="median")
+        assert (graphs.label_column, graphs.threshold) == ("solubility", 2.0)
+    assert load(path).threshold is None
+    assert load(path, unlabelled=True).label_column == ""
 
 
 MISTAKES = {

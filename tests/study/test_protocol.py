@@ -94,7 +94,7 @@ def test_overlap() -> None:
     ("sizes", "protocol", "folds", "message"),
     [
         ((30, 4), "paper", 10, r"class 'b' has 4 graphs, too few for 10 folds. Remedy: use --folds 4 or fewer"),
-        ((30, 1), "paper", 10, r"class 'b' has 1 graphs.* Remedy: leave that class out"),
+        ((30, 1), "paper", 10, r"class 'b' has 1 graph,.* Remedy: leave that class out"),
         ((30, 10), "fair", 10, r"9 of them train, and no tenth.*protocol paper"),
         ((30, 30), "paper", 1, "1 folds leave nothing to train on"),
         ((30, 0), "paper", 10, "are of one class"),

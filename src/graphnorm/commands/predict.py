@@ -7,6 +7,7 @@ import csv
 import io
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,8 @@ __all__ = ["add"]
 
 DESCRIPTION = """\
 Print the class that a model of `graphnorm train` gives each graph, with its probability, as CSV; and how many are
-right, where the data has labels. A table of SMILES needs no column of labels.
+right, where the data has labels. Graphs are numbered from 0, those of a table by its rows. A table of SMILES needs no
+column of labels; --label and --threshold are, where left out, those that the model was trained with.
 """
 
 
@@ -41,13 +43,12 @@ def add(subparsers: Subparsers) -> None:
 
 
 def _run(options: argparse.Namespace) -> None:
-    from graphnorm.data import load
     from graphnorm.data.cache import replacing
     from graphnorm.saved import load_model
 
     saved = load_model(options.model, options.device)
-    graphs = load(options.data, options.data_root, **loading_keywords(options), unlabelled=True)
-    columns, rows, facts = _predict(saved, graphs)
+    graphs, smiles = _load(options, saved)
+    columns, rows, facts = _predict(saved, graphs, smiles)
     if options.json:
         print(json.dumps(facts | {"predictions": [dict(zip(columns, row, strict=True)) for row in rows]}, indent=1))
         return
@@ -64,23 +65,70 @@ def _run(options: argparse.Namespace) -> None:
     print_facts({"predictions": str(options.out)} | facts, as_json=False)
 
 
-def _predict(saved: SavedModel, graphs: PackedGraphs) -> tuple[list[str], list[list[Any]], dict[str, Any]]:
+def _load(options: argparse.Namespace, saved: SavedModel) -> tuple[PackedGraphs, list[str] | None]:
+    """The graphs, and where they are a table of molecules the SMILES in each of its rows.
+
+    A table's labels are read as the model's were, where the command does not say otherwise.
+    """
+    from graphnorm.data import load
+    from graphnorm.data.smiles import pick_smiles
+    from graphnorm.data.tables import SUFFIXES, read_table
+
+    keywords, smiles, path = loading_keywords(options), None, Path(options.data)
+    if path.suffix in SUFFIXES and not path.is_dir():
+        columns = read_table(path).columns
+        smiles = columns[pick_smiles(list(columns), options.smiles, path)]
+        if options.label is None and saved.label_column in columns:
+            keywords["label"] = saved.label_column
+        if options.threshold is None and keywords["label"] is not None:
+            keywords["threshold"] = saved.threshold
+    return load(options.data, options.data_root, **keywords, unlabelled=True), smiles
+
+
+def _predict(
+    saved: SavedModel, graphs: PackedGraphs, smiles: list[str] | None
+) -> tuple[list[str], list[list[Any]], dict[str, Any]]:
     """Columns, a row for each graph, and what can be said of all of them."""
     probabilities = saved.predict(graphs)
     chosen = probabilities.argmax(axis=1)
-    columns = ["graph", "class", "probability"]
-    rows: list[list[Any]] = [
-        [graph, saved.classes[k], round(float(probabilities[graph, k]), 6)] for graph, k in enumerate(chosen)
-    ]
-    facts: dict[str, Any] = {"graphs": len(rows)}
+    shown: dict[str, list[Any]] = {"graph": graphs.rows}
+    if smiles is not None:
+        shown["smiles"] = [smiles[row].strip() for row in graphs.rows]
+    shown["class"] = [saved.classes[k] for k in chosen]
+    shown["probability"] = [round(float(of_graph[k]), 6) for of_graph, k in zip(probabilities, chosen, strict=True)]
+    facts: dict[str, Any] = {"graphs": graphs.num_graphs}
     labels = saved.labels(graphs)
     if labels is None:
-        facts["note"] = "no accuracy: the data has no labels, or classes that the model does not know"
-        return columns, rows, facts
-    columns.append("label")
-    for row, label in zip(rows, labels, strict=True):
-        row.append(saved.classes[label])
-    facts["accuracy"] = round(100 * float((chosen == labels).mean()), 2)
-    if graphs.fingerprint == saved.trial.fingerprint:
-        facts["note"] = "these are the graphs that the model was trained on: on others it will be less accurate"
-    return columns, rows, facts
+        facts["note"] = f"no accuracy: {_why_not(saved, graphs)}"
+    else:
+        shown["label"] = [saved.classes[k] for k in labels]
+        facts["accuracy"] = round(100 * float((chosen == labels).mean()), 2)
+        if graphs.fingerprint == saved.trial.fingerprint:
+            facts["note"] = _about_training_graphs(saved)
+    return list(shown), [list(row) for row in zip(*shown.values(), strict=True)], facts
+
+
+def _why_not(saved: SavedModel, graphs: PackedGraphs) -> str:
+    from graphnorm.data.smiles import UNKNOWN
+
+    if graphs.classes == (UNKNOWN,):
+        column = graphs.label_column
+        return f"some rows have no value in the column {column!r}" if column else "the data has no labels"
+    return f"the classes of the data are {_listed(graphs.classes)}; those of the model are {_listed(saved.classes)}"
+
+
+def _listed(classes: Sequence[str], most: int = 10) -> str:
+    rest = f" and {len(classes) - most} more" if len(classes) > most else ""
+    return ", ".join(map(repr, classes[:most])) + rest
+
+
+def _about_training_graphs(saved: SavedModel) -> str:
+    from graphnorm.study.protocol import PROTOCOLS
+
+    trial = saved.trial
+    if trial.protocol not in PROTOCOLS:
+        return "these are the graphs that the model was trained on: on others it will be less accurate"
+    protocol = PROTOCOLS[trial.protocol]
+    where = f"fold {trial.fold} of {trial.folds}" if protocol.unit == "fold" else "the official test part"
+    held_out = f"{protocol.metric} {100 * saved.metrics[protocol.reported]:.2f}"
+    return f"the model was trained on a part of these graphs; on {where}, which was held out, it has {held_out}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -56,11 +57,13 @@ def _run(options: argparse.Namespace) -> None:
 
     if options.out.suffix != ".safetensors":
         raise GraphnormError(f"a model is a .safetensors file, not {options.out}", remedy="name it model.safetensors")
+    if not 0 <= options.seed < 2**63:
+        raise GraphnormError(f"the seed is {options.seed}", remedy="give a whole number from 0, below 2**63")
     device = default_device(options.device)
     graphs = load_graphs(options)
     trial = _trial(options, graphs)
     splits = make_splits(graphs, [trial])
-    options.out.parent.mkdir(parents=True, exist_ok=True)
+    _refuse_unwritable(options.out)
     tally = Tally({trial.norm: [trial]})
     with choose_display(tally, show=True) as display:
 
@@ -77,12 +80,27 @@ def _run(options: argparse.Namespace) -> None:
     parts = {"train": "trained on", "valid": "held out", "test": "test"}
     for name, words in parts.items():
         if name in outcome.curves and not (trial.protocol == "all" and name != "train"):
-            value = 100 * float(outcome.curves[name][-1])
-            facts[words] = (
-                round(value, 2) if options.json else f"{value:.1f} % of {len(getattr(splits[0], name))} graphs"
-            )
+            value, count = 100 * float(outcome.curves[name][-1]), len(getattr(splits[0], name))
+            people = f"{value:.1f} % of {count} graph{'' if count == 1 else 's'}"
+            facts[words] = round(value, 2) if options.json else people
     facts["seconds"] = round(outcome.seconds, 2)
     print_facts(facts, options.json)
+
+
+def _refuse_unwritable(path: Path) -> None:
+    """Make the folder that a file is to lie in, and see that it can be written, before work is spent on the file."""
+    if path.is_dir():
+        raise GraphnormError("this is a folder, not a file", where=path, remedy="name a file in it")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        raise GraphnormError(
+            f"the model could not be written here: {error.strerror}: {error.filename}",
+            where=path,
+            remedy="name a file in a folder that you may write to",
+        ) from error
 
 
 def _trial(options: argparse.Namespace, graphs: PackedGraphs) -> Trial:

@@ -77,7 +77,7 @@ def load(
     if path.suffix in SUFFIXES and not path.is_dir():
         _refuse(str(path), for_files)
         # What RDKit makes of a molecule changes between its versions.
-        key = ("smiles", _stamp(path), smiles, label, threshold, unlabelled, _version("rdkit"))
+        key = ("table of SMILES", _stamp(path), smiles, label, threshold, unlabelled, _version("rdkit"))
         read = partial(
             read_smiles,
             path,

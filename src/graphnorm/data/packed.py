@@ -23,6 +23,8 @@ __all__ = ["PackedGraphs", "Statistics"]
 
 NODE_FEATURES = ("tags", "x")
 EDGE_FEATURES = ("edge_tags", "edge_x")
+PROVENANCE = ("source", "label_column", "threshold", "left_out")
+"""What says where the graphs came from, and is no part of their content."""
 
 
 @dataclass(frozen=True)
@@ -116,6 +118,12 @@ class PackedGraphs:
     removed_self_loops: int = 0
     source: str = ""
     """Where the graphs came from, for people."""
+    label_column: str = ""
+    """Of a table: the column of labels; empty where there is none."""
+    threshold: float | None = None
+    """The number that splits measurements into the two classes, where the labels are measurements."""
+    left_out: tuple[int, ...] = ()
+    """Rows of the table, from 0, that are no graphs here because they could not be read."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "splits", dict(sorted(self.splits.items())))
@@ -311,13 +319,19 @@ class PackedGraphs:
     @property
     def attributes(self) -> dict[str, Any]:
         """What is not an array, as plain JSON values."""
-        names = ("name", "classes", "cardinalities", "edge_cardinalities", "removed_self_loops", "source")
+        names = ("name", "classes", "cardinalities", "edge_cardinalities", "removed_self_loops", *PROVENANCE)
         return {name: getattr(self, name) for name in names}
+
+    @property
+    def rows(self) -> list[int]:
+        """(G,): which row of its table each graph is, from 0; where nothing was left out, 0..G-1."""
+        left_out = set(self.left_out)
+        return [row for row in range(self.num_graphs + len(left_out)) if row not in left_out]
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 of the content: arrays, class names and cardinalities; not the name, source or device."""
-        content = {k: v for k, v in self.attributes.items() if k not in ("name", "source")}
+        """SHA-256 of the content: arrays, class names and cardinalities; not the name, provenance or device."""
+        content = {k: v for k, v in self.attributes.items() if k not in ("name", *PROVENANCE)}
         digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode())
         for name, tensor in self.tensors():
             digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())

@@ -8,6 +8,7 @@ from __future__ import annotations
 import statistics
 import warnings
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -19,7 +20,7 @@ from graphnorm.data.tables import read_table
 from graphnorm.data.vocabulary import ATOM_FEATURES, BOND_FEATURES, cardinalities
 from graphnorm.errors import DataError, MissingDependencyError
 
-__all__ = ["UNKNOWN", "DataWarning", "from_smiles", "molecules", "read_smiles"]
+__all__ = ["UNKNOWN", "DataWarning", "from_smiles", "molecules", "pick_smiles", "read_smiles"]
 
 UNKNOWN = "unknown"
 """The one class of graphs without labels."""
@@ -54,23 +55,29 @@ def read_smiles(
     threshold: labels are measurements, and the classes are "above" it and "not above"; ``"median"`` balances
         them.
     skip_invalid: leave molecules that RDKit cannot read out, with a :class:`DataWarning`, rather than refuse.
-    unlabelled: take a table without a column of labels too; its molecules are of the class ``"unknown"``.
+    unlabelled: take a table without a column of labels, or one that is not filled in everywhere, too; its molecules
+        are of the class ``"unknown"``. All labels may then be the same.
     """
     columns, lines = read_table(path)
     header = list(columns)
-    smiles_column = _pick(header, smiles, SMILES_COLUMNS, "SMILES", "smiles", path)
+    smiles_column = pick_smiles(header, smiles, path)
     others = [name for name in header if name != smiles_column]
-    if unlabelled and label is None and not any(name.strip().casefold() in LABEL_COLUMNS for name in others):
+    usual = any(name.strip().casefold() in LABEL_COLUMNS for name in others)
+    label_column = None
+    if not unlabelled or label is not None or usual:
+        label_column = _pick(others, label, LABEL_COLUMNS, "labels", "label", path)
+    if label_column is None or (unlabelled and not all(value.strip() for value in columns[label_column])):
         texts = [text.strip() for text in columns[smiles_column]]
-        return _pack(
+        graphs = _pack(
             path.stem,
             texts,
             [UNKNOWN] * len(texts),
             lambda g: {"where": str(path), "line": lines[g]},
             None,
             skip_invalid,
+            one_class=True,
         )
-    label_column = _pick(others, label, LABEL_COLUMNS, "labels", "label", path)
+        return replace(graphs, label_column=label_column or "")
     rows = [
         _Row(line, text.strip(), value.strip())
         for line, text, value in zip(lines, columns[smiles_column], columns[label_column], strict=True)
@@ -83,14 +90,16 @@ def read_smiles(
             line=lacking.line,
             remedy="fill it in, or take the line out",
         )
-    return _pack(
+    graphs = _pack(
         path.stem,
         [row.smiles for row in rows],
         [row.label for row in rows],
         lambda g: {"where": str(path), "line": rows[g].line},
         threshold,
         skip_invalid,
+        one_class=unlabelled,
     )
+    return replace(graphs, label_column=label_column)
 
 
 def from_smiles(
@@ -144,6 +153,8 @@ def _pack(
     place: Callable[[int], Place],
     threshold: Threshold,
     skip_invalid: bool,
+    *,
+    one_class: bool = False,
 ) -> PackedGraphs:
     chem = _chem()
     with _quiet():
@@ -161,7 +172,7 @@ def _pack(
         warnings.warn(f"{place(invalid[0])['where']}: {count}; left out", DataWarning, stacklevel=4)
     left_out = set(invalid)
     kept = [g for g in range(len(smiles)) if g not in left_out]
-    classes, numbers = _classes([labels[g] for g in kept], threshold, lambda g: place(kept[g]))
+    classes, numbers, cut = _classes([labels[g] for g in kept], threshold, lambda g: place(kept[g]), one_class)
     graphs = [_graph(parsed[g]) for g in kept]
     sizes = [len(atoms) for atoms, _, _ in graphs]
     first = np.concatenate(([0], np.cumsum(sizes)[:-1])).astype(np.int64)
@@ -181,13 +192,14 @@ def _pack(
         edge_cardinalities=cardinalities(BOND_FEATURES),
         source=place(0)["where"],
     )
-    return pack(raw)
+    return replace(pack(raw), threshold=cut, left_out=tuple(invalid))
 
 
 def _classes(
-    labels: Sequence[str], threshold: Threshold, place: Callable[[int], Place]
-) -> tuple[tuple[str, ...], list[int]]:
-    """Class names, and the class of each label."""
+    labels: Sequence[str], threshold: Threshold, place: Callable[[int], Place], one_class: bool
+) -> tuple[tuple[str, ...], list[int], float | None]:
+    """Class names, the class of each label, and the number that the threshold came to."""
+    cut = None
     if threshold is not None:
         values = []
         for g, label in enumerate(labels):
@@ -216,13 +228,13 @@ def _classes(
             )
         index = {value: k for k, value in enumerate(names)}
         numbers = [index[label] for label in labels]
-    if len(set(numbers)) < 2 and names != (UNKNOWN,):
+    if len(set(numbers)) < 2 and not one_class:
         raise DataError(
             f"all {len(labels)} molecules have the same label, {names[numbers[0]]}",
             **place(0),
             remedy="classification needs two classes or more; check the label column or the threshold",
         )
-    return names, numbers
+    return names, numbers, cut
 
 
 def _by_value(label: str) -> tuple[int, float, str]:
@@ -275,6 +287,11 @@ def _atom_values(atom: Any) -> tuple[Any, ...]:
         atom.GetIsAromatic(),
         atom.IsInRing(),
     )
+
+
+def pick_smiles(header: list[str], wanted: str | None, path: Path) -> str:
+    """Give the column of SMILES: the one wanted, or else one of the usual name."""
+    return _pick(header, wanted, SMILES_COLUMNS, "SMILES", "smiles", path)
 
 
 def _pick(header: list[str], wanted: str | None, usual: tuple[str, ...], what: str, argument: str, path: Path) -> str:

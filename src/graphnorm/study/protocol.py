@@ -183,15 +183,15 @@ def _refuse_small_classes(graphs: PackedGraphs, labels: Ids, folds: int, protoco
         )
     smallest = int(present[sizes[present].argmin()])
     size, name = int(sizes[smallest]), graphs.classes[smallest]
+    has = f"the class {name!r} has {size} graph{'s' if size > 1 else ''}"
     others = "leave that class out, or join it with another"
     if size < folds:
         remedy = f"use --folds {size} or fewer, or {others}" if size >= 2 else others
-        raise GraphnormError(f"the class {name!r} has {size} graphs, too few for {folds} folds", remedy=remedy)
+        raise GraphnormError(f"{has}, too few for {folds} folds", remedy=remedy)
     training = size - -(-size // folds)
     if protocol == "fair" and training < HELD_OUT:
         raise GraphnormError(
-            f"the class {name!r} has {size} graphs: with {folds} folds {training} of them train, and no tenth of that "
-            "can be held out to choose by",
+            f"{has}: with {folds} folds {training} of them train, and no tenth of that can be held out to choose by",
             remedy=f"use the protocol paper, or {others}",
         )
 
