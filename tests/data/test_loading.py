@@ -194,6 +194,7 @@ def test_images_are_not_graphs() -> None:
     assert callable(load_cifar10)
 
 
+@pytest.mark.usefixtures("own_cache")  # molecules made by another test would be found there
 def test_importing_needs_no_optional_package() -> None:
     """What the GPU machine of a cluster has: torch and numpy."""
     script = """
