@@ -23,7 +23,7 @@ from graphnorm.commands import (
     train,
 )
 from graphnorm.commands.options import Subparsers
-from graphnorm.errors import GraphnormError
+from graphnorm.errors import GraphnormError, explain_os_error
 
 __all__ = ["COMMANDS", "main"]
 
@@ -41,6 +41,9 @@ COMMANDS: tuple[Callable[[Subparsers], None], ...] = (
 )
 """Every command of the command line, in the order of the help text."""
 
+STOPPED = "stopped; what was not finished is not saved"
+"""What Ctrl-C is answered with, unless the command (``stopped`` of its options) or the exception says more."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and give its exit code."""
@@ -52,15 +55,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         options.run(options)
-    except (GraphnormError, OSError) as error:
+    except GraphnormError as error:
         print(f"graphnorm: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"graphnorm: {explain_os_error(error)}", file=sys.stderr)
         return 2
     except ModuleNotFoundError as error:
         print(f"graphnorm: {error}. Remedy: pip install 'graphnorm[all]'.", file=sys.stderr)
         return 2
     except KeyboardInterrupt as stop:
-        if str(stop):
-            print(f"graphnorm: {stop}", file=sys.stderr)
+        print(f"graphnorm: {str(stop) or getattr(options, 'stopped', STOPPED)}", file=sys.stderr)
         return 130
     return 0
 
