@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,7 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def table(tmp_path: Path) -> Path:
     path = tmp_path / "mine.csv"
     path.write_text("smiles,y\nCCO,1.5\nCC,2.5\nC1CC1,9\nnot one,3\n")
+    path.with_suffix(".txt").write_text("graphs")
     return path
 
 
@@ -71,21 +73,19 @@ def test_get_and_show(capsys: pytest.CaptureFixture[str], table: Path) -> None:
     code, out, _ = run(capsys, "datasets", "show", "synthetic:cliques")
     assert code == 0
     assert "few large, many small" in out
-    with pytest.warns(UserWarning, match="1 of 4 SMILES"):
-        code, out, _ = run(
-            capsys,
-            "datasets",
-            "--json",
-            "show",
-            table,
-            "--threshold",
-            "median",
-            "--skip-invalid",
-            "--label",
-            "y",
-        )
+    code, out, err = run(
+        capsys, "datasets", "--json", "show", table, "--threshold", "median", "--skip-invalid", "--label", "y"
+    )
     assert code == 0
     assert json.loads(out)["class_sizes"] == [2, 1]
+    assert err == f"graphnorm: {table}: 1 of 4 SMILES cannot be read, the first at 5 ('not one'); left out\n"
+
+
+def test_other_warnings_are_shown_as_ever(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("graphnorm.data.load", lambda *_, **__: warnings.warn("of another kind", stacklevel=1))
+    with pytest.warns(UserWarning, match="of another kind"), pytest.raises(AttributeError):
+        run(capsys, "datasets", "show", "trees")
+    assert "of another kind" not in capsys.readouterr().err
 
 
 @pytest.mark.skipif(not DATA, reason="GRAPHNORM_DATA names no folder with the benchmark archives")
@@ -113,6 +113,10 @@ def test_draw(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
         (["datasets", "get", "PTC"], "ANOTHER dataset"),
         (["datasets", "show", "absent/folder"], "no such file or folder"),
         (["datasets", "show", "mine.csv"], "1 of 4 SMILES cannot be read"),
+        (
+            ["datasets", "show", "mine.txt"],
+            r"files of this kind\. Remedy: name a folder or \.zip .*\.csv, \.tsv, \.parquet",
+        ),
         (["datasets", "draw", "trees", "--out", "x.doc"], "cannot be written as 'doc'"),
         (["datasets", "draw", "trees", "--out", "mine.csv/x.png"], "mine.csv"),
         (["datasets", "draw", "trees", "--out", "x.png", "--per-class", "0"], "one or more"),

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import argparse
 import sys
+import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
 
 from graphnorm._version import __version__
 from graphnorm.commands import (
@@ -23,7 +26,7 @@ from graphnorm.commands import (
     train,
 )
 from graphnorm.commands.options import Subparsers
-from graphnorm.errors import GraphnormError, explain_os_error
+from graphnorm.errors import DataWarning, GraphnormError, explain_os_error
 
 __all__ = ["COMMANDS", "main"]
 
@@ -54,7 +57,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         add(subparsers)
     options = parser.parse_args(arguments)
     try:
-        options.run(options)
+        with warnings.catch_warnings():
+            warnings.simplefilter("always", DataWarning)
+            warnings.showwarning = partial(_show_warning, warnings.showwarning)
+            options.run(options)
     except GraphnormError as error:
         print(f"graphnorm: {error}", file=sys.stderr)
         return 2
@@ -68,6 +74,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"graphnorm: {str(stop) or getattr(options, 'stopped', STOPPED)}", file=sys.stderr)
         return 130
     return 0
+
+
+def _show_warning(
+    show: Callable[..., None], message: Warning | str, category: type[Warning], *where: Any, **more: Any
+) -> None:
+    """Print what was left out of the user's data as a note; show any other warning as before."""
+    if issubclass(category, DataWarning):
+        print(f"graphnorm: {message}", file=sys.stderr)
+    else:
+        show(message, category, *where, **more)
 
 
 if __name__ == "__main__":

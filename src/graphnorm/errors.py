@@ -32,11 +32,16 @@ class GraphnormError(ValueError):
         self.problem, self.where, self.line, self.remedy = problem, where, line, remedy
         place = "" if where is None else fspath(where) + ("" if line is None else f":{line}") + ": "
         advice = "" if remedy is None else f" Remedy: {remedy.removesuffix('.')}."
-        super().__init__(f"{place}{problem.removesuffix('.')}.{advice}")
+        end = "" if problem.endswith("?") else "."
+        super().__init__(f"{place}{problem.removesuffix('.')}{end}{advice}")
 
 
 class DataError(GraphnormError):
     """A file, folder or list of graphs that does not hold what it should."""
+
+
+class DataWarning(UserWarning):
+    """Something of the user's data was left out, on request; the command line prints it as a note."""
 
 
 class UnknownDatasetError(GraphnormError):

@@ -184,9 +184,12 @@ def _refuse_small_classes(graphs: PackedGraphs, labels: Ids, folds: int, protoco
     smallest = int(present[sizes[present].argmin()])
     size, name = int(sizes[smallest]), graphs.classes[smallest]
     others = "leave that class out, or join it with another"
+    if _are_measurements(graphs.classes, len(labels)):
+        others = "split measurements into two classes with --threshold VALUE or --threshold median"
     if size < folds:
         remedy = f"use --folds {size} or fewer, or {others}" if size >= 2 else others
-        raise GraphnormError(f"the class {name!r} has {size} graphs, too few for {folds} folds", remedy=remedy)
+        count = "1 graph" if size == 1 else f"{size} graphs"
+        raise GraphnormError(f"the class {name!r} has {count}, too few for {folds} folds", remedy=remedy)
     training = size - -(-size // folds)
     if protocol == "fair" and training < HELD_OUT:
         raise GraphnormError(
@@ -194,6 +197,19 @@ def _refuse_small_classes(graphs: PackedGraphs, labels: Ids, folds: int, protoco
             "can be held out to choose by",
             remedy=f"use the protocol paper, or {others}",
         )
+
+
+def _are_measurements(classes: Sequence[str], graphs: int) -> bool:
+    """Whether classes are numbers that look measured: not all whole, or hardly any twice.
+
+    >>> _are_measurements(("6.6", "7.1"), 90), _are_measurements(("0", "1"), 90), _are_measurements(("a", "6.6"), 90)
+    (True, False, False)
+    """
+    try:
+        values = [float(name) for name in classes]
+    except ValueError:
+        return False
+    return not all(value.is_integer() for value in values) or 2 * len(classes) > graphs
 
 
 def _stratified(labels: Ids, folds: int) -> list[tuple[Ids, Ids]]:
