@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -27,6 +29,7 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def table(tmp_path: Path) -> Path:
     path = tmp_path / "mine.csv"
     path.write_text("smiles,y\nCCO,1.5\nCC,2.5\nC1CC1,9\nnot one,3\n")
+    path.with_suffix(".txt").write_text("graphs")
     return path
 
 
@@ -70,21 +73,19 @@ def test_get_and_show(capsys: pytest.CaptureFixture[str], table: Path) -> None:
     code, out, _ = run(capsys, "datasets", "show", "synthetic:cliques")
     assert code == 0
     assert "few large, many small" in out
-    with pytest.warns(UserWarning, match="1 of 4 SMILES"):
-        code, out, _ = run(
-            capsys,
-            "datasets",
-            "--json",
-            "show",
-            table,
-            "--threshold",
-            "median",
-            "--skip-invalid",
-            "--label",
-            "y",
-        )
+    code, out, err = run(
+        capsys, "datasets", "--json", "show", table, "--threshold", "median", "--skip-invalid", "--label", "y"
+    )
     assert code == 0
     assert json.loads(out)["class_sizes"] == [2, 1]
+    assert err == f"graphnorm: {table}: 1 of 4 SMILES cannot be read, the first at 5 ('not one'); left out\n"
+
+
+def test_other_warnings_are_shown_as_ever(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("graphnorm.data.load", lambda *_, **__: warnings.warn("of another kind", stacklevel=1))
+    with pytest.warns(UserWarning, match="of another kind"), pytest.raises(AttributeError):
+        run(capsys, "datasets", "show", "trees")
+    assert "of another kind" not in capsys.readouterr().err
 
 
 @pytest.mark.skipif(not DATA, reason="GRAPHNORM_DATA names no folder with the benchmark archives")
@@ -112,6 +113,10 @@ def test_draw(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
         (["datasets", "get", "PTC"], "ANOTHER dataset"),
         (["datasets", "show", "absent/folder"], "no such file or folder"),
         (["datasets", "show", "mine.csv"], "1 of 4 SMILES cannot be read"),
+        (
+            ["datasets", "show", "mine.txt"],
+            r"files of this kind\. Remedy: name a folder or \.zip .*\.csv, \.tsv, \.parquet",
+        ),
         (["datasets", "draw", "trees", "--out", "x.doc"], "cannot be written as 'doc'"),
         (["datasets", "draw", "trees", "--out", "mine.csv/x.png"], "mine.csv"),
         (["datasets", "draw", "trees", "--out", "x.png", "--per-class", "0"], "one or more"),
@@ -157,12 +162,67 @@ def test_a_bare_installation(capsys: pytest.CaptureFixture[str], monkeypatch: py
     assert err.endswith("Remedy: pip install 'graphnorm[all]'.\n")
 
 
-def test_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["datasets", "show", "trees"], "stopped; what was not finished is not saved"),
+        (["train", "trees", "--out", "model.safetensors"], "stopped; nothing was saved"),
+        (["compare", "trees"], "stopped before anything was trained; nothing was saved"),
+    ],
+)
+def test_interrupted(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, arguments: list[str], words: str
+) -> None:
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("graphnorm.data.load", interrupt)
-    assert cli.main(["datasets", "show", "trees"]) == 130
+    for module in ("graphnorm.comparison.job", "graphnorm.data"):
+        monkeypatch.setattr(f"{module}.load", interrupt)
+    assert run(capsys, *arguments) == (130, "", f"graphnorm: {words}\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("p.png", "p.png: this cannot be written: permission denied. Remedy: name another place"),
+        ("new/p.png", "new/p.png: this cannot be written: permission denied. Remedy: name another place"),
+        ("mine.csv/p.png", "mine.csv: this cannot be written: file exists. Remedy: there is something of this name"),
+    ],
+)
+def test_places_that_cannot_be_written(
+    capsys: pytest.CaptureFixture[str], table: Path, monkeypatch: pytest.MonkeyPatch, name: str, words: str
+) -> None:
+    def refuse(path: Path, *_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.chdir(table.parent)
+    monkeypatch.setattr(Path, "touch", refuse)
+    monkeypatch.setattr(Path, "unlink", refuse)
+    code, out, err = run(capsys, "datasets", "draw", "trees", "--out", name)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"graphnorm: {words}")
+
+
+def test_a_comparisons_folder_that_cannot_be_written(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path, *_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    code, _, err = run(capsys, "compare", "trees", "--out", tmp_path / "ro")
+    assert code == 2
+    assert err.startswith(f"graphnorm: {tmp_path / 'ro'}: this cannot be written: permission denied. Remedy: ")
+
+
+def test_a_file_that_is_gone(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("graphnorm.data.load", lambda *_, **__: (tmp_path / "gone").read_text())
+    code, _, err = run(capsys, "datasets", "show", "trees")
+    assert code == 2
+    place = tmp_path / "gone"
+    assert err == f"graphnorm: {place}: this cannot be found: no such file or directory. Remedy: check the path.\n"
 
 
 def test_as_a_program() -> None:

@@ -108,6 +108,40 @@ def test_compared_with_the_packages_own(tmp_path):
     assert all(np.isfinite(result.mean) for result in comparison.norms.values())
 
 
+def raising(*_):
+    raise RuntimeError("not today")
+
+
+class Failing(nn.Module):
+    def __init__(self, forward):
+        super().__init__()
+        self.forward = forward
+
+
+@pytest.mark.parametrize(
+    ("factory", "words"),
+    [
+        (raising, "its factory, with 4 channels, raised RuntimeError: not today. Remedy: "),
+        (lambda: nn.Identity(), "its factory, with 4 channels, raised TypeError: "),
+        (lambda channels: "text", "'mine' gave a str. Remedy: "),
+        (lambda channels: Failing(raising), r"its module, with x of shape \(5, 4\) .* raised RuntimeError: not today"),
+        (lambda channels: nn.LayerNorm(channels + 1), "its module, .* raised RuntimeError: Given normalized_shape"),
+        (lambda channels: nn.Linear(channels, 2), r"its module, .* gave a result of shape \(5, 2\). Remedy: "),
+        (lambda channels: Failing(lambda x: (x, x)), "its module, .* raised TypeError: .*tuple"),
+        (lambda channels, act: Failing(lambda x: (x, x)), "its module, .* gave a result of type tuple"),
+    ],
+)
+def test_what_fails_is_refused_before_anything_is_trained(factory, words, tmp_path, monkeypatch):
+    register_norm("mine", factory)
+    monkeypatch.setattr("graphnorm.training.train", raising)
+    with pytest.raises(GraphnormError, match=words):
+        graphnorm.compare(
+            synthetic.trees(num_graphs=40, seed=0), norms="none,mine", folds=2, hidden=4, device="cpu",
+            out=tmp_path / "out",
+        )  # fmt: skip
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize("name", ["graph", "a,b", "../x", "", "-x"])
 def test_names_that_cannot_be(name):
     with pytest.raises(GraphnormError, match="Remedy"):
@@ -132,6 +166,7 @@ def test_parameters_are_reset_by_the_module():
 
 def test_named_on_the_command_line(tmp_path, monkeypatch, capsys):
     (tmp_path / "my_norms.py").write_text("from torch.nn import LayerNorm\n")
+    (tmp_path / "my_slip.py").write_text("LayerNorm = [].layer\n")
     monkeypatch.chdir(tmp_path)
     options = ["--norms", "none", "--epochs", "1", "--folds", "2", "--hidden", "4", "--layers", "2", "--device", "cpu"]
     code = cli.main(["compare", "synthetic:trees", "--norm-module", "mine=my_norms:LayerNorm", "--json", *options])
@@ -141,6 +176,7 @@ def test_named_on_the_command_line(tmp_path, monkeypatch, capsys):
         ("mine", "NAME=MODULE:FACTORY"),
         ("mine=no_such_module:Norm", "cannot be imported"),
         ("mine=my_norms:Norm", "has no Norm"),
+        ("mine=my_slip:LayerNorm", "my_slip cannot be imported: AttributeError: 'list' object"),
     ):
         assert cli.main(["compare", "synthetic:trees", "--norm-module", wrong]) == 2
         assert words in capsys.readouterr().err

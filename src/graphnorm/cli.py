@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import argparse
 import sys
+import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
 
 from graphnorm._version import __version__
 from graphnorm.commands import (
@@ -23,7 +26,7 @@ from graphnorm.commands import (
     train,
 )
 from graphnorm.commands.options import Subparsers
-from graphnorm.errors import GraphnormError
+from graphnorm.errors import DataWarning, GraphnormError, explain_os_error
 
 __all__ = ["COMMANDS", "main"]
 
@@ -41,6 +44,9 @@ COMMANDS: tuple[Callable[[Subparsers], None], ...] = (
 )
 """Every command of the command line, in the order of the help text."""
 
+STOPPED = "stopped; what was not finished is not saved"
+"""What Ctrl-C is answered with, unless the command (``stopped`` of its options) or the exception says more."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and give its exit code."""
@@ -51,18 +57,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
         add(subparsers)
     options = parser.parse_args(arguments)
     try:
-        options.run(options)
-    except (GraphnormError, OSError) as error:
+        with warnings.catch_warnings():
+            warnings.simplefilter("always", DataWarning)
+            warnings.showwarning = partial(_show_warning, warnings.showwarning)
+            options.run(options)
+    except GraphnormError as error:
         print(f"graphnorm: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"graphnorm: {explain_os_error(error)}", file=sys.stderr)
         return 2
     except ModuleNotFoundError as error:
         print(f"graphnorm: {error}. Remedy: pip install 'graphnorm[all]'.", file=sys.stderr)
         return 2
     except KeyboardInterrupt as stop:
-        if str(stop):
-            print(f"graphnorm: {stop}", file=sys.stderr)
+        print(f"graphnorm: {str(stop) or getattr(options, 'stopped', STOPPED)}", file=sys.stderr)
         return 130
     return 0
+
+
+def _show_warning(
+    show: Callable[..., None], message: Warning | str, category: type[Warning], *where: Any, **more: Any
+) -> None:
+    """Print what was left out of the user's data as a note; show any other warning as before."""
+    if issubclass(category, DataWarning):
+        print(f"graphnorm: {message}", file=sys.stderr)
+    else:
+        show(message, category, *where, **more)
 
 
 if __name__ == "__main__":

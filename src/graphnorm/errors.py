@@ -6,7 +6,10 @@ wrong, where, and what to do; the command line prints that message and nothing e
 
 from __future__ import annotations
 
+import errno
+import os
 from os import PathLike, fspath
+from pathlib import Path
 
 
 class GraphnormError(ValueError):
@@ -29,11 +32,16 @@ class GraphnormError(ValueError):
         self.problem, self.where, self.line, self.remedy = problem, where, line, remedy
         place = "" if where is None else fspath(where) + ("" if line is None else f":{line}") + ": "
         advice = "" if remedy is None else f" Remedy: {remedy.removesuffix('.')}."
-        super().__init__(f"{place}{problem.removesuffix('.')}.{advice}")
+        end = "" if problem.endswith("?") else "."
+        super().__init__(f"{place}{problem.removesuffix('.')}{end}{advice}")
 
 
 class DataError(GraphnormError):
     """A file, folder or list of graphs that does not hold what it should."""
+
+
+class DataWarning(UserWarning):
+    """Something of the user's data was left out, on request; the command line prints it as a note."""
 
 
 class UnknownDatasetError(GraphnormError):
@@ -57,3 +65,40 @@ class MissingDependencyError(GraphnormError, ImportError):
 
     def __init__(self, package: str, task: str, extra: str) -> None:
         GraphnormError.__init__(self, f"{task} needs the package {package}", remedy=f"pip install 'graphnorm[{extra}]'")
+
+
+PLACE_REMEDIES = {
+    errno.EACCES: "name another place, or change who may use that one",
+    errno.EPERM: "name another place, or change who may use that one",
+    errno.EROFS: "name a place that can be written",
+    errno.ENOSPC: "make room there, or name another place",
+    errno.EDQUOT: "make room there, or name another place",
+    errno.ENOENT: "check the path",
+    errno.ENOTDIR: "a part of this path is a file; name another",
+    errno.EISDIR: "name a file, not a folder",
+    errno.EEXIST: "there is something of this name already; name another",
+    errno.ENAMETOOLONG: "choose a shorter name",
+}
+"""What to do about an error of the operating system at a path."""
+
+
+def explain_os_error(error: OSError) -> str:
+    """What could not be read or written, why, and what to do, for a person.
+
+    >>> print(explain_os_error(OSError(errno.ENOSPC, "No space left on device", "/mnt/model")))
+    /mnt/model: this cannot be written: no space left on device. Remedy: make room there, or name another place.
+    >>> print(explain_os_error(OSError("the line is dead")))
+    the line is dead
+    """
+    if error.filename is None or error.errno is None:
+        return str(error)
+    path = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else str(error.filename)
+    if error.errno == errno.ENOENT:
+        action = "found"
+    elif error.errno in (errno.EACCES, errno.EPERM) and Path(path).is_file() and not os.access(path, os.R_OK):
+        action = "read"
+    else:
+        action = "written"
+    reason = (error.strerror or type(error).__name__).lower()
+    problem = f"this cannot be {action}: {reason}"
+    return str(GraphnormError(problem, where=path, remedy=PLACE_REMEDIES.get(error.errno, "name another place")))

@@ -19,7 +19,7 @@ from graphnorm.norm import Norm, as_segments
 from graphnorm.norms import BUILT_IN, REGISTRY
 from graphnorm.segments import Segments
 
-__all__ = ["ForeignNorm", "import_norm", "register_norm"]
+__all__ = ["ForeignNorm", "import_norm", "register_norm", "try_norm"]
 
 
 def register_norm(name: str, factory: Callable[..., nn.Module]) -> None:
@@ -65,17 +65,44 @@ def import_norm(text: str) -> str:
     here = str(Path.cwd())
     sys.path.insert(0, here)
     try:
-        register_norm(name, getattr(importlib.import_module(module), factory))
-    except ImportError as error:
-        remedy = "run where the module is, or install it"
-        raise GraphnormError(f"{module} cannot be imported: {error}", remedy=remedy) from error
-    except AttributeError as error:
-        raise GraphnormError(
-            f"the module {module} has no {factory}", remedy="name a class or function of it"
-        ) from error
+        imported = importlib.import_module(module)
+    except Exception as error:
+        why = f"{error}" if isinstance(error, ImportError) else f"{type(error).__name__}: {error}"
+        remedy = "run where the module is, or install it" if isinstance(error, ImportError) else "correct it"
+        raise GraphnormError(f"{module} cannot be imported: {why}", remedy=remedy) from error
     finally:
         sys.path.remove(here)
+    if not hasattr(imported, factory):
+        raise GraphnormError(f"the module {module} has no {factory}", remedy="name a class or function of it")
+    register_norm(name, getattr(imported, factory))
     return name
+
+
+def try_norm(name: str, channels: int, device: torch.device | str = "cpu") -> None:
+    """Call a registered normalization once, with 3 and 2 rows of two graphs and no gradient; refuse one that fails."""
+    if name in BUILT_IN:
+        return
+    called = f"its factory, with {channels} channels,"
+    sizes = torch.tensor([3, 2], device=device)
+    try:
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            norm = REGISTRY[name](channels, act="relu").to(device)
+            called = f"its module, with x of shape (5, {channels}) and two graphs,"
+            x = torch.linspace(-1, 1, 5 * channels, device=device).view(5, channels)
+            y = norm(x, Segments(sizes=sizes))
+    except GraphnormError:
+        raise
+    except Exception as error:
+        raise GraphnormError(
+            f"the normalization {name!r} fails: {called} raised {type(error).__name__}: {error}",
+            remedy="correct it; FACTORY(channels) gives a module that is called with x, batch, batch_size",
+        ) from error
+    if not isinstance(y, Tensor) or y.shape != x.shape:
+        found = f"shape {tuple(y.shape)}" if isinstance(y, Tensor) else f"type {type(y).__name__}"
+        raise GraphnormError(
+            f"the normalization {name!r} fails: {called} gave a result of {found}",
+            remedy="return a tensor of the shape of x",
+        )
 
 
 class ForeignNorm(Norm):

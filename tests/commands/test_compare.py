@@ -96,7 +96,7 @@ def test_out_stop_and_resume(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path
     ("arguments", "message"),
     [
         (["trees", "--norms", "graph,grpah"], "unknown normalization 'grpah'; did you mean 'graph'"),
-        (["trees", "--model", "gat"], "unknown model 'gat'.* The known ones are gin, gcn"),
+        (["trees", "--model", "gat"], r"unknown model 'gat'\. Remedy: choose from gin, gcn"),
         (["trees", "--protocol", "x"], "known: paper, fair, ogb"),
         (["trees", "--folds", "201"], "use --folds 200 or fewer"),
         (["trees", "--epochs", "0"], "epochs is 0"),
@@ -123,3 +123,15 @@ def test_mistakes(
     assert re.search(message, err)
     assert not engine.trained
     assert sorted(p.name for p in table.parent.iterdir()) == ["mine.csv"]
+
+
+def test_measurements_without_a_threshold(run: Run, engine: FakeTraining, tmp_path: Path) -> None:
+    pytest.importorskip("rdkit")
+    table = tmp_path / "measured.csv"
+    table.write_text("smiles,label\n" + "".join(f"{'C' * n},{6 + n / 10}\n" for n in range(1, 13)))
+    code, _, err = run("compare", table, "--folds", "2")
+    assert code == 2
+    assert "'6.1' has 1 graph, too few for 2 folds. Remedy: split measurements" in err
+    assert "--threshold median" in err
+    assert not engine.trained
+    assert run("compare", table, "--folds", "2", "--threshold", "median", "--norms", "none")[0] == 0

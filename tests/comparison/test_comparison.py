@@ -249,18 +249,44 @@ def test_resume(fake: Fake, trees: PackedGraphs, tmp_path: Path) -> None:
     assert json.dumps(result.to_dict()) == json.dumps(fresh.to_dict())
 
 
-@pytest.mark.parametrize("change", [{"lr": 0.1}, {"epochs": 21}, {"model": "gcn"}, {"folds": 9}, {"seeds": 2}])
-def test_other_settings_are_trained_again(
-    fake: Fake, trees: PackedGraphs, tmp_path: Path, change: dict[str, object]
+@pytest.mark.parametrize(
+    ("change", "difference"),
+    [
+        ({"lr": 0.1}, "its lr is 0.01, not 0.1"),
+        ({"epochs": 21}, "its epochs is 20, not 21"),
+        ({"model": "gcn"}, "its model is gin, not gcn"),
+        ({"folds": 9}, "its folds is 10, not 9"),
+        ({"seeds": 2}, "its seeds is 1, not 2"),
+    ],
+)
+@pytest.mark.parametrize("finished", [True, False])
+def test_other_settings_are_not_resumed(
+    fake: Fake, trees: PackedGraphs, tmp_path: Path, change: dict[str, object], difference: str, finished: bool
 ) -> None:
     engine = fake()
-    run(trees, norms="none", out=tmp_path)
+    run(trees, norms="none,graph", out=tmp_path)
+    if not finished:  # as an end by force leaves it
+        (tmp_path / "comparison.json").unlink()
     engine.trained.clear()
-    assert run(trees, norms="none", out=tmp_path, resume=True, **change).resumed == ()
-    assert engine.trained
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    with pytest.raises(GraphnormError, match=rf"{difference}\. Remedy: .*--overwrite.*--out"):
+        run(trees, norms="none,graph", out=tmp_path, resume=True, **change)
+    assert not engine.trained
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
-def test_other_graphs_and_damage_are_trained_again(fake: Fake, trees: PackedGraphs, tmp_path: Path) -> None:
+def test_resume_with_other_norms(fake: Fake, trees: PackedGraphs, tmp_path: Path) -> None:
+    fake()
+    run(trees, norms="none,layer,graph", out=tmp_path)
+    with pytest.raises(GraphnormError, match="its norms layer, graph are not asked for"):
+        run(trees, norms="none", out=tmp_path, resume=True)
+    assert list(json.loads((tmp_path / "comparison.json").read_text())["norms"]) == ["none", "layer", "graph"]
+    wider = run(trees, norms="graph,batch,layer,none", out=tmp_path, resume=True, workers=2)
+    assert wider.resumed == ("graph", "layer", "none")
+    assert list(wider.norms) == ["graph", "batch", "layer", "none"]
+
+
+def test_other_graphs_are_refused_and_damage_is_trained_again(fake: Fake, trees: PackedGraphs, tmp_path: Path) -> None:
     from dataclasses import replace
 
     fake()
@@ -268,7 +294,16 @@ def test_other_graphs_and_damage_are_trained_again(fake: Fake, trees: PackedGrap
     (tmp_path / "trained" / "none.safetensors").write_bytes(b"damaged")
     assert run(trees, norms="none,graph", out=tmp_path, resume=True).resumed == ("graph",)
     other = replace(trees, labels=trees.labels.flip(0))
-    assert run(other, norms="none,graph", out=tmp_path, resume=True).resumed == ()
+    for _ in ("finished", "ended by force"):
+        with pytest.raises(GraphnormError, match=r"its graphs \(synthetic:trees\) are others\. Remedy"):
+            run(other, norms="none,graph", out=tmp_path, resume=True)
+        (tmp_path / "comparison.json").unlink(missing_ok=True)
+
+
+def test_an_empty_folder_is_not_in_use(fake: Fake, trees: PackedGraphs, tmp_path: Path) -> None:
+    fake()
+    (tmp_path / "trained").mkdir()
+    assert list(run(trees, norms="none", out=tmp_path).norms) == ["none"]
 
 
 def test_stopped_before_anything_is_finished(fake: Fake, trees: PackedGraphs, tmp_path: Path) -> None:
@@ -299,17 +334,18 @@ def test_a_failure_while_writing_leaves_the_old_file(
     [
         (
             {"norms": "graph,grpah"},
-            r"unknown normalization 'grpah'; did you mean 'graph'\? The known ones are none, layer",
+            r"unknown normalization 'grpah'; did you mean 'graph'\? Remedy: choose from none, layer",
         ),
         ({"norms": ""}, "unknown normalization ''"),
         ({"norms": []}, "no normalization to train"),
-        ({"model": "gni"}, r"unknown model 'gni'; did you mean 'gin'\? The known ones are gin, gcn"),
+        ({"model": "gni"}, r"unknown model 'gni'; did you mean 'gin'\? Remedy: choose from gin, gcn"),
         ({"protocol": "unfair"}, "no protocol 'unfair'; known: paper, fair, ogb"),
         ({"readout": "max"}, "unknown readout 'max'"),
         ({"epochs": 0}, "epochs is 0. Remedy: give a whole number of 1 or more"),
         ({"batch_size": -1}, "batch_size is -1"),
         ({"layers": 1}, "whole number of 2 or more"),
-        ({"folds": 1}, "1 folds leave nothing to train on"),
+        ({"folds": 0}, "folds is 0. Remedy: give a whole number of 2 or more"),
+        ({"folds": 1}, "folds is 1. Remedy: give a whole number of 2 or more"),
         ({"folds": 300}, "too few for 300 folds. Remedy: use --folds 200 or fewer"),
         ({"lr": float("nan")}, "give a learning rate above 0"),
         ({"dropout": 1.0}, "below 1"),
@@ -321,6 +357,7 @@ def test_a_failure_while_writing_leaves_the_old_file(
         ({"device": "cuda:99"}, "this machine has no device cuda:99"),
         ({"device": "meta"}, "trained on cpu or cuda, not meta"),
         ({"resume": True}, "nothing to resume without a folder"),
+        ({"resume": True, "overwrite": True, "out": "x"}, "exclude each other. Remedy"),
         ({"data_root": "x"}, "loaded already"),
     ],
 )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import signal
+import time
 
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ from graphnorm.data import synthetic
 from graphnorm.training import Split, Trial, plan_fleets, train
 from graphnorm.training import run as run_module
 from graphnorm.training.fleet import Fleet
-from graphnorm.training.workers import Job, train_in_workers
+from graphnorm.training.workers import Job, _Worker, train_in_workers
 
 GRAPHS = synthetic.regular(num_graphs=40, seed=0)
 PART = Split(np.arange(32), np.arange(32, 40))
@@ -84,3 +86,18 @@ def test_a_fleet_that_runs_out_of_memory_is_halved(monkeypatch):
     found = train(GRAPHS, trials, [PART] * 5, device="cpu", workers=1)
     assert sizes == [5, 2, 3, 1, 2]
     assert [outcome.trial for outcome in found] == trials
+
+
+@pytest.mark.skipif(not hasattr(signal, "pthread_sigmask"), reason="this system cannot hold signals back")
+@pytest.mark.parametrize("seconds", [0, 0.05, 0.5])
+def test_ctrl_c_while_a_worker_starts_is_not_its_to_answer(seconds: float, capfd: pytest.CaptureFixture[str]) -> None:
+    worker = _Worker(synthetic.trees(num_graphs=4, seed=0))
+    time.sleep(seconds)
+    worker._process.send_signal(signal.SIGINT)
+    assert worker._process.stdin is not None
+    worker._process.stdin.write(b"\x80\x05\x95")  # the parent ends in the middle of a word
+    worker._process.stdin.close()
+    assert worker._process.wait(timeout=100) == 0
+    worker.stop()
+    assert capfd.readouterr().err == ""
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])

@@ -81,7 +81,7 @@ def add(subparsers: Subparsers) -> None:
     parser.add_argument("--out", metavar="DIR", help="folder for tables, curves, JSON, and what --resume needs")
     parser.add_argument("--resume", action="store_true", help="do not train again what --out holds of the same run")
     parser.add_argument("--overwrite", action="store_true", help="begin anew whatever --out holds")
-    parser.set_defaults(run=_run)
+    parser.set_defaults(run=_run, stopped="stopped before anything was trained; nothing was saved")
 
 
 def _run(options: argparse.Namespace) -> None:

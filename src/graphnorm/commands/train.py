@@ -44,7 +44,7 @@ def add(subparsers: Subparsers) -> None:
     parser.add_argument("--fold", type=int, default=0, metavar="N", help="which of the K folds, from 0 (default: 0)")
     parser.add_argument("--all", action="store_true", help="hold nothing out")
     parser.add_argument("--seed", type=int, default=0, help="of initialisation, order and dropout (default: 0)")
-    parser.set_defaults(run=_run)
+    parser.set_defaults(run=_run, stopped="stopped; nothing was saved")
 
 
 def _run(options: argparse.Namespace) -> None:

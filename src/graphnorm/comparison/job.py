@@ -16,6 +16,7 @@ from graphnorm.comparison.settings import Settings, catalogued, settle
 from graphnorm.comparison.tally import Tally
 from graphnorm.data import PackedGraphs, load
 from graphnorm.errors import GraphnormError
+from graphnorm.foreign import try_norm
 from graphnorm.paper.reported import reported, reported_baseline
 from graphnorm.study.baselines import train_baseline
 from graphnorm.study.protocol import find_protocol, make_splits, overlap
@@ -82,7 +83,7 @@ def compare(
         device: left out, a GPU where there is one.
         workers: processes to train in, on the CPU.
         out: a folder for tables, curves and JSON, and for what is needed to go on after a stop.
-        resume: go on with what the folder holds; what was trained with other settings or data is trained again.
+        resume: go on with what the folder holds, with the same settings and data, and the same normalizations or more.
         overwrite: begin anew whatever the folder holds.
         progress: show how far it is, on standard error.
         data_root: a folder of archives, see :func:`graphnorm.data.load`.
@@ -101,6 +102,10 @@ def compare(
         raise GraphnormError(f"workers is {workers}", remedy="give 1 or more")
     if resume and out is None:
         raise GraphnormError("there is nothing to resume without a folder", remedy="name it with --out")
+    if resume and overwrite:
+        raise GraphnormError(
+            "to resume and to overwrite exclude each other", remedy="leave --resume or --overwrite out"
+        )
     settings = settle(
         graphs,
         model=model,
@@ -136,7 +141,11 @@ def _run(
     trials = {norm: settings.trials(graphs, norm) for norm in settings.norms}
     trials |= {shown: settings.baseline_trials(graphs, name) for shown, name in beside.items()}
     splits = make_splits(graphs, trials[settings.norms[0]])  # the normalization has no part in them
+    for norm in settings.norms:
+        try_norm(norm, settings.hidden, device)
     folder = None if out is None else Folder(Path(out), resume=resume, overwrite=overwrite)
+    if folder is not None:
+        folder.refuse_others(settings, trials)
     entry = catalogued(graphs)
     tally = Tally(trials)
     results: dict[str, NormResult] = {}
@@ -209,10 +218,10 @@ def _run(
                 finish(
                     name, train_baseline(graphs, trials[name], parts, device=device, on_epoch=on_step, workers=workers)
                 )
+        return result()
     except KeyboardInterrupt as stop:
         partial = result(partly=True) if results else None
         raise ComparisonInterrupted(partial, None if folder is None else folder.path) from stop
-    return result()
 
 
 def beside_name(baseline: str) -> str:

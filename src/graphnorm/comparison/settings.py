@@ -127,7 +127,7 @@ def settle(
     if protocol == "ogb":
         defaults = defaults | {"folds": 1}
     values: dict[str, Any] = defaults | given
-    _check_numbers(values)
+    _check_numbers(values, protocol)
     choice: dict[str, Any] = {"model": model, "norms": wanted, "protocol": protocol, "baselines": beside}
     return Settings(**choice, self_loops=self_loops, readout=readout, **values)
 
@@ -148,12 +148,12 @@ def _refuse_unknown(what: str, names: Sequence[str], known: Sequence[str] | dict
     for name in names:
         if name not in known:
             near = difflib.get_close_matches(name.lower(), list(known), n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ";"
-            raise GraphnormError(f"unknown {what} {name!r}{hint} The known ones are {', '.join(known)}")
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise GraphnormError(f"unknown {what} {name!r}{hint}", remedy=f"choose from {', '.join(known)}")
 
 
-def _check_numbers(values: dict[str, Any]) -> None:
-    least = {"folds": 1, "seeds": 1, "epochs": 1, "batch_size": 1, "hidden": 1, "layers": 2}
+def _check_numbers(values: dict[str, Any], protocol: str) -> None:
+    least = {"folds": 1 if protocol == "ogb" else 2, "seeds": 1, "epochs": 1, "batch_size": 1, "hidden": 1, "layers": 2}
     for name, bound in least.items():
         if values[name] != int(values[name]) or values[name] < bound:
             raise GraphnormError(f"{name} is {values[name]}", remedy=f"give a whole number of {bound} or more")

@@ -12,7 +12,7 @@ import os
 import sys
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -52,8 +52,13 @@ def replacing(path: Path) -> Iterator[Path]:
         yield fresh
         fresh.chmod(mode)  # whoever wrote it may have made it private, as safetensors does
         fresh.replace(path)
+    except OSError as error:
+        if error.filename is not None and Path(error.filename) == fresh:
+            error.filename, error.filename2 = str(path), None  # the fresh name means nothing to anyone
+        raise
     finally:
-        fresh.unlink(missing_ok=True)
+        with suppress(OSError):  # there where it could not be made, too
+            fresh.unlink()
 
 
 def save_packed(graphs: PackedGraphs, path: Path) -> None:

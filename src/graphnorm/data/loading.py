@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import zipfile
 from collections.abc import Callable, Mapping
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
@@ -89,6 +90,13 @@ def load(
         )
         # A table read with molecules left out is not cached: whoever loads it is told each time.
         return read() if skip_invalid else cached(key, read)
+    if path.is_file() and path.suffix != ".zip" and not zipfile.is_zipfile(path):
+        raise DataError(
+            "graphs are not read from files of this kind",
+            where=path,
+            remedy="name a folder or .zip in TU or OGB form, a table of SMILES "
+            f"({', '.join(SUFFIXES)}), or a .safetensors file of packed graphs",
+        )
     _refuse(str(path), for_tables)
     return _load_files(path, None, features or "auto", repairs)
 

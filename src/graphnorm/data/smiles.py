@@ -18,7 +18,7 @@ from graphnorm.data.build import ByGraph, Place, RawGraphs, pack
 from graphnorm.data.packed import PackedGraphs
 from graphnorm.data.tables import read_table
 from graphnorm.data.vocabulary import ATOM_FEATURES, BOND_FEATURES, cardinalities
-from graphnorm.errors import DataError, MissingDependencyError
+from graphnorm.errors import DataError, DataWarning, MissingDependencyError
 
 __all__ = ["UNKNOWN", "DataWarning", "from_smiles", "molecules", "pick_smiles", "read_smiles"]
 
@@ -28,10 +28,6 @@ UNKNOWN = "unknown"
 SMILES_COLUMNS = ("smiles", "smi", "canonical_smiles", "molecule", "mol")
 LABEL_COLUMNS = ("label", "labels", "class", "y", "target", "active", "activity")
 Threshold = float | Literal["median"] | None
-
-
-class DataWarning(UserWarning):
-    """Something of the user's data was left out, on request."""
 
 
 class _Row(NamedTuple):

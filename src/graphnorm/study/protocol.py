@@ -185,6 +185,8 @@ def _refuse_small_classes(graphs: PackedGraphs, labels: Ids, folds: int, protoco
     size, name = int(sizes[smallest]), graphs.classes[smallest]
     has = f"the class {name!r} has {size} graph{'s' if size > 1 else ''}"
     others = "leave that class out, or join it with another"
+    if _are_measurements(graphs.classes, len(labels)):
+        others = "split measurements into two classes with --threshold VALUE or --threshold median"
     if size < folds:
         remedy = f"use --folds {size} or fewer, or {others}" if size >= 2 else others
         raise GraphnormError(f"{has}, too few for {folds} folds", remedy=remedy)
@@ -194,6 +196,19 @@ def _refuse_small_classes(graphs: PackedGraphs, labels: Ids, folds: int, protoco
             f"{has}: with {folds} folds {training} of them train, and no tenth of that can be held out to choose by",
             remedy=f"use the protocol paper, or {others}",
         )
+
+
+def _are_measurements(classes: Sequence[str], graphs: int) -> bool:
+    """Whether classes are numbers that look measured: not all whole, or hardly any twice.
+
+    >>> _are_measurements(("6.6", "7.1"), 90), _are_measurements(("0", "1"), 90), _are_measurements(("a", "6.6"), 90)
+    (True, False, False)
+    """
+    try:
+        values = [float(name) for name in classes]
+    except ValueError:
+        return False
+    return not all(value.is_integer() for value in values) or 2 * len(classes) > graphs
 
 
 def _stratified(labels: Ids, folds: int) -> list[tuple[Ids, Ids]]:

@@ -104,7 +104,7 @@ def _build(trial: Trial, graphs: PackedGraphs) -> nn.Module:
     known = (*MODELS, *BASELINE_MODELS)
     near = difflib.get_close_matches(trial.model, known, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
-    raise GraphnormError(f"unknown model {trial.model!r}{hint} The known ones are {', '.join(known)}")
+    raise GraphnormError(f"unknown model {trial.model!r}{hint}", remedy=f"choose from {', '.join(known)}")
 
 
 def seen_by_model(trial: Trial, graphs: PackedGraphs) -> PackedGraphs:

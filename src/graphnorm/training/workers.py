@@ -16,7 +16,7 @@ import subprocess
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import IO, Any, NamedTuple
 
 import torch
@@ -51,11 +51,12 @@ def train_in_workers(
 
     ``on_epoch``, and ``on_done`` with the number of a job and its outcomes, are called in this process and thread.
     """
-    crew = [_Worker(graphs) for _ in range(min(workers, len(jobs)))]
+    crew: list[_Worker] = []
     inbox: queue.SimpleQueue[tuple[_Worker, str, Any]] = queue.SimpleQueue()
     outcomes: dict[int, list[Outcome]] = {}
     waiting = iter(enumerate(jobs))
     try:
+        crew.extend(_Worker(graphs) for _ in range(min(workers, len(jobs))))
         for worker in crew:
             worker.listen(inbox)
             worker.take(*next(waiting))
@@ -83,12 +84,13 @@ class _Worker:
 
     def __init__(self, graphs: PackedGraphs) -> None:
         environment = _KEPT_MEMORY | os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", f"from {__name__} import main; main()"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=environment,
-        )
+        with _interrupts_blocked():
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", f"from {__name__} import main; main()"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env=environment,
+            )
         self.job = -1
         self._graphs: PackedGraphs | None = graphs
 
@@ -128,6 +130,19 @@ class _Worker:
                     stream.close()
 
 
+@contextlib.contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    """Hold Ctrl-C back in this thread; a process started meanwhile does so until it says what it makes of it."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _work(incoming: IO[bytes], outgoing: IO[bytes]) -> None:
     """The worker's end: train what comes in until nothing more does."""
 
@@ -138,12 +153,13 @@ def _work(incoming: IO[bytes], outgoing: IO[bytes]) -> None:
     def progress(step: Progress) -> None:
         say("epoch", step)
 
-    graphs = pickle.load(incoming)
+    graphs = None
     while True:
         try:
+            graphs = pickle.load(incoming) if graphs is None else graphs
             job = pickle.load(incoming)
-        except EOFError:
-            return
+        except (EOFError, pickle.UnpicklingError):
+            return  # the parent is gone, perhaps in the middle of a word
         try:
             fleet = Fleet(graphs, job.trials, job.splits, device="cpu")
             fleet.advance(on_epoch=progress)
