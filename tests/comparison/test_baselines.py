@@ -36,7 +36,7 @@ def test_a_kernel_has_a_row_of_its_own(tmp_path: Path) -> None:
     (line,) = (line for line in str(result).splitlines() if line.startswith("baseline wl"))
     assert f"{kernel.mean:.1f} ± {kernel.std:.1f}" in line
     chosen = candidates("wl")[kernel.selection.epoch - 1]
-    assert f"depth={chosen['depth']} C={chosen['C']:g}" in line
+    assert f"depth {chosen['depth']}, C {chosen['C']:g}" in line
     assert "neither ranked nor tested" in str(result)
     assert "wl" not in result.verdict
     assert "wl" not in result.ranking

@@ -16,7 +16,7 @@ from graphnorm.comparison.convergence import Convergence, measure_convergence
 from graphnorm.comparison.settings import Settings
 from graphnorm.comparison.verdict import LEARNED, listing, pronounce
 from graphnorm.errors import GraphnormError
-from graphnorm.paper.reported import Reported
+from graphnorm.paper.reported import Reported, unlike_the_paper
 from graphnorm.study.kernels import KERNELS, candidates
 from graphnorm.study.protocol import Protocol, find_protocol
 from graphnorm.study.selection import Selection, select
@@ -173,6 +173,8 @@ class Comparison:
             notes.append(
                 "protocol paper: the folds that choose the epoch are those reported, so numbers are optimistic"
             )
+        if self.protocol.unit == "fold" and any(result.paper for result in self.norms.values()):
+            notes += unlike_the_paper(self.settings.folds, self.settings.epochs)
         if any(test.p_adjusted is not None for test in self.significance):
             correction = " for overlapping training sets and" if self.overlap else ""
             notes.append(

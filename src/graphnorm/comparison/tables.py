@@ -8,7 +8,7 @@ import statistics
 from typing import TYPE_CHECKING
 
 from graphnorm.errors import MissingDependencyError
-from graphnorm.study.kernels import KERNELS, candidates
+from graphnorm.study.kernels import KERNELS, candidate_in_words
 
 if TYPE_CHECKING:
     import pandas
@@ -141,8 +141,7 @@ def _chosen(result: NormResult) -> str:
     if not epochs:
         return NOTHING
     if result.name in KERNELS:
-        chosen = {} if epoch is None else candidates(result.name)[epoch - 1]
-        return " ".join(f"{name}={value:g}" for name, value in chosen.items()) or NOTHING
+        return NOTHING if epoch is None else candidate_in_words(result.name, epoch)
     return str(epoch) if epoch is not None else f"{min(epochs)}–{max(epochs)}"
 
 

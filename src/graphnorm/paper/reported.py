@@ -19,7 +19,11 @@ __all__ = [
     "dataset_table",
     "reported",
     "reported_baseline",
+    "unlike_the_paper",
 ]
+
+FOLDS, EPOCHS = 10, 400
+"""Of the paper's cross-validations."""
 
 
 class Reported(NamedTuple):
@@ -118,3 +122,10 @@ def dataset_table() -> dict[str, PaperStatistics]:
     57.5
     """
     return {name: entry.paper for name, entry in CATALOG.items() if entry.paper is not None}
+
+
+def unlike_the_paper(folds: int, epochs: int) -> list[str]:
+    """A note for numbers that stand beside the paper's, where they are of other settings."""
+    if (folds, epochs) == (FOLDS, EPOCHS):
+        return []
+    return [f"the paper's numbers are of {FOLDS} folds and {EPOCHS} epochs; these of {folds} and {epochs}"]

@@ -15,9 +15,9 @@ import numpy as np
 from graphnorm.comparison.result import ABOUT_BASELINES, FORMAT
 from graphnorm.comparison.verdict import judge
 from graphnorm.errors import GraphnormError
-from graphnorm.paper.reported import Reported, reported, reported_baseline
+from graphnorm.paper.reported import Reported, reported, reported_baseline, unlike_the_paper
 from graphnorm.study.baselines import BASELINES
-from graphnorm.study.kernels import KERNELS, candidates
+from graphnorm.study.kernels import KERNELS, candidate_in_words
 from graphnorm.study.plan import group_candidates
 from graphnorm.study.protocol import find_protocol
 from graphnorm.study.results import NormResult, study_results
@@ -28,9 +28,6 @@ from graphnorm.study.store import Record, Store, Study
 __all__ = ["NormScore", "Source", "join_baselines", "read_comparison", "read_study"]
 
 Curve = tuple[list[float | None], list[float | None]]
-
-PAPER = (10, 400)
-"""Folds and epochs behind the paper's Table 1."""
 
 
 @dataclass(frozen=True)
@@ -147,7 +144,7 @@ def _as_baseline(name: str, score: NormScore) -> NormScore:
     if name in KERNELS and score.mean is not None:
         words = "varies by fold"
         if score.epoch is not None:
-            words = ", ".join(f"{key} {value:g}" for key, value in candidates(name)[score.epoch - 1].items())
+            words = candidate_in_words(name, score.epoch)
         score = replace(score, epoch=None, settings=words)
     return replace(score, name=name, curves={})
 
@@ -204,10 +201,8 @@ def read_study(store: Store, study: Study) -> Source:
     if protocol.name == "paper":
         notes.append("protocol paper: the folds that choose are those reported, so numbers are optimistic")
     epochs = max(trial.epochs for trial in trials)
-    if any(norm.paper for norm in norms) and protocol.unit == "fold" and (folds, epochs) != PAPER:
-        notes.append(
-            f"the paper's numbers are of {PAPER[0]} folds and {PAPER[1]} epochs; these of {folds} and {epochs}"
-        )
+    if any(norm.paper for norm in norms) and protocol.unit == "fold":
+        notes += unlike_the_paper(folds, epochs)
     where = f"on {study.spec['dataset']} with {study.spec['model']} and these settings"
     verdict = judge(ranked, lambda a, b: _known_pair(tests, a, b), protocol.metric, where)
     if baselines:

@@ -26,7 +26,7 @@ from graphnorm.models.baselines.wl import wl_kernels
 from graphnorm.study.protocol import find_protocol
 from graphnorm.training import OnEpoch, Outcome, Progress, Split, Trial
 
-__all__ = ["KERNELS", "PENALTIES", "GraphArrays", "KernelFleet", "candidates", "graph_arrays"]
+__all__ = ["KERNELS", "PENALTIES", "GraphArrays", "KernelFleet", "candidate_in_words", "candidates", "graph_arrays"]
 
 Matrix = npt.NDArray[np.float64]
 
@@ -88,6 +88,15 @@ def candidates(name: str) -> list[dict[str, Any]]:
     ({'depth': 0, 'C': 0.001}, 42)
     """
     return [form | {"C": penalty} for form, penalty in itertools.product(KERNELS[name][0], PENALTIES)]
+
+
+def candidate_in_words(name: str, epoch: int) -> str:
+    """What the protocol chose, by its place in an outcome's curves, counted from 1.
+
+    >>> candidate_in_words("wl", 42)
+    'depth 5, C 1000'
+    """
+    return ", ".join(f"{key} {value:g}" for key, value in candidates(name)[epoch - 1].items())
 
 
 class KernelFleet:
