@@ -14,6 +14,7 @@ HEADERS = (
     "edges",
     "instructions",
     "job",
+    "launch",
     "linear",
     "linear_job",
     "outputs",

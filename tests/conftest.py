@@ -78,5 +78,6 @@ def fresh_memory_is_nan(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(torch, "empty", filled(torch.empty))
     monkeypatch.setattr(torch, "empty_like", filled(torch.empty_like))
+    monkeypatch.setattr(torch.Tensor, "new_empty", filled(torch.Tensor.new_empty))
     monkeypatch.setattr(kernels, "from_dlpack", filled(kernels.from_dlpack))
     monkeypatch.setattr(gpu_scratch, "_LARGEST_ROOM", -1)  # no memory that is used again

@@ -20,7 +20,7 @@ def cut_as(device, monkeypatch):
     if chosen_backend() != "triton":
         pytest.skip("other kernels are not cut")
     gpu = pytest.importorskip("graphnorm.ops.standardize.gpu")
-    monkeypatch.setattr(gpu, "scratch", lambda device, index: ScratchOfGraphs(device))
+    monkeypatch.setattr(gpu, "scratch", lambda device, index, stream: ScratchOfGraphs(device))
     tile = pytest.importorskip("graphnorm.ops.standardize.gpu_launch").Tile
 
     def choose(forward, backward, run, rows=0, window=0, fine=0, **options):

@@ -7,12 +7,15 @@ import pytest
 import torch
 
 from graphnorm import kernels
-from graphnorm.ops.standardize import gpu_launch
-from graphnorm.ops.standardize.gpu_launch import Launch, Tile
+from graphnorm.ops.standardize import gpu_launch, gpu_scratch
+from graphnorm.ops.standardize.gpu_launch import Launch, Launches, Tile
+from graphnorm.ops.standardize.problem import LIVE, Problem
 
 pytestmark = pytest.mark.skipif(kernels.library is None, reason="the C library was not built")
 
 TILE = Tile(32, 64, 2)
+STREAM = 43
+READ = 32  # arguments that the driver looks at, those that are not there included
 POINTERS = ctypes.POINTER(ctypes.c_void_p)
 DRIVER = ctypes.CFUNCTYPE(
     ctypes.c_int, ctypes.c_void_p, *[ctypes.c_uint] * 7, ctypes.c_void_p, POINTERS, ctypes.c_void_p
@@ -42,40 +45,43 @@ def driver(monkeypatch):
 
     @DRIVER
     def launch(function, gx, gy, gz, bx, by, bz, shared, stream, arguments, extra):
-        values = [ctypes.c_int64.from_address(arguments[i]).value for i in range(8)]
+        values = [ctypes.c_int64.from_address(arguments[i]).value for i in range(READ)]
         seen.append((function, (gx, gy, gz), (bx, by, bz), shared, stream, values))
         return reply.code
 
     monkeypatch.setattr(gpu_launch, "_driver", lambda: ctypes.cast(launch, ctypes.c_void_p).value)
     monkeypatch.setattr(gpu_launch, "_INTERPRETED", False)
     monkeypatch.setattr(gpu_launch, "_compiled", {})
-    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda device: 40 + device, raising=False)
     return reply
 
 
-def make(kernel: Kernel, integers: tuple[int, ...] = (5, 6)) -> Launch:
-    return Launch(kernel, 9, TILE, integers, (3, torch.float32), 64, 1e-5)
+def one(kernel: Kernel, integers: tuple[int, ...] = (5, 6), **options) -> Launch:
+    return Launch(kernel, 9, TILE, integers, (3, torch.float32), 64, 1e-5, **options)
+
+
+def make(kernel: Kernel, integers: tuple[int, ...] = (5, 6)) -> Launches:
+    return Launches(one(kernel, integers))
 
 
 def test_a_variant_seen_before_goes_straight_to_the_driver(driver):
     kernel, x, y = Kernel(), torch.randn(4), torch.randn(4)
     launch = make(kernel)
-    launch(("a",), x, None, y)
+    launch(("a",), STREAM, x, None, y)
     assert kernel.seen == [((9,), (x, None, y, 5, 6, 64, 1e-5, 32, 64))]
     assert not driver.seen
-    launch(("a",), x, None, y)
-    values = [x.data_ptr(), y.data_ptr(), 5, 6, 0, 0, 0, 0]
-    assert driver.seen == [(77, (9, 1, 1), (64, 1, 1), 128, 43, values)]
+    launch(("a",), STREAM, x, None, y)
+    values = [x.data_ptr(), y.data_ptr(), 5, 6, *[0] * (READ - 4)]
+    assert driver.seen == [(77, (9, 1, 1), (64, 1, 1), 128, STREAM, values)]
     assert len(kernel.seen) == 1
 
 
 def test_another_launch_of_the_same_variant_is_not_compiled_again(driver):
     kernel, x = Kernel(), torch.randn(4)
-    make(kernel)((), x)
+    make(kernel)((), STREAM, x)
     other = make(kernel, (7, 8))
-    other((), x)
+    other((), STREAM, x)
     assert [grid for grid, _ in kernel.seen] == [(9,), (9, 1, 1)]
-    other((), x)
+    other((), STREAM, x)
     assert driver.seen[0][-1][:3] == [x.data_ptr(), 7, 8]
 
 
@@ -83,7 +89,7 @@ def test_another_kind_is_another_variant(driver):
     kernel, x = Kernel(), torch.randn(4)
     launch = make(kernel)
     for kind in ("a", "b"):
-        launch((kind,), x)
+        launch((kind,), STREAM, x)
     assert [grid for grid, _ in kernel.seen] == [(9,), (9,)]
     assert not driver.seen
 
@@ -92,8 +98,8 @@ def test_what_is_not_aligned_is_left_to_triton(driver):
     kernel, x = Kernel(), torch.randn(4)
     launch = make(kernel)
     for _ in range(3):
-        launch((), x)
-    launch((), x[1:])
+        launch((), STREAM, x)
+    launch((), STREAM, x[1:])
     assert len(driver.seen) == 2
     assert [grid for grid, _ in kernel.seen] == [(9,), (9,)]
 
@@ -101,9 +107,9 @@ def test_what_is_not_aligned_is_left_to_triton(driver):
 def test_what_the_driver_refuses_is_left_to_triton(driver):
     kernel, x = Kernel(), torch.randn(4)
     launch = make(kernel)
-    launch((), x)
+    launch((), STREAM, x)
     driver.code = 201
-    launch((), x)
+    launch((), STREAM, x)
     assert len(driver.seen) == 1
     assert len(kernel.seen) == 2
 
@@ -113,7 +119,7 @@ def test_kernels_that_want_more_than_arguments_stay_with_triton(driver, metadata
     kernel, x = Kernel(**metadata), torch.randn(4)
     launch = make(kernel)
     for _ in range(3):
-        launch((), x)
+        launch((), STREAM, x)
     assert not driver.seen
     assert len(kernel.seen) == 3
 
@@ -122,10 +128,90 @@ def test_kernels_that_want_more_than_arguments_stay_with_triton(driver, metadata
 def test_integers_beyond_32_bits_stay_with_triton(driver, narrow_before):
     kernel, x = Kernel(), torch.randn(4)
     if narrow_before:
-        make(kernel)((), x)
+        make(kernel)((), STREAM, x)
         kernel.seen.clear()
     launch = make(kernel, (2**31, 6))
     for _ in range(3):
-        launch((), x)
+        launch((), STREAM, x)
     assert not driver.seen
     assert [grid for grid, _ in kernel.seen] == [(9,)] * 3  # which variant is for Triton to say
+
+
+def test_kernels_of_the_same_tensors_run_one_after_another(driver):
+    first, second, x, y, z = Kernel(), Kernel(), *torch.randn(3, 4)
+    launches = Launches(one(first), None, one(second, (7,), without=(0, 2)))
+    launches((), STREAM, x, None, y, z)
+    assert [arguments[:4] for _, arguments in first.seen + second.seen] == [(x, None, y, z), (None, z, 7, 64)]
+    launches((), STREAM, x, None, y, z)
+    expected = [[x.data_ptr(), y.data_ptr(), z.data_ptr(), 5, 6], [z.data_ptr(), 7]]
+    assert [values for *_, values in driver.seen] == [right + [0] * (READ - len(right)) for right in expected]
+
+
+def test_addresses_stand_for_tensors(driver):
+    launches, x = make(Kernel()), torch.randn(4)
+    launches((), STREAM, x, x)
+    variants = launches.variants[()]
+    assert kernels.library.launch(variants, STREAM, 1600, x) == 0
+    assert driver.seen[0][-1][:4] == [1600, x.data_ptr(), 5, 6]
+    assert kernels.library.launch(variants, STREAM, 1608, x) == -1
+    assert len(driver.seen) == 1
+
+
+def test_what_is_not_contiguous_or_no_tensor_is_not_launched(driver):
+    launches, x = make(Kernel()), torch.randn(4)
+    launches((), STREAM, x)
+    variants = launches.variants[()]
+    assert kernels.library.launch(variants, STREAM, torch.randn(8)[::2]) == -1
+    with pytest.raises(AttributeError, match="is_contiguous"):
+        kernels.library.launch(variants, STREAM, "x")
+    with pytest.raises(TypeError, match="not variants"):
+        kernels.library.launch(variants[1:], STREAM, x)
+    assert not driver.seen
+
+
+@pytest.fixture
+def stream(driver, monkeypatch):
+    """A device of one stream, with nothing in its memory."""
+    for name, value in (("getDevice", 0), ("getCurrentRawStream", STREAM), ("isCurrentStreamCapturing", False)):
+        monkeypatch.setattr(torch._C, f"_cuda_{name}", lambda *_, value=value: value, raising=False)
+    monkeypatch.setattr(gpu_scratch, "_of_streams", {})
+    monkeypatch.setattr(gpu_scratch, "_of_graphs", {})
+
+
+@pytest.mark.usefixtures("stream")
+@pytest.mark.parametrize("present", ["weight bias mean_scale residual", "weight bias", "mean_scale", ""])
+@pytest.mark.parametrize(("sizes", "launches"), [([3, 5], 1), ([90, 70, 4], 1), ([900, 3, 600, 2], 2)], ids=str)
+def test_plans_launch_again_what_they_launched_before(driver, monkeypatch, sizes, launches, present):
+    gpu = pytest.importorskip("graphnorm.ops.standardize.gpu")
+    monkeypatch.setattr(gpu, "Launch", lambda kernel, *rest, **options: Launch(Kernel(), *rest, **options))
+    x, dy, residual = (torch.randn(sum(sizes), 5) for _ in range(3))
+    weight, bias, mean_scale = (torch.ones(5) if n in present else None for n in ("weight", "bias", "mean_scale"))
+    residual = residual if "residual" in present else None
+    ptr = torch.tensor([0, *sizes]).cumsum(0)
+    plan = gpu.Plan(x, Problem(ptr, None, None, None, None, None, None, 1e-5, False, LIVE, max(sizes)))
+    plan.index = 0
+
+    def run():
+        y, kept = plan.forward(x, residual, (weight, bias, mean_scale))
+        dx, gradients = plan.backward(dy, x, (weight, bias, mean_scale), *kept)
+        return y, *plan.statistics(*kept), dx, *gradients
+
+    first = run()
+    assert not driver.seen
+    y, mean, var, dx, *gradients = again = run()
+    described = [[None if t is None else (t.shape, t.dtype) for t in found] for found in (first, again)]
+    assert described[0] == described[1]
+    memory = gpu_scratch.scratch(x.device, 0, STREAM)
+    counters, long = memory.counters(1), launches == 2
+    shared = (ptr, weight, bias, mean_scale, mean, var)
+    slots = (memory.room(1, torch.float64), counters) if long else ()
+    shares = "anywhere" if long else memory.room(1, torch.float32)
+    forward, backward = (x, y, residual, *shared), (x, dy, dx, *shared, shares)
+    expected = [(*forward, *slots), forward][:launches]
+    expected += [(*backward, counters, *gradients), (*backward, *gradients)][:launches]
+    all_launches = [*plan._forward.launches, *plan._backward.launches]
+    for (*_, values), tensors, launch in zip(driver.seen, expected, all_launches, strict=True):
+        right = [t if isinstance(t, str) else t.data_ptr() for t in tensors if t is not None]
+        right += [*launch.integers, *[0] * (READ - len(right) - len(launch.integers))]
+        assert values == [v if r == "anywhere" else r for v, r in zip(values, right, strict=True)]
+        assert len(launch.kernel.seen) == 1  # by way of Triton the first time only

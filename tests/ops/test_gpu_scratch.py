@@ -55,15 +55,13 @@ def test_streams_and_graphs_have_memory_of_their_own(monkeypatch):
     monkeypatch.setattr(gpu_scratch, "_of_streams", {})
     monkeypatch.setattr(gpu_scratch, "_of_graphs", {})
     monkeypatch.setattr(torch._C, "_cuda_isCurrentStreamCapturing", lambda: capturing, raising=False)
-    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda index: stream, raising=False)
-    capturing, stream = True, 40
-    assert isinstance(gpu_scratch.scratch(CPU, 0), ScratchOfGraphs)  # nothing was called before
-    capturing = False
-    first = gpu_scratch.scratch(CPU, 0)
-    assert gpu_scratch.scratch(CPU, 0) is first
-    stream = 41
-    assert gpu_scratch.scratch(CPU, 0) is not first
     capturing = True
-    of_graphs = gpu_scratch.scratch(CPU, 0)
+    assert isinstance(gpu_scratch.scratch(CPU, 0, 40), ScratchOfGraphs)  # nothing was called before
+    capturing = False
+    first = gpu_scratch.scratch(CPU, 0, 40)
+    assert gpu_scratch.scratch(CPU, 0, 40) is first
+    assert gpu_scratch.scratch(CPU, 0, 41) is not first
+    capturing = True
+    of_graphs = gpu_scratch.scratch(CPU, 0, 40)
     assert of_graphs.counters(5).data_ptr() != of_graphs.counters(5).data_ptr()
-    assert gpu_scratch.scratch(CPU, 0) is of_graphs
+    assert gpu_scratch.scratch(CPU, 0, 40) is of_graphs

@@ -17,6 +17,7 @@
 #include "outputs.h"
 #include "edges.h"
 #include "assemble.h"
+#include "launch.h"
 #include "linear_job.h"
 #include "rows_job.h"
 #include "adam_job.h"
@@ -307,34 +308,6 @@ static PyObject *py_one_hot(PyObject *self, PyObject *const *args, Py_ssize_t co
   return PyLong_FromLongLong(w.wrong);
 }
 
-/* launch(launcher, function, programs, threads, shared, pointers, stream, <arguments>): a GPU kernel, by the driver's
- * cuLaunchKernel at `launcher`. Of the arguments the first `pointers` are addresses, the others 32-bit integers; a
- * little-endian slot of 64 bits holds either. Behind them Triton's kernels expect addresses of scratch memory, and these
- * use none. Returns 0, or the driver's error, or -1 where an address is not a multiple of 16. */
-#define MOST_ARGUMENTS 40
-typedef int (*launch_fn)(void *function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned shared,
-                         void *stream, void **arguments, void **extra);
-
-static PyObject *py_launch(PyObject *self, PyObject *const *args, Py_ssize_t count) {
-  enum { FIXED = 7, SCRATCH = 4 };
-  int64_t a[FIXED + MOST_ARGUMENTS + SCRATCH] = {0}, *values = a + FIXED, bits = 0;
-  void *arguments[MOST_ARGUMENTS + SCRATCH];
-  if (count < FIXED || count > FIXED + MOST_ARGUMENTS) {
-    PyErr_Format(PyExc_TypeError, "expected %d to %d arguments, got %zd", FIXED, FIXED + MOST_ARGUMENTS, count);
-    return NULL;
-  }
-  if (!read_integers(args, count, count, a)) return NULL;
-  for (int64_t i = 0; i < a[5] && i < MOST_ARGUMENTS; i++) bits |= values[i];
-  if (bits & 15) return PyLong_FromLong(-1);
-  for (int i = 0; i < MOST_ARGUMENTS + SCRATCH; i++) arguments[i] = values + i;
-  int error;
-  Py_BEGIN_ALLOW_THREADS
-  error = ((launch_fn)(intptr_t)a[0])((void *)(intptr_t)a[1], (unsigned)a[2], 1, 1, (unsigned)a[3], 1, 1, (unsigned)a[4],
-                                      (void *)(intptr_t)a[6], arguments, 0);
-  Py_END_ALLOW_THREADS
-  return PyLong_FromLong(error);
-}
-
 static PyObject *py_use_pool(PyObject *self, PyObject *value) {
   gomp_parallel = (gomp_parallel_fn)(intptr_t)PyLong_AsLongLong(value);
   if (PyErr_Occurred()) return NULL;
@@ -363,7 +336,8 @@ static PyMethodDef methods[] = {
     {"measure", (PyCFunction)(void (*)(void))py_measure, METH_FASTCALL, "What graph ids ask for; see data/compiled.py."},
     {"assemble", (PyCFunction)(void (*)(void))py_assemble, METH_FASTCALL, "The batch of graph ids."},
     {"one_hot", (PyCFunction)(void (*)(void))py_one_hot, METH_FASTCALL, "Categorical features one-hot."},
-    {"launch", (PyCFunction)(void (*)(void))py_launch, METH_FASTCALL, "A GPU kernel; see ops/standardize/gpu_launch.py."},
+    {"variant", (PyCFunction)(void (*)(void))py_variant, METH_FASTCALL, "A GPU kernel and its sizes."},
+    {"launch", (PyCFunction)(void (*)(void))py_launch, METH_FASTCALL, "GPU kernels; see ops/standardize/gpu_launch.py."},
     {"use_instructions", py_use_instructions, METH_O, "0: any machine's, 1: AVX2, 2: AVX-512; gives the set chosen."},
     {"use_pool", py_use_pool, METH_O, "Run on the pool behind this GOMP_parallel; 0: in the calling thread."},
     {NULL, NULL, 0, NULL},
@@ -374,6 +348,7 @@ static struct PyModuleDef module = {
 
 PyMODINIT_FUNC PyInit__kernels(void) {
   choose_instructions(AVX512);
+  if (!prepare_names()) return NULL;
   PyObject *m = PyModule_Create(&module);
   if (m && PyModule_AddIntConstant(m, "HAS_FLOAT16", HAVE_FLOAT16) < 0) return NULL;
   return m;

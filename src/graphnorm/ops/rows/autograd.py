@@ -18,8 +18,8 @@ from torch import Tensor
 from graphnorm.ops.members import EagerFunction, vmap_rule
 from graphnorm.ops.rows import reference
 from graphnorm.ops.rows.choice import kernels_for
-from graphnorm.ops.standardize.autograd import in_type_of, needs_autograd
-from graphnorm.ops.standardize.problem import computed_in
+from graphnorm.ops.standardize.autograd import needs_autograd
+from graphnorm.ops.standardize.problem import computed_in, in_type_of
 
 ARGUMENTS = {
     # name: dimensions without members; None for what is not a tensor

@@ -19,7 +19,7 @@ from torch import Tensor
 from graphnorm.ops.members import EagerFunction, vmap_rule
 from graphnorm.ops.standardize import reference
 from graphnorm.ops.standardize.choice import kernels_for
-from graphnorm.ops.standardize.problem import GIVEN, Problem, computed_in, kept_in, statistics_shape
+from graphnorm.ops.standardize.problem import GIVEN, Problem, computed_in, in_type_of, kept_in, statistics_shape
 
 ARGUMENTS = {
     # name: dimensions without members; None for what is not a tensor
@@ -80,13 +80,6 @@ def needs_autograd(*tensors: Tensor) -> bool:
     """Whether the gradient is itself being differentiated or vmapped."""
     wrapped = torch._C._functorch.is_functorch_wrapped_tensor
     return torch.is_grad_enabled() or any(wrapped(tensor) for tensor in tensors)
-
-
-def in_type_of(parameter: Tensor | None, gradient: Tensor | None) -> Tensor | None:
-    """A gradient in the type of its parameter; none where there is no parameter."""
-    if parameter is None or gradient is None:
-        return None
-    return gradient if gradient.dtype is parameter.dtype else gradient.to(parameter.dtype)
 
 
 def gradients(ctx: Any, differentiable: Callable[..., Any], dy: Tensor | None) -> tuple[Tensor | None, ...]:

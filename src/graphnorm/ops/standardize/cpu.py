@@ -15,6 +15,7 @@ from graphnorm.ops.standardize.problem import (
     Parameters,
     Problem,
     computed_in,
+    in_type_of,
     statistics_shape,
 )  # fmt: skip
 
@@ -77,7 +78,7 @@ class Plan:
         return self.apply(x, residual, parameters, mean, mean + self.var_at), (kept,)
 
     def backward(self, dy: Tensor, x: Tensor, parameters: Parameters, kept: Tensor) -> tuple[Tensor, Parameters]:
-        """dx, and the gradients of those parameters that are there."""
+        """dx, and the gradients of those parameters that are there, in their types."""
         mean = kept.data_ptr()
         weight, bias, mean_scale = parameters
         like, acc = torch.empty_like, self.acc  # quicker than from a shape
@@ -86,7 +87,9 @@ class Plan:
             None if bias is None else like(bias, dtype=acc),
             None if mean_scale is None else like(mean_scale, dtype=acc),
         )
-        return self.gradient(dy, x, parameters, dparameters, mean, mean + self.var_at), dparameters
+        dx = self.gradient(dy, x, parameters, dparameters, mean, mean + self.var_at)
+        dweight, dbias, dmean_scale = dparameters
+        return dx, (in_type_of(weight, dweight), in_type_of(bias, dbias), in_type_of(mean_scale, dmean_scale))
 
     def statistics(self, kept: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and variance, ([M,] G, C), of the buffer that :meth:`forward` gave."""

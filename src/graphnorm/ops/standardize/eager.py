@@ -11,14 +11,15 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, is_grad_enabled
 from torch._C import _are_functorch_transforms_active, _len_torch_dispatch_stack
+from torch._C._functorch import is_functorch_wrapped_tensor
 
 from graphnorm import switches
-from graphnorm.ops.standardize.autograd import StandardizeBackward, in_type_of
+from graphnorm.ops.standardize.autograd import StandardizeBackward
 from graphnorm.ops.standardize.call import ACTIVATIONS, layout
 from graphnorm.ops.standardize.choice import kernels_for
-from graphnorm.ops.standardize.problem import LIVE, Problem
+from graphnorm.ops.standardize.problem import LIVE, Problem, in_type_of
 from graphnorm.segments import Segments
 
 _PLAIN = (Tensor, torch.nn.Parameter)
@@ -53,24 +54,18 @@ class _Planned(torch.autograd.Function):
         """The closed form of the reference, by the kernels."""
         x, weight, bias, mean_scale, *kept = ctx.saved_tensors
         plan = ctx.plan
-        if torch.is_grad_enabled() or torch._C._functorch.is_functorch_wrapped_tensor(dy):
+        if is_grad_enabled() or is_functorch_wrapped_tensor(dy):
             problem = plan.problem
             statistics = plan.statistics(*kept)
-            dx, *gradients = StandardizeBackward.apply(
+            dx, dweight, dbias, dmean_scale = StandardizeBackward.apply(
                 dy, x, weight, bias, mean_scale, problem.ptr, problem.order, *statistics,
                 problem.eps, problem.relu, problem.statistics, problem.max_size,
             )  # fmt: skip
+            dweight, dbias = in_type_of(weight, dweight), in_type_of(bias, dbias)
+            dmean_scale = in_type_of(mean_scale, dmean_scale)
         else:
-            dx, gradients = plan.backward(dy, x, (weight, bias, mean_scale), *kept)
-        dweight, dbias, dmean_scale = gradients
-        return (
-            dx,
-            dy if ctx.needs_input_grad[1] else None,
-            in_type_of(weight, dweight),
-            in_type_of(bias, dbias),
-            in_type_of(mean_scale, dmean_scale),
-            None,
-        )
+            dx, (dweight, dbias, dmean_scale) = plan.backward(dy, x, (weight, bias, mean_scale), *kept)
+        return dx, dy if ctx.needs_input_grad[1] else None, dweight, dbias, dmean_scale, None
 
 
 _apply: Any = super(torch.autograd.Function, _Planned).apply

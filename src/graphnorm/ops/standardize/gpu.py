@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -9,17 +11,29 @@ import torch
 import triton.language as tl
 from torch import Tensor
 
+from graphnorm.kernels import library
 from graphnorm.ops.standardize import gpu_long as long
 from graphnorm.ops.standardize import gpu_short as short
 from graphnorm.ops.standardize.gpu_common import GROUP
-from graphnorm.ops.standardize.gpu_launch import Launch, Tile, power_of_two
+from graphnorm.ops.standardize.gpu_launch import Launch, Launches, Tile, power_of_two
 from graphnorm.ops.standardize.gpu_scratch import scratch
-from graphnorm.ops.standardize.problem import GIVEN, LIVE, Parameters, Problem, computed_in, statistics_shape
+from graphnorm.ops.standardize.problem import (
+    GIVEN,
+    LIVE,
+    Parameters,
+    Problem,
+    computed_in,
+    in_type_of,
+    statistics_shape,
+)  # fmt: skip
 
 _UNLIMITED = 2**31 - 1  # rows: no segment is longer
 _LARGEST_TILE = 64  # rows of a segment that still fits the registers of one program
 
 _PROGRAMS = 792  # that share one graph: twice as many as an H200 runs at a time
+
+
+_launch_again: Any = None if library is None else library.launch
 
 
 class Cut(NamedTuple):
@@ -85,7 +99,15 @@ def _contiguous(tensor: Tensor | None) -> Tensor | None:
     return tensor if tensor is None or tensor.is_contiguous() else tensor.contiguous()
 
 
-class Plan:
+def _address(tensor: Tensor | None) -> int | None:
+    return None if tensor is None else tensor.data_ptr()
+
+
+def _type(tensor: Tensor | None) -> torch.dtype | None:
+    return None if tensor is None else tensor.dtype
+
+
+class Work:
     """What calls of one shape over the same segments share: how they are cut, and every launch but for its tensors."""
 
     def __init__(self, x: Tensor, problem: Problem) -> None:
@@ -114,30 +136,30 @@ class Plan:
         groups = -(-self.runs // GROUP.value)
         self.slots = 0 if self.per == 1 else self.runs + (self.cut.windows if self.per else groups)
         self.places = members * self.per * self.cut.windows
-        self.slot_statistics = (2, self.places, channels)
+        self.slot_statistics = 2 * self.places * channels
         plane = members * self.slots * channels
         self.shares = 3 * plane + 4 * self.places * channels
         self.planes = (plane, self.places * channels)
         forward, backward = self.cut.forward.channels, self.cut.backward.channels
         self.forward_counters = self.places * -(-channels // forward)
         self.backward_counters = (self.places or members * (groups + 1)) * -(-channels // backward)
-        self._forward: tuple[Launch | None, Launch | None] | None = None
-        self._backward: tuple[Launch, Launch | None] | None = None
+        self._forward: Launches | None = None
+        self._backward: Launches | None = None
 
     # ---- launches, made when first needed ---------------------------------------------------------------------
 
     def _launch(
-        self, kernel: Any, count: int, tile: Tile, integers: tuple[int, ...], *constants: Any, more: int = 0
+        self, kernel: Any, count: int, tile: Tile, sizes: tuple[int, ...], *constants: Any, more: int = 0, **rest: Any
     ) -> Launch:
         """``count`` programs for each block of channels, ``more`` before them."""
         programs = more + count * -(-self.channels // tile.channels)
-        return Launch(kernel, programs, tile, integers, self.key, *constants)
+        return Launch(kernel, programs, tile, sizes, self.key, *constants, **rest)
 
     @property
     def _computed_in(self) -> Any:
         return tl.float64 if self.acc == torch.float64 else tl.float32
 
-    def _forward_launches(self) -> tuple[Launch | None, Launch | None]:
+    def _forward_launches(self) -> Launches:
         c, channels, per, acc = self.cut, self.channels, self.per, self._computed_in
         eps, relu, given = self.problem.eps, self.problem.relu, self.problem.statistics == GIVEN
         first, second = None, None
@@ -152,11 +174,12 @@ class Plan:
         if per:
             sizes = (*self.layout, c.fine_window, c.fine_windows, c.limit)
             count = self.members * per * c.fine_windows
-            second = self._launch(long.long_apply, count, c.write, sizes, per, channels, eps, relu, acc)
-        self._forward = first, second
+            constants = (per, channels, eps, relu, acc)
+            second = self._launch(long.long_apply, count, c.write, sizes, *constants, without=(10, 11))
+        self._forward = Launches(first, second)
         return self._forward
 
-    def _backward_launches(self) -> tuple[Launch, Launch | None]:
+    def _backward_launches(self) -> Launches:
         c, channels, per, acc = self.cut, self.channels, self.per, self._computed_in
         eps, relu, live = self.problem.eps, self.problem.relu, self.problem.statistics == LIVE
         second = None
@@ -178,28 +201,18 @@ class Plan:
             sizes = (*sizes, self.slots, *self.planes, adds)
             count = self.members * per * c.fine_windows
             constants = (per, channels, eps, relu, acc)
-            second = self._launch(long.long_gradient, count, c.write, sizes, *constants, more=adds)
-        self._backward = first, second
+            second = self._launch(long.long_gradient, count, c.write, sizes, *constants, more=adds, without=(11,))
+        self._backward = Launches(first, second)
         return self._backward
 
-    # ---- eager layers -----------------------------------------------------------------------------------------
-
-    def forward(self, x: Tensor, residual: Tensor | None, parameters: Parameters) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """y, and what :meth:`backward` needs: nothing where it finds the statistics again in registers."""
-        if self.cut.fits:
-            return self.apply(x, residual, parameters, None, None), ()
-        kept = self.new_statistics()
-        return self.apply(x, residual, parameters, *kept), kept
-
-    def backward(self, dy: Tensor, x: Tensor, parameters: Parameters, *kept: Tensor) -> tuple[Tensor, Parameters]:
-        """dx, and the gradients of those parameters that are there."""
-        return self.gradient(dy, x, parameters, *self.statistics(*kept))
-
-    def statistics(self, *kept: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        """Mean and variance, of what :meth:`forward` gave; ``None`` where it did without."""
-        return (kept[0], kept[1]) if kept else (None, None)
-
     # ---- every call -------------------------------------------------------------------------------------------
+
+    def _on_current_device(self) -> bool:
+        return self.index is None or self.index == torch._C._cuda_getDevice()
+
+    def _stream(self) -> int:
+        """The current stream; 0 on a CPU, where Triton's interpreter runs."""
+        return 0 if self.index is None else torch._C._cuda_getCurrentRawStream(self.index)
 
     def new_statistics(self) -> tuple[Tensor, Tensor]:
         """Room for mean and variance."""
@@ -216,29 +229,20 @@ class Plan:
         self, x: Tensor, residual: Tensor | None, parameters: Parameters, mean: Tensor | None, var: Tensor | None
     ) -> Tensor:
         """y; statistics are read from or written to ``mean`` and ``var``, where they are given or wanted."""
-        if self.index is not None and self.index != torch._C._cuda_getDevice():
+        if not self._on_current_device():
             with torch.cuda.device(self.index):
                 return self.apply(x, residual, parameters, mean, var)
         x, residual = x if x.is_contiguous() else x.contiguous(), _contiguous(residual)
-        weight, bias, mean_scale = parameters
-        weight, bias, mean_scale = _contiguous(weight), _contiguous(bias), _contiguous(mean_scale)
-        y = torch.empty_like(x)
-        first, second = self._forward or self._forward_launches()
-        kind = (
-            residual is None, None if weight is None else weight.dtype, None if bias is None else bias.dtype,
-            None if mean_scale is None else mean_scale.dtype, None if mean is None else mean.dtype,
-            None if var is None else var.dtype,
-        )  # fmt: skip
-        tensors = (x, y, residual, self.ptr, self.order, weight, bias, mean_scale, mean, var)
-        if first is not None:
-            if self.per and self.problem.statistics != GIVEN:
-                statistics = torch.empty(self.slot_statistics, dtype=torch.float64, device=self.device)
-                counters = scratch(self.device, self.index).counters(self.forward_counters)
-                first(kind, *tensors, statistics, counters)
-            else:
-                first(kind, *tensors, None, None)
-        if second is not None:
-            second(kind, *tensors)
+        weight, bias, mean_scale = map(_contiguous, parameters)
+        y, stream = torch.empty_like(x), self._stream()
+        slots = counters = None
+        if self.per and self.problem.statistics != GIVEN:
+            memory = scratch(self.device, self.index, stream)
+            slots = memory.room(self.slot_statistics, torch.float64)
+            counters = memory.counters(self.forward_counters)
+        kind = (_type(weight), _type(bias), _type(mean_scale)), (_type(mean), _type(var)), residual is None
+        tensors = (x, y, residual, self.ptr, self.order, weight, bias, mean_scale, mean, var, slots, counters)
+        (self._forward or self._forward_launches())(kind, stream, *tensors)
         return y
 
     def gradient(
@@ -251,53 +255,130 @@ class Plan:
         wanted: tuple[bool, bool, bool] | None = None,
     ) -> tuple[Tensor, Parameters]:
         """dx, and the gradients of the parameters that are there, or ``wanted``."""
-        if self.index is not None and self.index != torch._C._cuda_getDevice():
+        if not self._on_current_device():
             with torch.cuda.device(self.index):
                 return self.gradient(dy, x, parameters, mean, var, wanted)
         x, dy = x if x.is_contiguous() else x.contiguous(), dy if dy.is_contiguous() else dy.contiguous()
-        weight, bias, mean_scale = parameters
-        weight, bias, mean_scale = _contiguous(weight), _contiguous(bias), _contiguous(mean_scale)
-        dx, acc = torch.empty_like(x), self.acc
+        weight, bias, mean_scale = map(_contiguous, parameters)
+        dx, stream = torch.empty_like(x), self._stream()
         there = wanted or (weight is not None, bias is not None, mean_scale is not None)
         dweight = self._gradient_of(weight) if there[0] else None
         dbias = self._gradient_of(bias) if there[1] else None
         dmean_scale = self._gradient_of(mean_scale) if there[2] else None
-        memory = scratch(self.device, self.index)
+        memory = scratch(self.device, self.index, stream)
         counters = memory.counters(self.backward_counters)
         if self.per:  # two launches, which may have another's between them
-            shares = torch.empty((self.shares,), dtype=acc, device=self.device)
+            shares = torch.empty((self.shares,), dtype=self.acc, device=self.device)
         else:
-            shares = memory.room(self.shares, acc)
-        first, second = self._backward or self._backward_launches()
-        kind = (
-            None if weight is None else weight.dtype, None if bias is None else bias.dtype,
-            None if mean_scale is None else mean_scale.dtype, None if mean is None else mean.dtype,
-            None if var is None else var.dtype, there,
-        )  # fmt: skip
-        tensors = (x, dy, dx, self.ptr, self.order, weight, bias, mean_scale, mean, var, shares)
-        first(kind, *tensors, counters, dweight, dbias, dmean_scale)
-        if second is not None:
-            second(kind, *tensors, dweight, dbias, dmean_scale)
+            shares = memory.room(self.shares, self.acc)
+        kind = (_type(weight), _type(bias), _type(mean_scale)), (_type(mean), _type(var)), wanted
+        tensors = (x, dy, dx, self.ptr, self.order, weight, bias, mean_scale, mean, var, shares, counters)
+        (self._backward or self._backward_launches())(kind, stream, *tensors, dweight, dbias, dmean_scale)
         return dx, (dweight, dbias, dmean_scale)
+
+
+class Plan(Work):
+    """Work that eager layers do again and again: what was launched before is launched again without a detour."""
+
+    def __init__(self, x: Tensor, problem: Problem) -> None:
+        super().__init__(x, problem)
+        self._in_registers = self.cut.fits  # so are statistics, once more, in the backward pass
+        self._kept_types = (None, None) if self._in_registers else (torch.float64, self.acc)
+        count = math.prod(self.shape)
+        self._var_at = -(-8 * count // 16) * 16  # bytes: kernels want addresses that 16 divides
+        self._kept = self._var_at // 8 + -(-count * self.acc.itemsize // 8)
+        self._ptr, self._order = _address(self.ptr), _address(self.order)
+        # to make others like them, which is quicker than from a type and a device
+        self._double, self._acc = x.new_empty(0, dtype=torch.float64), x.new_empty(0, dtype=self.acc)
+        self._forward_variants = self._forward_launches().variants
+        self._backward_variants = self._backward_launches().variants
+        # of parameters whose gradients come out of the kernels in their own type
+        self._summed_types = frozenset(itertools.product((None, self.acc), repeat=3))
+
+    def forward(self, x: Tensor, residual: Tensor | None, parameters: Parameters) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """y, and what :meth:`backward` needs: statistics in one buffer, all means (double), then all variances.
+
+        Nothing where it finds the statistics again in registers.
+        """
+        weight, bias, mean_scale = parameters
+        types = (
+            None if weight is None else weight.dtype, None if bias is None else bias.dtype,
+            None if mean_scale is None else mean_scale.dtype,
+        )  # fmt: skip
+        kept: tuple[Tensor, ...] = ()
+        mean = var = slots = counters = None
+        if not self._in_registers:
+            buffer = self._double.new_empty(self._kept)
+            kept, mean = (buffer,), buffer.data_ptr()
+            var = mean + self._var_at
+        variants = self._forward_variants.get((types, self._kept_types, residual is None))
+        if variants is not None and self.index == torch._C._cuda_getDevice():
+            stream = torch._C._cuda_getCurrentRawStream(self.index)
+            if self.per:
+                memory = scratch(self.device, self.index, stream)
+                slots = memory.room(self.slot_statistics, torch.float64)
+                counters = memory.counters(self.forward_counters)
+            y = torch.empty_like(x)
+            if _launch_again(
+                variants, stream, x, y, residual, self._ptr, self._order, weight, bias, mean_scale, mean, var,
+                slots, counters,
+            ) == 0:  # fmt: skip
+                return y, kept
+        return self.apply(x, residual, parameters, *self.statistics(*kept)), kept
+
+    def backward(self, dy: Tensor, x: Tensor, parameters: Parameters, *kept: Tensor) -> tuple[Tensor, Parameters]:
+        """dx, and the gradients of those parameters that are there, in their types."""
+        weight, bias, mean_scale = parameters
+        types = (
+            None if weight is None else weight.dtype, None if bias is None else bias.dtype,
+            None if mean_scale is None else mean_scale.dtype,
+        )  # fmt: skip
+        variants = self._backward_variants.get((types, self._kept_types, None))
+        if variants is not None and types in self._summed_types and self.index == torch._C._cuda_getDevice():
+            mean = kept[0].data_ptr() if kept else None
+            var = None if mean is None else mean + self._var_at
+            stream = torch._C._cuda_getCurrentRawStream(self.index)
+            memory = scratch(self.device, self.index, stream)
+            counters = memory.counters(self.backward_counters)
+            shares = self._acc.new_empty(self.shares) if self.per else memory.room(self.shares, self.acc)
+            dx, dweight = torch.empty_like(x), None if weight is None else torch.empty_like(weight)
+            dbias = None if bias is None else torch.empty_like(bias)
+            dmean_scale = None if mean_scale is None else torch.empty_like(mean_scale)
+            dy = dy if dy.is_contiguous() else dy.contiguous()
+            if _launch_again(
+                variants, stream, x, dy, dx, self._ptr, self._order, weight, bias, mean_scale, mean, var,
+                shares, counters, dweight, dbias, dmean_scale,
+            ) == 0:  # fmt: skip
+                return dx, (dweight, dbias, dmean_scale)
+        dx, (dweight, dbias, dmean_scale) = self.gradient(dy, x, parameters, *self.statistics(*kept))
+        gradients = in_type_of(weight, dweight), in_type_of(bias, dbias), in_type_of(mean_scale, dmean_scale)
+        return dx, gradients
+
+    def statistics(self, *kept: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        """Mean and variance, of what :meth:`forward` gave; ``None`` where it did without."""
+        if not kept:
+            return None, None
+        count, (mean, var) = math.prod(self.shape), kept[0].tensor_split((self._var_at // 8,))
+        return mean[:count].view(self.shape), var.view(self.acc)[:count].view(self.shape)
 
 
 def forward(x: Tensor, residual: Tensor | None, problem: Problem) -> tuple[Tensor, Tensor, Tensor]:
     """The Triton twin of :func:`graphnorm.ops.standardize.reference.forward`."""
-    plan = Plan(x, problem)
+    work = Work(x, problem)
     if problem.mean is not None and problem.var is not None:
         mean, var = problem.mean.contiguous(), problem.var.contiguous()
     else:
-        mean, var = plan.new_statistics()
-    return plan.apply(x, residual, problem.parameters, mean, var), mean, var
+        mean, var = work.new_statistics()
+    return work.apply(x, residual, problem.parameters, mean, var), mean, var
 
 
 def backward(dy: Tensor, x: Tensor, problem: Problem) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The Triton twin of :func:`graphnorm.ops.standardize.reference.backward`."""
-    plan = Plan(x, problem)
+    work = Work(x, problem)
     mean, var = _contiguous(problem.mean), _contiguous(problem.var)
-    if mean is None and not plan.cut.fits:
+    if mean is None and not work.cut.fits:
         _, mean, var = forward(x, None, problem)
     wanted = (True, True, True)
-    dx, (dweight, dbias, dmean_scale) = plan.gradient(dy, x, problem.parameters, mean, var, wanted)
+    dx, (dweight, dbias, dmean_scale) = work.gradient(dy, x, problem.parameters, mean, var, wanted)
     assert dweight is not None and dbias is not None and dmean_scale is not None
     return dx, dweight, dbias, dmean_scale

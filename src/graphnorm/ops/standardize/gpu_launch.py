@@ -60,46 +60,75 @@ def _is_plain(metadata: Any) -> bool:
 class Launch:
     """``programs`` programs of a kernel, everything but its tensors fixed.
 
-    A kernel takes tensors first, then ``integers``, then ``constants``: its compile-time arguments, in its own order,
-    up to the tile's rows and channels, which come last. ``constants`` and ``key``, together with the ``kind`` of each
-    call, must tell apart everything that is compiled in, apart from how tensors are aligned.
+    A kernel takes tensors first, those of the call but for the places ``without``, then ``integers``, then
+    ``constants``: its compile-time arguments, in its own order, up to the tile's rows and channels, which come last.
+    ``constants`` and ``key``, together with the ``kind`` of each call, must tell apart everything that is compiled in,
+    apart from how tensors are aligned.
     """
 
-    __slots__ = ("constants", "device", "integers", "kernel", "key", "programs", "ready", "tile", "wide")
+    __slots__ = ("constants", "integers", "kernel", "key", "programs", "tile", "wide", "without")
 
     def __init__(
-        self, kernel: Any, programs: int, tile: Tile, integers: tuple[int, ...], key: tuple[Any, ...], *constants: Any
+        self,
+        kernel: Any,
+        programs: int,
+        tile: Tile,
+        integers: tuple[int, ...],
+        key: tuple[Any, ...],
+        *constants: Any,
+        without: tuple[int, ...] = (),
     ) -> None:
-        self.kernel, self.programs, self.tile, self.integers = kernel, programs, tile, integers
+        self.kernel, self.programs, self.tile, self.integers, self.without = kernel, programs, tile, integers, without
         self.constants = (*constants, tile.rows, tile.channels)
         self.key = (id(kernel), tile.warps, *key, *self.constants)
-        self.device, self.wide = key[0], any(integer > _LARGEST_INT32 for integer in integers)
-        self.ready: dict[tuple[Any, ...], tuple[int, ...]] = {}
+        self.wide = any(integer > _LARGEST_INT32 for integer in integers)
 
-    def __call__(self, kind: tuple[Any, ...], *tensors: Tensor | None) -> None:
-        """Run on the current stream. ``kind`` holds the types of those tensors whose type the key does not tell."""
-        ready = self.ready.get(kind)
-        if ready is not None:
-            assert library is not None
-            stream = torch._C._cuda_getCurrentRawStream(self.device)
-            addresses = [tensor.data_ptr() for tensor in tensors if tensor is not None]
-            if library.launch(*ready, stream, *addresses, *self.integers) == 0:
-                return  # else a tensor is not aligned, or the driver wants something that Triton sees to
+    def __call__(self, kind: tuple[Any, ...], *tensors: Tensor | None) -> bytes | None:
+        """Run by way of Triton; gives the variant, as the C library takes it, where that can run it the next time."""
+        tensors = tuple(tensor for place, tensor in enumerate(tensors) if place not in self.without)
         arguments = (*tensors, *self.integers, *self.constants)
         unaligned = any(tensor is not None and tensor.data_ptr() & 15 for tensor in tensors)
         if _INTERPRETED or unaligned or self.wide:  # a variant of its own, which Triton tells apart
             self.kernel[(self.programs,)](*arguments, num_warps=self.tile.warps)
-            return
+            return None
         key = (*self.key, kind)
         compiled = _compiled.get(key)
         if compiled is None:
             compiled = _compiled[key] = self.kernel[(self.programs,)](*arguments, num_warps=self.tile.warps)
         else:
             compiled[(self.programs, 1, 1)](*arguments)
-        if _driver() and _is_plain(compiled.metadata):
-            threads, shared = 32 * self.tile.warps, compiled.metadata.shared
-            pointers = sum(tensor is not None for tensor in tensors)
-            self.ready[kind] = (_driver(), compiled.function, self.programs, threads, shared, pointers)
+        if library is None or not _driver() or not _is_plain(compiled.metadata):
+            return None
+        threads, shared, without = 32 * self.tile.warps, compiled.metadata.shared, sum(1 << k for k in self.without)
+        sizes = (self.programs, threads, shared, without, *self.integers)
+        return library.variant(_driver(), compiled.function, *sizes)  # type: ignore[no-any-return]
+
+
+class Launches:
+    """Kernels that run one after another on the same tensors, each free to run twice.
+
+    ``variants`` holds what the C library wants to know of them, by the ``kind`` of a call, which tells the types of
+    those tensors whose type a launch's key does not. A caller may hand it to ``library.launch`` itself, with addresses
+    in place of tensors where it likes; unless that gives 0, the call is as good as none.
+    """
+
+    __slots__ = ("launches", "variants")
+
+    def __init__(self, *launches: Launch | None) -> None:
+        self.launches = tuple(launch for launch in launches if launch is not None)
+        self.variants: dict[tuple[Any, ...], bytes] = {}
+
+    def __call__(self, kind: tuple[Any, ...], stream: int, *tensors: Tensor | None) -> None:
+        """Run on the current stream, which is ``stream``."""
+        ready = self.variants.get(kind)
+        if ready is not None:
+            assert library is not None
+            if library.launch(ready, stream, *tensors) == 0:
+                return  # else a tensor is not aligned, or the driver wants something that Triton sees to
+        variants = [launch(kind, *tensors) for launch in self.launches]
+        known = [variant for variant in variants if variant is not None]
+        if known and len(known) == len(variants):
+            self.variants[kind] = b"".join(known)
 
 
 def launch(

@@ -80,13 +80,10 @@ _of_streams: dict[tuple[int | None, int], Scratch] = {}
 _of_graphs: dict[int | None, ScratchOfGraphs] = {}
 
 
-def scratch(device: torch.device, index: int | None) -> Scratch | ScratchOfGraphs:
+def scratch(device: torch.device, index: int | None, stream: int) -> Scratch | ScratchOfGraphs:
     """The memory of the current stream of a GPU; ``index`` is None on a CPU, where Triton's interpreter runs."""
-    stream = 0
-    if index is not None:
-        if torch._C._cuda_isCurrentStreamCapturing():
-            return _of_graphs.get(index) or ScratchOfGraphs(device)
-        stream = torch._C._cuda_getCurrentRawStream(index)
+    if index is not None and torch._C._cuda_isCurrentStreamCapturing():
+        return _of_graphs.get(index) or ScratchOfGraphs(device)
     return _of_streams.get((index, stream)) or _new_stream(device, index, stream)
 
 

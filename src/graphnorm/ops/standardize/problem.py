@@ -56,6 +56,13 @@ def kept_in(x: Tensor) -> torch.dtype:
     return torch.float32 if x.device.type == "mps" else torch.float64
 
 
+def in_type_of(parameter: Tensor | None, gradient: Tensor | None) -> Tensor | None:
+    """A gradient in the type of its parameter; none where there is no parameter."""
+    if parameter is None or gradient is None:
+        return None
+    return gradient if gradient.dtype is parameter.dtype else gradient.to(parameter.dtype)
+
+
 def statistics_shape(x: Tensor, graphs: int) -> tuple[int, ...]:
     """([M,] G, C)."""
     return (*x.shape[:-2], graphs, x.shape[-1])
