@@ -23,11 +23,18 @@ _compiled: dict[tuple[Any, ...], Any] = {}
 
 
 class Tile(NamedTuple):
-    """What one program holds at a time, ``rows`` × ``channels`` elements, and its warps."""
+    """What one program holds at a time, ``rows`` × ``channels`` elements, its warps and the registers of a thread."""
 
     rows: int
     channels: int
     warps: int
+    registers: int | None = None
+    """At most so many, so that more programs fit a processor; as many as the compiler wants if left out."""
+
+    @property
+    def options(self) -> dict[str, int]:
+        """What the compiler is told."""
+        return {"num_warps": self.warps} | ({} if self.registers is None else {"maxnreg": self.registers})
 
 
 def power_of_two(number: int) -> int:
@@ -89,12 +96,12 @@ class Launch:
         arguments = (*tensors, *self.integers, *self.constants)
         unaligned = any(tensor is not None and tensor.data_ptr() & 15 for tensor in tensors)
         if _INTERPRETED or unaligned or self.wide:  # a variant of its own, which Triton tells apart
-            self.kernel[(self.programs,)](*arguments, num_warps=self.tile.warps)
+            self.kernel[(self.programs,)](*arguments, **self.tile.options)
             return None
         key = (*self.key, kind)
         compiled = _compiled.get(key)
         if compiled is None:
-            compiled = _compiled[key] = self.kernel[(self.programs,)](*arguments, num_warps=self.tile.warps)
+            compiled = _compiled[key] = self.kernel[(self.programs,)](*arguments, **self.tile.options)
         else:
             compiled[(self.programs, 1, 1)](*arguments)
         if library is None or not _driver() or not _is_plain(compiled.metadata):
@@ -144,6 +151,6 @@ def launch(
     if compiled is not None:
         compiled[(programs, 1, 1)](*arguments, *constants)
         return
-    compiled = kernel[(programs,)](*arguments, *constants, num_warps=tile.warps)
+    compiled = kernel[(programs,)](*arguments, *constants, **tile.options)
     if not _INTERPRETED and all(a <= _LARGEST_INT32 for a in arguments if isinstance(a, int)):
         _compiled[key] = compiled
