@@ -87,7 +87,7 @@ class Launch:
     ) -> None:
         self.kernel, self.programs, self.tile, self.integers, self.without = kernel, programs, tile, integers, without
         self.constants = (*constants, tile.rows, tile.channels)
-        self.key = (id(kernel), tile.warps, *key, *self.constants)
+        self.key = (id(kernel), tile, *key, *self.constants)
         self.wide = any(integer > _LARGEST_INT32 for integer in integers)
 
     def __call__(self, kind: tuple[Any, ...], *tensors: Tensor | None) -> bytes | None:
