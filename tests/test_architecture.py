@@ -13,7 +13,7 @@ import graphnorm
 ROOT = Path(graphnorm.__file__).parent
 
 # What each part may import besides itself. Parts that do not exist yet are not checked.
-FOUNDATION = {"errors", "randomness", "switches", "passing", "kernels", "segments", "blocks", "adjacency"}
+FOUNDATION = {"errors", "randomness", "switches", "passing", "kernels", "segments", "recent", "blocks", "adjacency"}
 FOUNDATION |= {"_kernels", "_version"}
 LAYERS = {"ops", "norm", "batch_norms", "peer_norms", "norms", "foreign"}
 MAY_IMPORT = {
@@ -24,6 +24,7 @@ MAY_IMPORT = {
     "passing": set(),
     "kernels": {"_kernels"},
     "segments": {"kernels", "passing", "switches"},
+    "recent": {"segments", "switches"},
     "blocks": set(),
     "adjacency": {"blocks", "passing", "segments", "switches"},
     "ops": FOUNDATION,

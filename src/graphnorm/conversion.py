@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from graphnorm.batch_norms import BatchNorm
-from graphnorm.norm import Norm
+from graphnorm.norm import Norm, as_segments
 from graphnorm.norms import make_norm
 from graphnorm.segments import Segments
 
@@ -39,7 +39,7 @@ class _CurrentBatch:
             holder = next((v for v in bound.values() if not isinstance(v, Tensor) and hasattr(v, "batch")), None)
             batch, size = getattr(holder, "batch", None), getattr(holder, "num_graphs", size)
         if isinstance(batch, Tensor):
-            batch = Segments(batch=batch, batch_size=size if isinstance(size, int) else None)
+            batch = as_segments(batch, size if isinstance(size, int) else None)
         self.segments = batch if isinstance(batch, Segments) else None
 
     def forget(self, *_: Any) -> None:

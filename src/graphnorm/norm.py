@@ -10,18 +10,22 @@ from torch import Tensor, nn
 from graphnorm.ops.standardize import standardize
 from graphnorm.ops.standardize.call import ACTIVATIONS
 from graphnorm.ops.standardize.eager import standardize_graphs
+from graphnorm.recent import segments_of
 from graphnorm.segments import Segments
 
 
 def as_segments(batch: Tensor | Segments | None, batch_size: int | None = None) -> Segments | None:
-    """What a layer was given as its second argument, as segments; ``None`` stands for one graph."""
+    """What a layer was given as its second argument, as segments; ``None`` stands for one graph.
+
+    On a GPU, segments of a tensor are made once for all layers it is given to: :mod:`graphnorm.recent`.
+    """
     if isinstance(batch, Segments):
         if batch_size is not None and batch_size != batch.num_graphs:
             raise ValueError(f"batch_size is {batch_size}, but the segments hold {batch.num_graphs}; leave it out")
         return batch
     if batch is None:
         return None
-    return Segments(batch=batch, batch_size=batch_size)
+    return segments_of(batch, batch_size)
 
 
 class Norm(nn.Module):

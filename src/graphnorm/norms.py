@@ -43,6 +43,9 @@ class GraphNorm(Norm):
     The second moment is that of the shifted value; it is not centred again. Parameters ``weight`` (γ), ``bias`` (β)
     and ``mean_scale`` (α) are named as in PyTorch Geometric, whose state dicts load here and ours there.
 
+    On a GPU, the layers of a model read the same tensor ``batch`` once, and again after a change in place that torch
+    counts. Where it is written to in other ways (``batch.data``, a replayed CUDA graph), pass new ``Segments``.
+
     >>> norm = GraphNorm(4)
     >>> x, batch = torch.randn(5, 4), torch.tensor([0, 0, 0, 1, 1])
     >>> norm(x, batch).shape
