@@ -31,7 +31,6 @@ _UNLIMITED = 2**31 - 1  # rows: no segment is longer
 _LARGEST_TILE = 64  # rows of a segment that still fits the registers of one program
 
 _PROGRAMS = 528  # that share one graph: as many as an H200 runs at a time, forward
-_KEPT = 24 << 20  # bytes of one graph that the cache is asked to keep
 
 _launch_again: Any = None if library is None else library.launch
 
@@ -52,7 +51,6 @@ class Cut(NamedTuple):
     read: int = 0  # rows of a window at a time, forward
     join: int = 0  # windows at a time
     write: Tile = Tile(0, 0, 0)  # of the kernels that write rows of long segments
-    kept: int = 0  # rows of a single segment that the cache is asked to keep, forward; half as many backward
 
     @property
     def limit(self) -> int:
@@ -81,10 +79,8 @@ def cut(members: int, rows: int, channels: int, graphs: int, largest: int) -> Cu
     window = min(1024, max(128, power_of_two(members * rows * blocks // 2048)))
     if largest <= max(window, 512):
         return Cut(forward, backward, run, apart=not small)
-    kept = 0
     if graphs == 1:
         forward, backward = Tile(128, narrow, 4, 128), Tile(128, narrow, 4)
-        kept = _KEPT // (4 * members * channels)
         window = min(4096, max(128, -(-members * rows * blocks // (_PROGRAMS * 128)) * 128))
         fine = 64
     else:
@@ -94,7 +90,7 @@ def cut(members: int, rows: int, channels: int, graphs: int, largest: int) -> Cu
     join = min(64, max(4, power_of_two(largest // window + 2)))
     return Cut(
         forward, backward, run, apart=not small, window=window, windows=-(-rows // window), fine_window=fine,
-        fine_windows=-(-rows // fine), read=read, join=join, write=Tile(64, wide, 4), kept=kept,
+        fine_windows=-(-rows // fine), read=read, join=join, write=Tile(64, wide, 4),
     )  # fmt: skip
 
 
@@ -171,7 +167,7 @@ class Work:
         shorts = self.members * self.graphs if self.runs else 0
         if shorts or not given:
             places = 0 if given else self.places
-            sizes = (*self.layout, c.limit, shorts, c.window, c.windows, self.planes[1], c.kept)
+            sizes = (*self.layout, c.limit, shorts, c.window, c.windows, self.planes[1])
             constants = (channels, eps, relu, given, 0 if given else per, acc, c.read, c.join)
             first = self._launch(short.forward_short, shorts + places, c.forward, sizes, *constants)
         if per:
@@ -195,7 +191,7 @@ class Work:
             first = self._launch(short.backward_tiles, shorts, c.backward, sizes, *constants)
         else:
             sizes = (*self.layout, c.limit, self.runs, c.run, self.slots, self.planes[0])
-            sizes = (*sizes, shorts, c.window, c.windows, self.planes[1], c.kept // 2)
+            sizes = (*sizes, shorts, c.window, c.windows, self.planes[1])
             constants = (channels, eps, relu, live, c.apart, per, acc, c.backward.rows, c.join)
             first = self._launch(short.backward_short, shorts + self.places, c.backward, sizes, *constants)
         if per:

@@ -11,7 +11,7 @@ import triton.language as tl
 
 SIZES = (
     "rows", "segments", "ptr_stride", "order_stride", "runs", "run", "limit", "slots", "plane", "window", "windows",
-    "slot_plane", "fine_window", "fine_windows", "shorts", "adds", "kept",
+    "slot_plane", "fine_window", "fine_windows", "shorts", "adds",
 )  # fmt: skip
 """Integer arguments of kernels. They change from batch to batch, so none is compiled for a value of its own."""
 
@@ -83,13 +83,9 @@ def load(x, at, mask, ACC: tl.constexpr):
 
 
 @triton.jit
-def load_first(x, at, mask, KEEP: tl.constexpr, ACC: tl.constexpr):
-    """As :func:`load`, of a tile that will be read again: the cache is asked to KEEP it, or to let it go first."""
-    if KEEP:
-        values = tl.load(x + at, mask=mask, other=0.0, eviction_policy="evict_last")
-    else:
-        values = tl.load(x + at, mask=mask, other=0.0, eviction_policy="evict_first")
-    return values.to(ACC)
+def load_first(x, at, mask, ACC: tl.constexpr):
+    """As :func:`load`, of a tile that will be read again: the cache is asked to keep it."""
+    return tl.load(x + at, mask=mask, other=0.0, eviction_policy="evict_last").to(ACC)
 
 
 @triton.jit
@@ -182,7 +178,7 @@ def range_statistics(
         mask = tile_mask(inside, channel, CHANNELS, BC)
         here = tl.minimum(n - start, BR).to(ACC)
         before = (start + n * 0).to(ACC)
-        rough, finer, tile_m2 = tile_statistics(load_first(x, at, mask, True, ACC), mask, here)
+        rough, finer, tile_m2 = tile_statistics(load_first(x, at, mask, ACC), mask, here)
         base = tl.where(start == 0, rough, base)
         gap = (rough - base) + finer - above
         above += gap * (here / (before + here))
@@ -193,13 +189,12 @@ def range_statistics(
 @triton.jit
 def long_range_statistics(
     x, order, order_stride, member, rows, first, last, channel,
-    CHANNELS: tl.constexpr, KEEP: tl.constexpr, ACC: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
+    CHANNELS: tl.constexpr, ACC: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
     """As :func:`range_statistics`: Σ d and Σ d² of d = x - the first tile's mean, which no tile has to wait for.
 
     d is at most as large as the values lie apart. The first tile is among them, so that Σ d² is at most (last - first)
     / BR times as large as m2: that many roundings are lost at the worst, and next to none where rows come in any order.
-    KEEP as in :func:`load_first`.
     """
     consecutive, shift = run_of(order, order_stride, member, first, last)
     tile = tl.arange(0, BR)
@@ -207,7 +202,7 @@ def long_range_statistics(
     inside = tile < n
     at = offsets(order, order_stride, member, rows, consecutive, shift, first + tile, inside, channel, CHANNELS)
     mask = tile_mask(inside, channel, CHANNELS, BC)
-    values = load_first(x, at, mask, KEEP, ACC)
+    values = load_first(x, at, mask, ACC)
     base = tl.sum(values, 0) / tl.minimum(n, BR).to(ACC)
     sums = tl.where(mask, values - base[None, :], 0.0)
     squares = sums * sums
@@ -219,8 +214,8 @@ def long_range_statistics(
         at2 = offsets(order, order_stride, member, rows, consecutive, shift, position + BR, inside2, channel, CHANNELS)
         mask = tile_mask(inside, channel, CHANNELS, BC)
         mask2 = tile_mask(inside2, channel, CHANNELS, BC)
-        values = load_first(x, at, mask, KEEP, ACC)
-        values2 = load_first(x, at2, mask2, KEEP, ACC)
+        values = load_first(x, at, mask, ACC)
+        values2 = load_first(x, at2, mask2, ACC)
         d = tl.where(mask, values - base[None, :], 0.0)
         d2 = tl.where(mask2, values2 - base[None, :], 0.0)
         sums += d + d2
@@ -259,13 +254,13 @@ def before_tail(dy, d, scale, offset, RELU: tl.constexpr):
 @triton.jit
 def range_sums(
     x, dy, order, order_stride, member, rows, first, last, channel, centre, scale, offset,
-    CHANNELS: tl.constexpr, RELU: tl.constexpr, APART: tl.constexpr, KEEP: tl.constexpr, ACC: tl.constexpr,
-    BR: tl.constexpr, BC: tl.constexpr,
+    CHANNELS: tl.constexpr, RELU: tl.constexpr, APART: tl.constexpr, ACC: tl.constexpr, BR: tl.constexpr,
+    BC: tl.constexpr,
 ):  # fmt: skip
     """P = Σ dz and Q = Σ dz (x - centre) over positions [first, last).
 
     APART: whether each element of a tile has sums of its own until the end, so that no tile waits for the sums of the
-    one before; in twice the registers. KEEP as in :func:`load_first`.
+    one before; in twice the registers.
     """
     consecutive, shift = run_of(order, order_stride, member, first, last)
     tile = tl.arange(0, BR)
@@ -278,8 +273,8 @@ def range_sums(
             order, order_stride, member, rows, consecutive, shift, first + start + tile, inside, channel, CHANNELS
         )  # fmt: skip
         mask = tile_mask(inside, channel, CHANNELS, BC)
-        d = load_first(x, at, mask, KEEP, ACC) - centre[None, :]
-        dz = before_tail(load_first(dy, at, mask, KEEP, ACC), d, scale, offset, RELU)
+        d = load_first(x, at, mask, ACC) - centre[None, :]
+        dz = before_tail(load_first(dy, at, mask, ACC), d, scale, offset, RELU)
         if APART:
             P += dz
             Q += dz * d

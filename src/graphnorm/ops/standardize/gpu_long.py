@@ -4,8 +4,7 @@ Rows are cut at fixed windows, so the cut needs no look at the sizes from the ho
 rows than a window; a window then meets at most two long segments, the one that owns its first row and the one that
 owns its last. These are its two *slots*. Statistics go by slot; of the programs that share a segment the last one to
 come joins them, in the order of the windows. They are applied by the slots of finer windows, last window first, while
-the cache still holds it: the programs that share a single segment (PER = 1) all run at once, and ask it to let go of
-all but the last windows.
+the cache still holds it.
 
 The slot in which a segment begins is its *home*. No window is home to two long segments.
 """
@@ -91,30 +90,21 @@ def _is_last(counters, first, last, window, windows, member, block, blocks, PER:
 @triton.jit
 def window_statistics(
     x, ptr, order, mean, var, slot_statistics, counters, place, block, rows, segments, ptr_stride, order_stride,
-    window, windows, limit, slot_plane, kept,
+    window, windows, limit, slot_plane,
     PER: tl.constexpr, CHANNELS: tl.constexpr, ACC: tl.constexpr, BL: tl.constexpr, BW: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
     """Mean and m2 of one slot, into slot_statistics (2, slots, channels); once all are there, those of the segment.
 
-    BL rows, and BW windows, at a time. Where PER = 1 the cache is asked to keep the last `kept` rows of a member only.
+    BL rows, and BW windows, at a time.
     """
     blocks: tl.constexpr = (CHANNELS + BC - 1) // BC
     channel = block * BC + tl.arange(0, BC)
     in_channels = channel < CHANNELS
     member, g, first, last, begin, end = _slot(ptr, ptr_stride, segments, rows, window, windows, limit, place, PER)
     if begin < end:
-        if PER == 2:
-            here, m2 = long_range_statistics(
-                x, order, order_stride, member, rows, begin, end, channel, CHANNELS, True, ACC, BL, BC
-            )
-        elif rows - begin <= kept:
-            here, m2 = long_range_statistics(
-                x, order, order_stride, member, rows, begin, end, channel, CHANNELS, True, ACC, BL, BC
-            )
-        else:
-            here, m2 = long_range_statistics(
-                x, order, order_stride, member, rows, begin, end, channel, CHANNELS, False, ACC, BL, BC
-            )
+        here, m2 = long_range_statistics(
+            x, order, order_stride, member, rows, begin, end, channel, CHANNELS, ACC, BL, BC
+        )
         tl.store(slot_statistics + place * CHANNELS + channel, here, mask=in_channels)
         tl.store(slot_statistics + slot_plane + place * CHANNELS + channel, m2, mask=in_channels)
         if _is_last(counters, first, last, window, windows, member, block, blocks, PER):
@@ -171,7 +161,6 @@ def long_apply(
 def window_sums(
     x, dy, ptr, order, weight, bias, mean_scale, mean, var, shares, counters, dweight, dbias, dmean_scale,
     place, block, rows, segments, ptr_stride, order_stride, window, windows, limit, runs, slots, plane, slot_plane,
-    kept,
     PER: tl.constexpr, CHANNELS: tl.constexpr, EPS: tl.constexpr, RELU: tl.constexpr, LIVE: tl.constexpr,
     APART: tl.constexpr, ACC: tl.constexpr, BL: tl.constexpr, BW: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
@@ -179,7 +168,7 @@ def window_sums(
 
     They lie behind the shares, (4, slots, channels): P, Q and, at the homes, slope and constant. A segment's gradients
     go to the share of its window of home, behind those of the short segments; or, where it is the only one (PER = 1),
-    where they belong. `kept` as in :func:`window_statistics`.
+    where they belong.
     """
     blocks: tl.constexpr = (CHANNELS + BC - 1) // BC
     channel = block * BC + tl.arange(0, BC)
@@ -197,24 +186,13 @@ def window_sums(
     if begin < end:
         stored = (member * segments + g) * CHANNELS + channel
         centre, rest, spread = statistics_of(mean, var, stored, in_channels, ACC)
-        alpha, remains, r, scale, offset = coefficients(
+        alpha, kept, r, scale, offset = coefficients(
             centre, rest, spread, weight, bias, mean_scale, of_member, in_channels, EPS, ACC, BC
         )
-        if PER == 2:
-            P, Q = range_sums(
-                x, dy, order, order_stride, member, rows, begin, end, channel,
-                centre, scale, offset, CHANNELS, RELU, APART, True, ACC, BL, BC,
-            )  # fmt: skip
-        elif rows - begin <= kept:
-            P, Q = range_sums(
-                x, dy, order, order_stride, member, rows, begin, end, channel,
-                centre, scale, offset, CHANNELS, RELU, APART, True, ACC, BL, BC,
-            )  # fmt: skip
-        else:
-            P, Q = range_sums(
-                x, dy, order, order_stride, member, rows, begin, end, channel,
-                centre, scale, offset, CHANNELS, RELU, APART, False, ACC, BL, BC,
-            )  # fmt: skip
+        P, Q = range_sums(
+            x, dy, order, order_stride, member, rows, begin, end, channel,
+            centre, scale, offset, CHANNELS, RELU, APART, ACC, BL, BC,
+        )  # fmt: skip
         tl.store(sums + place * CHANNELS + channel, P, mask=in_channels)
         tl.store(sums + slot_plane + place * CHANNELS + channel, Q, mask=in_channels)
         if _is_last(counters, first, last, window, windows, member, block, blocks, PER):
@@ -232,7 +210,7 @@ def window_sums(
                 all_Q += tl.sum(some_Q.to(tl.float64), 0)
             of_bias = all_P.to(ACC)
             slope, constant, of_weight, of_mean_scale = gradient_coefficients(
-                of_bias, all_Q.to(ACC), last - first, centre, rest, spread, alpha, remains, r, scale, EPS, LIVE
+                of_bias, all_Q.to(ACC), last - first, centre, rest, spread, alpha, kept, r, scale, EPS, LIVE
             )
             home = _slot_of(w0, first, window, windows, member, PER) * CHANNELS + channel
             tl.store(sums + 2 * slot_plane + home, slope, mask=in_channels)

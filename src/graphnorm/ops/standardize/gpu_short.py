@@ -88,14 +88,13 @@ def _forward_segment(
 @triton.jit(do_not_specialize=SIZES)
 def forward_short(
     x, y, residual, ptr, order, weight, bias, mean_scale, mean, var, slot_statistics, counters,
-    rows, segments, ptr_stride, order_stride, limit, shorts, window, windows, slot_plane, kept,
+    rows, segments, ptr_stride, order_stride, limit, shorts, window, windows, slot_plane,
     CHANNELS: tl.constexpr, EPS: tl.constexpr, RELU: tl.constexpr, GIVEN: tl.constexpr, PER: tl.constexpr,
     ACC: tl.constexpr, BL: tl.constexpr, BW: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
     """Forward: y of `shorts` segments, one program for each and block of channels; then statistics of long ones.
 
-    PER: slots of a window, 0 where no segment is long. `kept` as in :func:`window_statistics`. `counters` holds
-    zeros before and after.
+    PER: slots of a window, 0 where no segment is long. `counters` holds zeros before and after.
     """
     blocks: tl.constexpr = (CHANNELS + BC - 1) // BC
     index = (tl.program_id(0) // blocks).to(tl.int64)
@@ -114,7 +113,7 @@ def forward_short(
     else:
         window_statistics(
             x, ptr, order, mean, var, slot_statistics, counters, index - shorts, block,
-            rows, segments, ptr_stride, order_stride, window, windows, limit, slot_plane, kept,
+            rows, segments, ptr_stride, order_stride, window, windows, limit, slot_plane,
             PER, CHANNELS, ACC, BL, BW, BC,
         )  # fmt: skip
 
@@ -248,7 +247,7 @@ def _backward_run(
             )
             P, Q = range_sums(
                 x, dy, order, order_stride, member, rows, first, last, channel,
-                centre, scale, offset, CHANNELS, RELU, APART, True, ACC, BR, BC,
+                centre, scale, offset, CHANNELS, RELU, APART, ACC, BR, BC,
             )  # fmt: skip
             slope, constant, of_weight, of_mean_scale = gradient_coefficients(
                 P, Q, last - first, centre, rest, spread, alpha, kept, r, scale, EPS, LIVE
@@ -268,13 +267,13 @@ def _backward_run(
 def backward_short(
     x, dy, dx, ptr, order, weight, bias, mean_scale, mean, var, shares, counters, dweight, dbias, dmean_scale,
     rows, segments, ptr_stride, order_stride, limit, runs, run, slots, plane, shorts,
-    window, windows, slot_plane, kept,
+    window, windows, slot_plane,
     CHANNELS: tl.constexpr, EPS: tl.constexpr, RELU: tl.constexpr, LIVE: tl.constexpr, APART: tl.constexpr,
     PER: tl.constexpr, ACC: tl.constexpr, BL: tl.constexpr, BW: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
     """Backward: dx of `shorts` runs of segments, one program for each and block of channels; then sums of long ones.
 
-    APART as in :func:`range_sums`, PER, `kept` and `counters` as in :func:`forward_short`. Where no segment is long the
+    APART as in :func:`range_sums`, PER and `counters` as in :func:`forward_short`. Where no segment is long the
     parameters' gradients are done as well.
     """
     plane = plane.to(tl.int64)
@@ -302,6 +301,6 @@ def backward_short(
         window_sums(
             x, dy, ptr, order, weight, bias, mean_scale, mean, var, shares, counters,
             dweight, dbias, dmean_scale, place - shorts, block, rows, segments, ptr_stride, order_stride,
-            window, windows, limit, runs, slots, plane, slot_plane, kept,
+            window, windows, limit, runs, slots, plane, slot_plane,
             PER, CHANNELS, EPS, RELU, LIVE, APART, ACC, BL, BW, BC,
         )  # fmt: skip
