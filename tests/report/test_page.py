@@ -19,10 +19,10 @@ import numpy as np
 import pytest
 
 import graphnorm
-from fake_training import FakeTraining
+from fake_training import LEVEL, FakeTraining
 from graphnorm.analysis.alpha import Alphas
 from graphnorm.analysis.batch_noise import Moments, along, batch_noise
-from graphnorm.data import load
+from graphnorm.data import PackedGraphs, load
 from graphnorm.errors import GraphnormError
 from graphnorm.paper.recipes import Watching
 from graphnorm.paper.watching import Learned, Notebook, Seen
@@ -156,6 +156,49 @@ def test_numbers_of_another_setting_are_not_passed_over(tmp_path: Path) -> None:
         source = read_study(opened, opened.study("mutag"))
     assert source.norms[0].paper is not None
     assert "the paper's numbers are of 10 folds and 400 epochs; these of 2 and 3" in source.notes
+
+
+def a_study_that_guesses(path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+    """Of two normalizations, one of them significantly below the other, and that no better than guessing."""
+    monkeypatch.setitem(LEVEL, "graph", 0.50)
+    monkeypatch.setitem(LEVEL, "none", 0.25)
+    graphs = load("synthetic:trees")
+    plan = make_plan(graphs, Grid("one", {"epochs": (1,)}), norms=["none", "graph"], folds=4)
+    opened = Store(path)
+    study = opened.add_study("guesses", plan.spec, plan.trials, [range(len(plan.trials))])
+    outcomes = FakeTraining()(graphs, plan.trials, make_splits(graphs, plan.trials))
+    opened.save(opened.begin_session(study, "local"), outcomes)
+    return opened
+
+
+def test_a_study_in_which_nothing_was_learned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with a_study_that_guesses(tmp_path / "a.db", monkeypatch) as opened:
+        source = read_study(opened, opened.study("guesses"))
+    other = source.norms[0].against_best
+    assert other is not None
+    assert other.significant
+    assert source.verdict.startswith("Nothing can be said: the highest accuracy on synthetic:trees")
+    assert source.verdict.endswith("and guessing has 50.0 %. Train for longer.")
+    assert "graph and none: no better than guessing (50.0 %)" in source.notes
+    assert source.config["guessing"] == 50.0
+
+
+def test_older_studies_ask_the_graphs_what_guessing_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lost(dataset: str, fingerprint: str) -> PackedGraphs:
+        raise GraphnormError(f"{dataset} is not at hand")
+
+    def at_hand(dataset: str, fingerprint: str) -> PackedGraphs:
+        assert fingerprint == graphs.fingerprint
+        return graphs
+
+    graphs = load("synthetic:trees")
+    with a_study_that_guesses(tmp_path / "a.db", monkeypatch) as opened:
+        study = opened.study("guesses")
+        older = replace(study, spec={name: value for name, value in study.spec.items() if name != "guessing"})
+        assert read_study(opened, older, at_hand).verdict == read_study(opened, study, lost).verdict
+        for unknown in (read_study(opened, older), read_study(opened, older, lost)):
+            assert unknown.verdict.startswith("graph has the highest accuracy")
+            assert not [note for note in unknown.notes if "guessing" in note]
 
 
 def test_a_study_under_way(store: Path) -> None:

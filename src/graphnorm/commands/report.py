@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -70,16 +71,17 @@ def _run(options: argparse.Namespace) -> None:
         raise GraphnormError(
             "an analysis alone makes no report", where=analyses[0], remedy="name the comparison of these graphs, too"
         )
-    sources = _told_apart(_sources(options))
-    insights = _insights(options, [Path(name) for name in analyses], sources)
 
-    def find_graphs(source: Source) -> PackedGraphs:
+    def find_graphs(dataset: str, fingerprint: str) -> PackedGraphs:
         from graphnorm.data import load
 
-        graphs = load(source.dataset, options.data_root, download=False)
-        if graphs.fingerprint != source.fingerprint:
-            raise GraphnormError(f"the graphs found as {source.dataset} are not those that were trained on")
+        graphs = load(dataset, options.data_root, download=False)
+        if graphs.fingerprint != fingerprint:
+            raise GraphnormError(f"the graphs found as {dataset} are not those that were trained on")
         return graphs
+
+    sources = _told_apart(_sources(options, find_graphs))
+    insights = _insights(options, [Path(name) for name in analyses], sources)
 
     def say(title: str) -> None:
         if not options.json:
@@ -88,7 +90,7 @@ def _run(options: argparse.Namespace) -> None:
     page = build_page(
         sources,
         title=options.title,
-        find_graphs=None if options.no_graphs else find_graphs,
+        find_graphs=None if options.no_graphs else lambda source: find_graphs(source.dataset, source.fingerprint),
         insights=insights,
         progress=say,
     )
@@ -136,7 +138,7 @@ def _insights(options: argparse.Namespace, analyses: list[Path], sources: list[S
     return [*insights, *read_notebook(beside)]
 
 
-def _sources(options: argparse.Namespace) -> list[Source]:
+def _sources(options: argparse.Namespace, find_graphs: Callable[[str, str], PackedGraphs]) -> list[Source]:
     from graphnorm.report import join_baselines, read_comparison, read_study
     from graphnorm.study.store import Store
 
@@ -152,7 +154,7 @@ def _sources(options: argparse.Namespace) -> list[Source]:
             raise GraphnormError(f"there is {what}", where=options.store, remedy="name a folder, or --store FILE")
         with Store(options.store, writable=False) as store:
             if not options.what:
-                return join_baselines([read_study(store, study) for study in store.studies()])
+                return join_baselines([read_study(store, study, find_graphs) for study in store.studies()])
             for name in names:
-                found[name] = read_study(store, find_study(store, name))
+                found[name] = read_study(store, find_study(store, name), find_graphs)
     return join_baselines([found[name] for name in options.what])

@@ -19,7 +19,8 @@ from graphnorm.errors import GraphnormError
 from graphnorm.foreign import try_norm
 from graphnorm.paper.reported import reported, reported_baseline
 from graphnorm.study.baselines import train_baseline
-from graphnorm.study.protocol import find_protocol, make_splits, overlap
+from graphnorm.study.guessing import guessing_score
+from graphnorm.study.protocol import make_splits, overlap
 from graphnorm.training.fleet import default_device
 
 __all__ = ["ComparisonInterrupted", "compare"]
@@ -161,7 +162,7 @@ def _run(
             norms={norm: results[norm] for norm in settings.norms if norm in results},
             baselines={name: results[shown] for shown, name in beside.items() if shown in results},
             overlap=overlap(settings.protocol, splits),
-            guessing=_guessing(graphs, settings.protocol),
+            guessing=guessing_score(graphs, settings.protocol),
             resumed=tuple(found),
         )
         if folder is not None and (results or not partly):
@@ -231,13 +232,6 @@ def beside_name(baseline: str) -> str:
     'baseline wl'
     """
     return f"baseline {baseline}"
-
-
-def _guessing(graphs: PackedGraphs, protocol: str) -> float:
-    """What needs no model, in percent: the share of the largest class, or the ROC-AUC of chance."""
-    if find_protocol(protocol).metric != "accuracy":
-        return 50.0
-    return 100 * float(torch.bincount(graphs.labels.long()).max()) / graphs.num_graphs
 
 
 def _report(name: str, outcomes: list[training.Outcome], known: bool, baseline: bool) -> NormResult:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -13,10 +13,12 @@ from typing import Any
 import numpy as np
 
 from graphnorm.comparison.result import ABOUT_BASELINES, FORMAT
-from graphnorm.comparison.verdict import judge
+from graphnorm.comparison.verdict import judge, name_guessers
+from graphnorm.data import PackedGraphs
 from graphnorm.errors import GraphnormError
 from graphnorm.paper.reported import Reported, reported, reported_baseline, unlike_the_paper
 from graphnorm.study.baselines import BASELINES
+from graphnorm.study.guessing import guessing_score
 from graphnorm.study.kernels import KERNELS, candidate_in_words
 from graphnorm.study.plan import group_candidates
 from graphnorm.study.protocol import find_protocol
@@ -176,8 +178,12 @@ def _pair(tests: Sequence[PairedTest], best: str | None, name: str) -> PairedTes
     return found[0].seen_from(best) if found and best is not None else None
 
 
-def read_study(store: Store, study: Study) -> Source:
-    """Read a study as far as it is trained; its curves are those of the chosen configurations."""
+def read_study(store: Store, study: Study, find_graphs: Callable[[str, str], PackedGraphs] | None = None) -> Source:
+    """Read a study as far as it is trained; its curves are those of the chosen configurations.
+
+    find_graphs: gives the graphs of a name and fingerprint, or raises a ``GraphnormError``. Asked only for studies of
+    older versions, which did not write down what guessing has.
+    """
     trials = store.trials(study)
     protocol = find_protocol(trials[0].protocol)
     results = {result.norm: result for result in study_results(store, study)}
@@ -198,13 +204,15 @@ def read_study(store: Store, study: Study) -> Source:
     notes = []
     if study.missing or study.counts.get("failed"):
         notes.append(f"{study.finished:,} of {study.trials:,} trials are trained; the rest is missing or failed")
+    guessing = _guessing(study, protocol.name, find_graphs)
+    notes += name_guessers({name: mean for name, (mean, _) in ranked.items()}, guessing)
     if protocol.name == "paper":
         notes.append("protocol paper: the folds that choose are those reported, so numbers are optimistic")
     epochs = max(trial.epochs for trial in trials)
     if any(norm.paper for norm in norms) and protocol.unit == "fold":
         notes += unlike_the_paper(folds, epochs)
     where = f"on {study.spec['dataset']} with {study.spec['model']} and these settings"
-    verdict = judge(ranked, lambda a, b: _known_pair(tests, a, b), protocol.metric, where)
+    verdict = judge(ranked, lambda a, b: _known_pair(tests, a, b), protocol.metric, where, guessing)
     if baselines:
         verdict = f"{model} is a baseline: it has a number of its own, and says nothing of normalizations."
     return Source(
@@ -227,6 +235,16 @@ def read_study(store: Store, study: Study) -> Source:
         },
         baselines=baselines,
     )
+
+
+def _guessing(study: Study, protocol: str, find_graphs: Callable[[str, str], PackedGraphs] | None) -> float | None:
+    written = study.spec.get("guessing")
+    if written is not None or find_graphs is None:
+        return written
+    try:
+        return guessing_score(find_graphs(study.spec["dataset"], study.spec["fingerprint"]), protocol)
+    except GraphnormError:
+        return None
 
 
 def _known_pair(tests: Sequence[PairedTest], first: str, second: str) -> PairedTest:
