@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from graphnorm.errors import GraphnormError
+from graphnorm.errors import GraphnormError, require
 from graphnorm.norm import Norm, as_segments
 from graphnorm.norms import BUILT_IN, REGISTRY
 from graphnorm.segments import Segments
@@ -45,6 +45,7 @@ def register_norm(name: str, factory: Callable[..., nn.Module]) -> None:
     torch.Size([5, 4])
     >>> del REGISTRY["torch-layer"]
     """
+    require("name", name, str, "a text")
     if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", name, flags=re.ASCII):
         raise GraphnormError(f"{name!r} cannot name a normalization", remedy="use letters, digits, '-', '_' and '.'")
     if name in BUILT_IN:

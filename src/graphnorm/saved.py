@@ -17,7 +17,7 @@ from graphnorm._version import __version__
 from graphnorm.data import PackedGraphs
 from graphnorm.data.cache import replacing
 from graphnorm.data.files import decoding
-from graphnorm.errors import GraphnormError, MissingDependencyError
+from graphnorm.errors import PATH, GraphnormError, MissingDependencyError, require
 from graphnorm.foreign import name_factory
 from graphnorm.models import MolecularClassifier
 from graphnorm.norms import BUILT_IN, REGISTRY
@@ -109,6 +109,9 @@ def save_model(outcome: Outcome, graphs: PackedGraphs, path: str | os.PathLike[s
     outcome: with its ``state``, as ``train(..., keep_state=True)`` gives it.
     graphs: those it was trained on.
     """
+    require("outcome", outcome, Outcome, "what training gives: train(..., keep_state=True)[0]")
+    require("graphs", graphs, PackedGraphs, "PackedGraphs, those that were trained on")
+    require("path", path, PATH, "the path of a file")
     if not outcome.state:
         raise ValueError("the outcome has no weights; train with keep_state=True")
     if outcome.status != "done":
@@ -134,6 +137,7 @@ def save_model(outcome: Outcome, graphs: PackedGraphs, path: str | os.PathLike[s
 
 def load_model(path: str | os.PathLike[str], device: str | torch.device = "cpu") -> SavedModel:
     """Read a model that :func:`save_model` wrote, ready to predict."""
+    require("path", path, PATH, "the path of a file that save_model wrote")
     safetensors = _safetensors("loading a model")
     chosen = default_device(device)
     if not Path(path).is_file():

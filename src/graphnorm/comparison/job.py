@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import NoneType
 from typing import Any, Literal
 
 import torch
@@ -15,7 +16,7 @@ from graphnorm.comparison.result import Comparison, NormResult
 from graphnorm.comparison.settings import Settings, catalogued, settle
 from graphnorm.comparison.tally import Tally
 from graphnorm.data import PackedGraphs, load
-from graphnorm.errors import GraphnormError
+from graphnorm.errors import PATH, GraphnormError, require
 from graphnorm.foreign import try_norm
 from graphnorm.paper.reported import reported, reported_baseline
 from graphnorm.study.baselines import train_baseline
@@ -98,7 +99,12 @@ def compare(
             raise GraphnormError("graphs that are loaded already take no options of loading", remedy="leave them out")
         graphs = data
     else:
+        require(
+            "data", data, PATH, "a dataset's name, a path or PackedGraphs (graphnorm.data.from_networkx makes them)"
+        )
         graphs = load(data, data_root, **loading)
+    require("workers", workers, (int, NoneType), "a whole number")
+    require("out", out, (*PATH, NoneType), "the path of a folder")
     if workers is not None and workers < 1:
         raise GraphnormError(f"workers is {workers}", remedy="give 1 or more")
     if resume and out is None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from types import NoneType
 
 from graphnorm.data import synthetic
 from graphnorm.data.build import FeatureRule, Repairs
@@ -21,7 +22,7 @@ from graphnorm.data.packed import PackedGraphs
 from graphnorm.data.smiles import Threshold, molecules, read_smiles
 from graphnorm.data.tables import SUFFIXES
 from graphnorm.data.tu import is_tu, read_tu
-from graphnorm.errors import DataError, DownloadError, UnknownDatasetError
+from graphnorm.errors import PATH, DataError, DownloadError, UnknownDatasetError, require
 
 __all__ = ["data_root", "load", "load_cifar10", "locate", "obtain"]
 
@@ -55,6 +56,10 @@ def load(
     >>> load("synthetic:regular").num_classes
     2
     """
+    require("name_or_path", name_or_path, PATH, "a dataset's name or a path")
+    require("root", root, (*PATH, NoneType), "the path of a folder")
+    if not os.fspath(name_or_path):
+        raise DataError("the name is empty", remedy="give a dataset's name, or the path of graphs")
     repairs = Repairs(symmetrise=symmetrise, merge_duplicates=merge_duplicates)
     for_files: dict[str, object] = {
         "features": features,
