@@ -8,13 +8,14 @@ import gzip
 import io
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+import networkx as nx
 import numpy as np
 import pytest
 
@@ -22,7 +23,7 @@ import graphnorm
 from fake_training import LEVEL, FakeTraining
 from graphnorm.analysis.alpha import Alphas
 from graphnorm.analysis.batch_noise import Moments, along, batch_noise
-from graphnorm.data import PackedGraphs, load
+from graphnorm.data import PackedGraphs, from_networkx, load
 from graphnorm.errors import GraphnormError
 from graphnorm.paper.recipes import Watching
 from graphnorm.paper.watching import Learned, Notebook, Seen
@@ -184,10 +185,10 @@ def test_a_study_in_which_nothing_was_learned(tmp_path: Path, monkeypatch: pytes
 
 
 def test_older_studies_ask_the_graphs_what_guessing_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def lost(dataset: str, fingerprint: str) -> PackedGraphs:
+    def lost(dataset: str, fingerprint: str, origin: Mapping[str, Any] | None) -> PackedGraphs:
         raise GraphnormError(f"{dataset} is not at hand")
 
-    def at_hand(dataset: str, fingerprint: str) -> PackedGraphs:
+    def at_hand(dataset: str, fingerprint: str, origin: Mapping[str, Any] | None) -> PackedGraphs:
         assert fingerprint == graphs.fingerprint
         return graphs
 
@@ -225,10 +226,18 @@ def test_structure_of_regular_graphs() -> None:
     found = look_at(load("synthetic:regular"))
     assert "100% are regular" in found.sentences[1]
     assert "keeps 0% of the first layer's signal" in found.sentences[1]
-    assert len(found.drawings) == 4
+    assert len(found.drawings) == 6
     for drawing in found.drawings:
+        assert len(drawing.points) <= 60
+        assert re.match(r"graph \d+, class degree [46]: \d+ nodes, \d+ edges, 0% of the signal kept", drawing.label)
         assert all(0 <= value <= 100 for x, y, _ in drawing.points for value in (x, y))
         assert {round(share, 2) for _, _, share in drawing.points} == {1.0}
+
+
+def test_graphs_too_large_to_draw() -> None:
+    found = look_at(from_networkx([nx.path_graph(70), nx.cycle_graph(61)], ["path", "cycle"]))
+    assert not found.drawings
+    assert found.sentences[-1] == "None is drawn: no sampled graph with a signal has 60 nodes or fewer."
 
 
 def test_batch_noise_and_alpha_are_those_of_the_analysis(page: str, analysis: Path) -> None:

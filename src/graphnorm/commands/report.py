@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from graphnorm.commands.options import Subparsers, common
 from graphnorm.commands.printing import print_facts
@@ -18,6 +18,7 @@ from graphnorm.errors import GraphnormError
 if TYPE_CHECKING:
     from graphnorm.data import PackedGraphs
     from graphnorm.report import Insight, Source
+    from graphnorm.report.sources import FindGraphs
 
 __all__ = ["add"]
 
@@ -72,10 +73,16 @@ def _run(options: argparse.Namespace) -> None:
             "an analysis alone makes no report", where=analyses[0], remedy="name the comparison of these graphs, too"
         )
 
-    def find_graphs(dataset: str, fingerprint: str) -> PackedGraphs:
+    def find_graphs(dataset: str, fingerprint: str, origin: Mapping[str, Any] | None) -> PackedGraphs:
         from graphnorm.data import load
 
-        graphs = load(dataset, options.data_root, download=False)
+        if origin is None:
+            graphs = load(dataset, options.data_root, download=False)
+        elif (path := Path(origin["name_or_path"])).exists():
+            graphs = load(**origin)
+        else:
+            print(f"graphnorm: {path} is not there any more; nothing is said of these graphs", file=sys.stderr)
+            raise GraphnormError("they are not where they were")
         if graphs.fingerprint != fingerprint:
             raise GraphnormError(f"the graphs found as {dataset} are not those that were trained on")
         return graphs
@@ -90,7 +97,7 @@ def _run(options: argparse.Namespace) -> None:
     page = build_page(
         sources,
         title=options.title,
-        find_graphs=None if options.no_graphs else lambda source: find_graphs(source.dataset, source.fingerprint),
+        find_graphs=None if options.no_graphs else lambda s: find_graphs(s.dataset, s.fingerprint, s.origin),
         insights=insights,
         progress=say,
     )
@@ -138,7 +145,7 @@ def _insights(options: argparse.Namespace, analyses: list[Path], sources: list[S
     return [*insights, *read_notebook(beside)]
 
 
-def _sources(options: argparse.Namespace, find_graphs: Callable[[str, str], PackedGraphs]) -> list[Source]:
+def _sources(options: argparse.Namespace, find_graphs: FindGraphs) -> list[Source]:
     from graphnorm.report import join_baselines, read_comparison, read_study
     from graphnorm.study.store import Store
 

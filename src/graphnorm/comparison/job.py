@@ -16,6 +16,7 @@ from graphnorm.comparison.result import Comparison, NormResult
 from graphnorm.comparison.settings import Settings, catalogued, settle
 from graphnorm.comparison.tally import Tally
 from graphnorm.data import PackedGraphs, load
+from graphnorm.data.loading import describe_origin
 from graphnorm.errors import PATH, GraphnormError, require
 from graphnorm.foreign import try_norm
 from graphnorm.paper.reported import reported, reported_baseline
@@ -97,12 +98,12 @@ def compare(
     if isinstance(data, PackedGraphs):
         if loading or data_root is not None:
             raise GraphnormError("graphs that are loaded already take no options of loading", remedy="leave them out")
-        graphs = data
+        graphs, origin = data, None
     else:
         require(
             "data", data, PATH, "a dataset's name, a path or PackedGraphs (graphnorm.data.from_networkx makes them)"
         )
-        graphs = load(data, data_root, **loading)
+        graphs, origin = load(data, data_root, **loading), describe_origin(data, **loading)
     require("workers", workers, (int, NoneType), "a whole number")
     require("out", out, (*PATH, NoneType), "the path of a folder")
     if workers is not None and workers < 1:
@@ -131,11 +132,12 @@ def compare(
         hidden=hidden,
         layers=layers,
     )
-    return _run(graphs, settings, default_device(device), workers, out, resume, overwrite, progress)
+    return _run(graphs, origin, settings, default_device(device), workers, out, resume, overwrite, progress)
 
 
 def _run(
     graphs: PackedGraphs,
+    origin: dict[str, Any] | None,
     settings: Settings,
     device: torch.device,
     workers: int | None,
@@ -170,6 +172,7 @@ def _run(
             overlap=overlap(settings.protocol, splits),
             guessing=guessing_score(graphs, settings.protocol),
             resumed=tuple(found),
+            origin=origin,
         )
         if folder is not None and (results or not partly):
             folder.write(comparison)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -114,6 +115,9 @@ class Comparison:
     baselines: dict[str, NormResult] = field(default_factory=dict)
     """Other methods on the same folds, by name. They are not ranked or tested: each has settings of its own."""
 
+    origin: Mapping[str, Any] | None = None
+    """What :func:`graphnorm.data.load` needs to find the user's own graphs again; None for known datasets."""
+
     @property
     def protocol(self) -> Protocol:
         """How graphs were split, epochs chosen and scores reported."""
@@ -199,6 +203,7 @@ class Comparison:
             "fingerprint": self.fingerprint,
             "graphs": self.num_graphs,
             "classes": list(self.classes),
+            "origin": None if self.origin is None else dict(self.origin),
             "model": self.settings.model,
             "protocol": self.settings.protocol,
             "metric": self.protocol.metric,

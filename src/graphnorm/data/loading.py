@@ -9,6 +9,7 @@ from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import NoneType
+from typing import Any
 
 from graphnorm.data import synthetic
 from graphnorm.data.build import FeatureRule, Repairs
@@ -104,6 +105,23 @@ def load(
         )
     _refuse(str(path), for_tables)
     return _load_files(path, None, features or "auto", repairs)
+
+
+def describe_origin(name_or_path: str | os.PathLike[str], **loading: Any) -> dict[str, Any] | None:
+    """What :func:`load` must be given to find the user's own graphs again, as plain values; None for known datasets.
+
+    loading: the options that they were loaded with.
+
+    >>> describe_origin("MUTAG") is None
+    True
+    >>> describe_origin("/data/mine.csv", label="active", threshold=None)
+    {'name_or_path': '/data/mine.csv', 'label': 'active'}
+    """
+    path = _as_path(name_or_path)
+    if path is None:
+        return None
+    given = {name: value for name, value in loading.items() if value is not None and value is not False}
+    return {"name_or_path": str(path.resolve())} | given
 
 
 def _refuse(what: str, options: Mapping[str, object]) -> None:

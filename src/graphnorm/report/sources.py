@@ -29,6 +29,8 @@ from graphnorm.study.store import Record, Store, Study
 
 __all__ = ["NormScore", "Source", "join_baselines", "read_comparison", "read_study"]
 
+FindGraphs = Callable[[str, str, Mapping[str, Any] | None], PackedGraphs]
+"""Gives the graphs of a name, fingerprint and origin, or raises a ``GraphnormError`` that says why not."""
 Curve = tuple[list[float | None], list[float | None]]
 
 
@@ -70,6 +72,8 @@ class Source:
     environment: Mapping[str, Any]
     baselines: Sequence[NormScore] = ()
     """Other methods on the same folds. They have no part in the verdict, the tests or the charts."""
+    origin: Mapping[str, Any] | None = None
+    """Where the user's own graphs are, see :func:`graphnorm.data.loading.describe_origin`. Not shown on the page."""
 
     @property
     def metric(self) -> str:
@@ -117,6 +121,7 @@ def read_comparison(folder: str | os.PathLike[str]) -> Source:
                 _as_baseline(name, _from_json(name, values, None, ()))
                 for name, values in content.get("baselines", {}).items()
             ],
+            origin=content.get("origin"),
         )
     except FileNotFoundError as error:
         raise GraphnormError("there is no comparison in it", where=folder, remedy="give another folder") from error
@@ -178,11 +183,10 @@ def _pair(tests: Sequence[PairedTest], best: str | None, name: str) -> PairedTes
     return found[0].seen_from(best) if found and best is not None else None
 
 
-def read_study(store: Store, study: Study, find_graphs: Callable[[str, str], PackedGraphs] | None = None) -> Source:
+def read_study(store: Store, study: Study, find_graphs: FindGraphs | None = None) -> Source:
     """Read a study as far as it is trained; its curves are those of the chosen configurations.
 
-    find_graphs: gives the graphs of a name and fingerprint, or raises a ``GraphnormError``. Asked only for studies of
-    older versions, which did not write down what guessing has.
+    find_graphs: asked only for studies of older versions, which did not write down what guessing has.
     """
     trials = store.trials(study)
     protocol = find_protocol(trials[0].protocol)
@@ -224,7 +228,7 @@ def read_study(store: Store, study: Study, find_graphs: Callable[[str, str], Pac
         verdict=verdict,
         notes=notes,
         norms=norms,
-        config={"study": study.name} | dict(study.spec),
+        config={"study": study.name} | {name: value for name, value in study.spec.items() if name != "origin"},
         environment={
             "code": "; ".join(sorted({record.code for record in records.values()})),
             "trained on": ", ".join(sorted({record.device for record in records.values() if record.device})),
@@ -234,15 +238,16 @@ def read_study(store: Store, study: Study, find_graphs: Callable[[str, str], Pac
             "fingerprint": study.spec["fingerprint"][:16],
         },
         baselines=baselines,
+        origin=study.spec.get("origin"),
     )
 
 
-def _guessing(study: Study, protocol: str, find_graphs: Callable[[str, str], PackedGraphs] | None) -> float | None:
+def _guessing(study: Study, protocol: str, find_graphs: FindGraphs | None) -> float | None:
     written = study.spec.get("guessing")
     if written is not None or find_graphs is None:
         return written
     try:
-        return guessing_score(find_graphs(study.spec["dataset"], study.spec["fingerprint"]), protocol)
+        return guessing_score(find_graphs(study.spec["dataset"], study.spec["fingerprint"], None), protocol)
     except GraphnormError:
         return None
 
