@@ -214,6 +214,15 @@ def test_a_study_under_way(store: Path) -> None:
     assert build_page([source])
 
 
+@pytest.mark.parametrize(
+    "origin", [5, ["mine.csv"], {}, {"name_or_path": 5}, {"name_or_path": "mine.csv", "code": "x"}]
+)
+def test_an_origin_that_cannot_be(origin: object, renamed: Callable[[Callable[[dict[str, Any]], None]], Path]) -> None:
+    folder = renamed(lambda content: content.update(origin=origin))
+    with pytest.raises(GraphnormError, match="this is no comparison: "):
+        read_comparison(folder)
+
+
 def test_graphs_that_are_not_at_hand(source: Source) -> None:
     def missing(source: Source) -> Any:
         raise GraphnormError("they are elsewhere")

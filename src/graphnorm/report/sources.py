@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import math
 import os
@@ -14,7 +15,7 @@ import numpy as np
 
 from graphnorm.comparison.result import ABOUT_BASELINES, FORMAT
 from graphnorm.comparison.verdict import judge, name_guessers
-from graphnorm.data import PackedGraphs
+from graphnorm.data import PackedGraphs, load
 from graphnorm.errors import GraphnormError
 from graphnorm.paper.reported import Reported, reported, reported_baseline, unlike_the_paper
 from graphnorm.study.baselines import BASELINES
@@ -121,12 +122,20 @@ def read_comparison(folder: str | os.PathLike[str]) -> Source:
                 _as_baseline(name, _from_json(name, values, None, ()))
                 for name, values in content.get("baselines", {}).items()
             ],
-            origin=content.get("origin"),
+            origin=_checked_origin(content.get("origin")),
         )
     except FileNotFoundError as error:
         raise GraphnormError("there is no comparison in it", where=folder, remedy="give another folder") from error
     except (KeyError, TypeError, AttributeError, UnicodeDecodeError, json.JSONDecodeError) as error:
         raise GraphnormError(f"this is no comparison: {error}", where=file, remedy="compare again") from error
+
+
+def _checked_origin(origin: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """Refuse what someone else than ``compare`` wrote."""
+    if origin is not None:
+        inspect.signature(load).bind(**origin)
+        Path(origin["name_or_path"])
+    return origin
 
 
 def _from_json(name: str, values: Mapping[str, Any], best: str | None, tests: Sequence[PairedTest]) -> NormScore:
