@@ -18,6 +18,7 @@ FOUNDATION |= {"_kernels", "_version"}
 LAYERS = {"ops", "norm", "batch_norms", "peer_norms", "norms", "foreign"}
 MAY_IMPORT = {
     "_version": set(),
+    "starting": set(),
     "errors": set(),
     "randomness": set(),
     "switches": set(),
@@ -46,7 +47,7 @@ MAY_IMPORT["paper"] = MAY_IMPORT["analysis"] | {"analysis"}
 MAY_IMPORT["comparison"] = MAY_IMPORT["paper"] | {"paper"}
 MAY_IMPORT["report"] = MAY_IMPORT["comparison"] | {"comparison"}
 MAY_IMPORT["commands"] = MAY_IMPORT["report"] | {"report", "conversion", "saved"}
-MAY_IMPORT["cli"] = MAY_IMPORT["commands"] | {"commands"}
+MAY_IMPORT["cli"] = MAY_IMPORT["commands"] | {"commands", "starting"}
 MAY_IMPORT["__main__"] = {"cli"}
 
 

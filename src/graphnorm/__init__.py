@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from graphnorm import starting  # noqa: F401  # isort: skip  # before torch
 from graphnorm import functional
 from graphnorm._version import __version__
 from graphnorm.adjacency import Adjacency

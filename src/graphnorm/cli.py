@@ -27,6 +27,7 @@ from graphnorm.commands import (
 )
 from graphnorm.commands.options import Subparsers
 from graphnorm.errors import DataWarning, GraphnormError, explain_os_error
+from graphnorm.starting import end_start
 
 __all__ = ["COMMANDS", "main"]
 
@@ -56,6 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for add in COMMANDS:
         add(subparsers)
     options = parser.parse_args(arguments)
+    end_start()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("always", DataWarning)

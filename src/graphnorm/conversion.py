@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import fnmatch
 import inspect
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from graphnorm.batch_norms import BatchNorm
+from graphnorm.errors import require
 from graphnorm.norm import Norm, as_segments
-from graphnorm.norms import make_norm
+from graphnorm.norms import find_norm
 from graphnorm.segments import Segments
 
 _BATCH_NORMS = (nn.BatchNorm1d, nn.SyncBatchNorm)
@@ -91,6 +92,10 @@ def convert_norms(
     >>> convert_norms(model, to="graph")[1].norm
     GraphNorm(8, eps=1e-05)
     """
+    require("model", model, nn.Module, "a torch module")
+    make = find_norm(to)
+    if isinstance(exclude, str) or not isinstance(exclude, Iterable):
+        raise TypeError(f"exclude must be a list of paths, got {exclude!r}; write exclude=[…]")
     excluded = list(exclude)
     found = {
         path: module
@@ -107,7 +112,7 @@ def convert_norms(
     converted: dict[nn.Module, ConvertedNorm] = {}  # a layer that stands at two places is replaced by one at both
     for path, module in found.items():
         if module not in converted:
-            converted[module] = ConvertedNorm(_converted(module, to), path, current).train(module.training)
+            converted[module] = ConvertedNorm(_converted(module, make), path, current).train(module.training)
         parent, _, name = path.rpartition(".")
         setattr(model.get_submodule(parent), name, converted[module])
     model.register_forward_pre_hook(current.remember, with_kwargs=True)
@@ -121,9 +126,9 @@ def _is_batch_norm(module: nn.Module) -> bool:
     return isinstance(module, _BATCH_NORMS) or is_pyg
 
 
-def _converted(module: nn.Module, to: str) -> Norm:
+def _converted(module: nn.Module, make: Callable[..., Norm]) -> Norm:
     old: Any = module if isinstance(module, _BATCH_NORMS) else module.module
-    new = make_norm(to, old.num_features)
+    new = make(old.num_features)
     if hasattr(new, "eps"):
         new.eps = old.eps
     reference = old.weight if old.weight is not None else old.running_mean

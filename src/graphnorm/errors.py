@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import reprlib
 from os import PathLike, fspath
 from pathlib import Path
 
@@ -65,6 +66,21 @@ class MissingDependencyError(GraphnormError, ImportError):
 
     def __init__(self, package: str, task: str, extra: str) -> None:
         GraphnormError.__init__(self, f"{task} needs the package {package}", remedy=f"pip install 'graphnorm[{extra}]'")
+
+
+PATH = (str, PathLike)
+"""What names a file."""
+
+
+def require(argument: str, value: object, kinds: type | tuple[type, ...], wanted: str) -> None:
+    """Refuse an argument of a wrong type, in the words of whoever called.
+
+    >>> require("model", 42, str, "a torch module")
+    Traceback (most recent call last):
+    TypeError: model must be a torch module, got 42
+    """
+    if not isinstance(value, kinds):
+        raise TypeError(f"{argument} must be {wanted}, got {reprlib.repr(value)}")
 
 
 PLACE_REMEDIES = {

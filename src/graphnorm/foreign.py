@@ -14,12 +14,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from graphnorm.errors import GraphnormError
+from graphnorm.errors import GraphnormError, require
 from graphnorm.norm import Norm, as_segments
 from graphnorm.norms import BUILT_IN, REGISTRY
 from graphnorm.segments import Segments
 
-__all__ = ["ForeignNorm", "import_norm", "register_norm", "try_norm"]
+__all__ = ["ForeignNorm", "import_norm", "name_factory", "register_norm", "try_norm"]
+
+FACTORY = r"([\w.]+):(\w+)"
+"""MODULE:FACTORY."""
 
 
 def register_norm(name: str, factory: Callable[..., nn.Module]) -> None:
@@ -42,6 +45,7 @@ def register_norm(name: str, factory: Callable[..., nn.Module]) -> None:
     torch.Size([5, 4])
     >>> del REGISTRY["torch-layer"]
     """
+    require("name", name, str, "a text")
     if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", name, flags=re.ASCII):
         raise GraphnormError(f"{name!r} cannot name a normalization", remedy="use letters, digits, '-', '_' and '.'")
     if name in BUILT_IN:
@@ -58,7 +62,7 @@ def import_norm(text: str) -> str:
     'torch-layer'
     >>> del REGISTRY["torch-layer"]
     """
-    found = re.fullmatch(r"([^=]+)=([\w.]+):(\w+)", text)
+    found = re.fullmatch(rf"([^=]+)={FACTORY}", text)
     if found is None:
         raise GraphnormError(f"{text!r} names no normalization", remedy="write NAME=MODULE:FACTORY")
     name, module, factory = found.groups()
@@ -76,6 +80,22 @@ def import_norm(text: str) -> str:
         raise GraphnormError(f"the module {module} has no {factory}", remedy="name a class or function of it")
     register_norm(name, getattr(imported, factory))
     return name
+
+
+def name_factory(name: str) -> str:
+    """Where the factory of a registered normalization is, ``MODULE:FACTORY``, as far as a text can name it; else empty.
+
+    >>> register_norm("torch-layer", nn.LayerNorm)
+    >>> name_factory("torch-layer"), name_factory("graph")
+    ('torch.nn.modules.normalization:LayerNorm', '')
+    >>> del REGISTRY["torch-layer"]
+    """
+    make = REGISTRY.get(name)
+    if name in BUILT_IN or not isinstance(make, partial):
+        return ""
+    factory = make.args[1]
+    text = f"{getattr(factory, '__module__', '')}:{getattr(factory, '__qualname__', '')}"
+    return text if re.fullmatch(FACTORY, text) and not text.startswith("__main__:") else ""
 
 
 def try_norm(name: str, channels: int, device: torch.device | str = "cpu") -> None:

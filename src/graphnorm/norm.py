@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, SupportsIndex
+from typing import Any, SupportsFloat, SupportsIndex
 
 import torch
 from torch import Tensor, nn
@@ -57,9 +57,11 @@ class Norm(nn.Module):
         super().__init__()
         if not isinstance(in_channels, SupportsIndex) or in_channels.__index__() < 1:
             raise ValueError(f"in_channels is {in_channels!r}; it is the number of features of a node, at least 1")
+        if not isinstance(eps, SupportsFloat) or not float(eps) >= 0:
+            raise ValueError(f"eps is {eps!r}; it is a small number that is added to variances, 0 or more")
         if act not in ACTIVATIONS:
             raise ValueError(f"act is {act!r}; it can be 'relu' or None")
-        in_channels = in_channels.__index__()
+        in_channels = int(in_channels)
         self.in_channels, self.eps, self.act = in_channels, eps, act
         factory: dict[str, Any] = {"device": device, "dtype": dtype}
         self.weight = nn.Parameter(torch.ones(in_channels, **factory)) if affine else None

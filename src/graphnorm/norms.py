@@ -213,8 +213,16 @@ def make_norm(name: str, channels: int, **options: Any) -> Norm:
     >>> make_norm("graph", 64)
     GraphNorm(64, eps=1e-05)
     """
+    return find_norm(name)(channels, **options)
+
+
+def find_norm(name: str) -> Callable[..., Norm]:
+    """What makes the layer of a name, called with the number of channels."""
+    known = f"The known ones are {', '.join(REGISTRY)}."
+    if not isinstance(name, str):
+        raise TypeError(f"name must be that of a normalization, got {name!r}. {known}")
     if name not in REGISTRY:
-        near = difflib.get_close_matches(str(name).lower(), REGISTRY, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"unknown normalization {name!r}{hint} The known ones are {', '.join(REGISTRY)}.")
-    return REGISTRY[name](channels, **options)
+        near = difflib.get_close_matches(name.lower(), REGISTRY, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else "."
+        raise ValueError(f"unknown normalization {name!r}{hint} {known}")
+    return REGISTRY[name]

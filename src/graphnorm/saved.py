@@ -17,8 +17,10 @@ from graphnorm._version import __version__
 from graphnorm.data import PackedGraphs
 from graphnorm.data.cache import replacing
 from graphnorm.data.files import decoding
-from graphnorm.errors import GraphnormError, MissingDependencyError
+from graphnorm.errors import PATH, GraphnormError, MissingDependencyError, require
+from graphnorm.foreign import name_factory
 from graphnorm.models import MolecularClassifier
+from graphnorm.norms import BUILT_IN, REGISTRY
 from graphnorm.training.fleet import default_device
 from graphnorm.training.setup import build_model
 from graphnorm.training.trial import Outcome, Trial
@@ -107,6 +109,9 @@ def save_model(outcome: Outcome, graphs: PackedGraphs, path: str | os.PathLike[s
     outcome: with its ``state``, as ``train(..., keep_state=True)`` gives it.
     graphs: those it was trained on.
     """
+    require("outcome", outcome, Outcome, "what training gives: train(..., keep_state=True)[0]")
+    require("graphs", graphs, PackedGraphs, "PackedGraphs, those that were trained on")
+    require("path", path, PATH, "the path of a file")
     if not outcome.state:
         raise ValueError("the outcome has no weights; train with keep_state=True")
     if outcome.status != "done":
@@ -116,6 +121,7 @@ def save_model(outcome: Outcome, graphs: PackedGraphs, path: str | os.PathLike[s
         "format": FORMAT,
         "version": __version__,
         "trial": outcome.trial.to_dict(),
+        "norm_factory": name_factory(outcome.trial.norm),
         "classes": graphs.classes,
         "cardinalities": graphs.cardinalities,
         "edge_cardinalities": graphs.edge_cardinalities,
@@ -131,6 +137,7 @@ def save_model(outcome: Outcome, graphs: PackedGraphs, path: str | os.PathLike[s
 
 def load_model(path: str | os.PathLike[str], device: str | torch.device = "cpu") -> SavedModel:
     """Read a model that :func:`save_model` wrote, ready to predict."""
+    require("path", path, PATH, "the path of a file that save_model wrote")
     safetensors = _safetensors("loading a model")
     chosen = default_device(device)
     if not Path(path).is_file():
@@ -157,8 +164,9 @@ def load_model(path: str | os.PathLike[str], device: str | torch.device = "cpu")
         weights = safetensors.load_file(path)
         facts = {name: tuple(description[name]) for name in ("classes", "cardinalities", "edge_cardinalities")}
         trial, num_continuous = Trial(**description["trial"]), int(description["num_continuous"])
+        _refuse_unknown_norm(trial.norm, description, path)
         model = build_model(trial, _one_node(trial.dataset, num_continuous, **facts))
-        model.load_state_dict(weights)
+        _fill(model, weights, trial.norm, path)
     model.to(chosen).eval()
     return SavedModel(
         model,
@@ -169,6 +177,30 @@ def load_model(path: str | os.PathLike[str], device: str | torch.device = "cpu")
         threshold=description.get("threshold"),
         **facts,
     )
+
+
+def _refuse_unknown_norm(norm: str, description: dict[str, Any], path: str | os.PathLike[str]) -> None:
+    """A normalization of the user's own is not in the file: only its weights are."""
+    if norm not in REGISTRY:
+        factory = description.get("norm_factory") or "MODULE:FACTORY"
+        raise GraphnormError(
+            f"the model has a normalization of its own, {norm!r}, whose code is not in the file",
+            where=path,
+            remedy=f"make it known again: --norm-module {norm}={factory}, or in Python register_norm({norm!r}, …)",
+        )
+
+
+def _fill(model: nn.Module, weights: dict[str, torch.Tensor], norm: str, path: str | os.PathLike[str]) -> None:
+    try:
+        model.load_state_dict(weights)
+    except RuntimeError as error:
+        if norm in BUILT_IN:
+            raise
+        raise GraphnormError(
+            f"the weights are not those of the normalization that is known as {norm!r} here: {error}",
+            where=path,
+            remedy="give the one that the model was trained with",
+        ) from error
 
 
 def _value(name: str) -> str | float:

@@ -164,7 +164,10 @@ class Segments:
 
     def _read_sizes(self, sizes: Tensor | Iterable[int]) -> None:
         if not isinstance(sizes, Tensor):
-            sizes = torch.tensor(sizes if isinstance(sizes, Sequence) else list(sizes))
+            try:
+                sizes = torch.tensor(sizes if isinstance(sizes, Sequence) else list(sizes))
+            except (TypeError, ValueError, RuntimeError):
+                raise TypeError(f"sizes must hold integers, the rows of each graph, got {sizes!r}") from None
             sizes = sizes if sizes.numel() else sizes.long()
         sizes = _vector_of_integers("sizes", sizes)
         self.ptr = torch.nn.functional.pad(sizes.cumsum(0), (1, 0))

@@ -89,6 +89,64 @@ def test_titles_of_studies_that_would_be_the_same(run: Run, tmp_path: Path, monk
     ]
 
 
+EVIL = "<img src=x onerror=alert(1)>"
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A table of one's own, in which a class has a name to beware of; graphs are named by other columns than usual."""
+    pytest.importorskip("rdkit")
+    monkeypatch.setattr("graphnorm.training.train", FakeTraining())
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "private" / "mine.csv"
+    path.parent.mkdir()
+    rows = [f"{'C' * n}O,{EVIL},1\n{'C' * n},plain,2\n" for n in range(1, 13)]
+    path.write_text("smiles,kind,other\n" + "".join(rows))
+    return path
+
+
+def captions(page: str) -> list[tuple[str, str]]:
+    """The text alternative and the caption of every drawing."""
+    return re.findall(r'aria-label="Drawing of (.*?)">.*?<figcaption>(.*?)</figcaption>', page, re.DOTALL)
+
+
+@pytest.mark.parametrize("command", ["compare", "search"])
+def test_graphs_of_ones_own_are_drawn(run: Run, own: Path, command: str) -> None:
+    options = (own, "--label", "kind", "--norms", "graph", "--folds", "2", "--epochs", "2", "--device", "cpu")
+    if command == "compare":
+        assert run("compare", *options, "--out", "mine")[0] == 0
+        report = ("report", "mine")
+    else:
+        assert run("search", *options, "--hidden", "4", "--layers", "2", "--grid", "quick", "--workers", "1")[0] == 0
+        report = ("report",)
+    assert run(*report)[0] == 0
+    page = Path("report.html").read_text(encoding="utf-8")
+    drawn = captions(page)
+    assert len(drawn) == 6
+    assert all(alternative == caption for alternative, caption in drawn)
+    assert all(re.match(r"graph \d+, class (plain|&lt;img src=x onerror=alert\(1\)&gt;): ", text) for text, _ in drawn)
+    assert any("&lt;img" in text for text, _ in drawn)
+    assert EVIL not in page
+    assert str(own.parent) not in page  # where people keep their data is nobody else's business
+    own.rename(own.with_name("moved.csv"))
+    code, _, err = run(*report)
+    assert code == 0
+    assert f"{own} is not there any more" in err
+    page = Path("report.html").read_text(encoding="utf-8")
+    assert "Nothing is said of the graphs themselves: they are not where they were." in page
+    assert str(own.parent) not in page
+    assert not captions(page)
+
+
+def test_other_graphs_at_the_same_place(run: Run, own: Path) -> None:
+    options = ("--label", "kind", "--norms", "graph", "--folds", "2", "--epochs", "2", "--device", "cpu")
+    assert run("compare", own, *options, "--out", "mine")[0] == 0
+    own.write_text(own.read_text() + "CCN,plain,1\n")
+    assert run("report", "mine")[0] == 0
+    page = Path("report.html").read_text(encoding="utf-8")
+    assert "the graphs found as mine are not those that were trained on" in page
+
+
 def test_without_the_graphs(run: Run, folder: Path) -> None:
     assert run("report", "mine", "--no-graphs")[0] == 0
     assert "Singular values" not in Path("report.html").read_text(encoding="utf-8")

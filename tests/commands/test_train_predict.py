@@ -8,13 +8,15 @@ import json
 import re
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from graphnorm import cli
 from graphnorm.data import load, save_packed
+from graphnorm.norm import Norm
+from graphnorm.norms import REGISTRY
 
 pytest.importorskip("rdkit")
 
@@ -250,3 +252,75 @@ def test_mistakes(
     assert len(err.splitlines()) == 1
     assert re.search(message, err)
     assert sorted(p.name for p in tmp_path.iterdir()) == before
+
+
+MY_NORMS = """
+import torch
+
+class Gain(torch.nn.Module):
+    def __init__(self, channels):
+        super().__init__()
+        self.gain = torch.nn.Parameter(torch.ones(channels))
+
+    def forward(self, x):
+        return x * self.gain
+
+class Failing(Gain):
+    def forward(self, x):
+        raise RuntimeError("not today")
+"""
+
+
+@pytest.fixture
+def my_norms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A module of normalizations in the current folder, of which nothing is left afterwards."""
+    (tmp_path / "my_norms.py").write_text(MY_NORMS)
+    monkeypatch.chdir(tmp_path)
+    before = dict(REGISTRY)
+    yield
+    sys.modules.pop("my_norms", None)
+    forget_norms(before)
+
+
+def forget_norms(known: dict[str, Callable[..., Norm]]) -> None:
+    """As in a new process."""
+    REGISTRY.clear()
+    REGISTRY.update(known)
+
+
+def test_a_normalization_of_ones_own(run: Run, table: Path, my_norms: None) -> None:
+    known = dict(REGISTRY)
+    mine = ("--norm-module", "mine=my_norms:Gain")
+    code, out, _ = run("train", table, "--all", *mine, "--out", "m.safetensors", "--json", *FAST)
+    assert code == 0
+    assert json.loads(out)["norm"] == "mine"
+    forget_norms(known)
+    code, out, err = run("predict", "m.safetensors", table)
+    assert (code, out) == (2, "")
+    assert len(err.splitlines()) == 1
+    assert "a normalization of its own, 'mine', whose code is not in the file" in err
+    assert "--norm-module mine=my_norms:Gain, or in Python register_norm('mine', …)" in err
+    code, _, err = run("predict", "m.safetensors", table, "--norm-module", "mine=torch.nn:LayerNorm")
+    assert code == 2
+    assert "the weights are not those of the normalization that is known as 'mine' here" in err
+    code, out, err = run("predict", "m.safetensors", table, *mine)
+    assert code == 0
+    right = sum(row["class"] == row["label"] for row in csv.DictReader(io.StringIO(out)))
+    assert right >= 22  # it was trained on them
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--norm", "batch", "--norm-module", "mine=my_norms:Gain"], "one normalization, not mine and batch"),
+        (["--norm-module", "mine=my_norms:Failing"], "raised RuntimeError: not today"),
+        (["--norm-module", "mine=my_norms"], "write NAME=MODULE:FACTORY"),
+    ],
+)
+def test_normalizations_of_ones_own_that_are_refused(
+    run: Run, table: Path, my_norms: None, arguments: list[str], message: str
+) -> None:
+    code, out, err = run("train", table, *arguments, "--out", "m.safetensors", *FAST)
+    assert (code, out) == (2, "")
+    assert message in err
+    assert not Path("m.safetensors").exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -82,6 +83,38 @@ def test_live_table() -> None:
     assert "epoch 5 of 10, validation 80.0 %" in shown
     assert "0:30 gone, 0:30 left" in shown
     assert "90.0 % (from an earlier run)" in shown
+
+
+@pytest.mark.parametrize(
+    ("width", "training"),
+    [
+        (30, "10…"),
+        (40, "100/400, 80…"),
+        (50, "100/400, 80.0 %"),
+        (60, "100/400, 80.0 %"),
+        (90, "epoch 100 of 400, validation 80.0 %"),
+        (120, "epoch 100 of 400, validation 80.0 %"),
+    ],
+)
+def test_rows_of_the_live_table_are_lines(width: int, training: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    names = ["none", "instance", "graph", "a-norm-[of]-mine"]
+    clock = Clock()
+    tally = Tally({name: [replace(trial, epochs=400) for trial in trials(name)] for name in names}, clock)
+    clock.time += 4000
+    advance(tally, [replace(trial, epochs=400) for trial in trials("instance")], 100)
+    tally.finish("graph", "88.8 ± 10.2 %, 10 diverged, 1234.5 s", found=True)
+    tally.finish("a-norm-[of]-mine", "88.8 ± 10.2 %, 1234.5 s")
+    display = LiveTable(tally, Terminal())
+    console = display._live.console
+    assert console.width == width
+    lines = ["".join(part.text for part in line) for line in console.render_lines(display._table())]
+    shown = [*names[:3], "a-norm-[of]-mi…" if width == 30 else names[3]]
+    assert [line.split(" ")[0] for line in lines] == ["norm", *shown, "all"]
+    assert lines[2].rstrip().endswith(training)
+    assert width < 50 or " 88.8 ± 10.2 %" in lines[3]
+    assert all(len(line) <= width for line in lines)
+    assert width < 50 or "1:06:40 gone" in lines[5]
 
 
 def test_choice(monkeypatch: pytest.MonkeyPatch) -> None:

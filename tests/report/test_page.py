@@ -8,21 +8,22 @@ import gzip
 import io
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+import networkx as nx
 import numpy as np
 import pytest
 
 import graphnorm
-from fake_training import FakeTraining
+from fake_training import LEVEL, FakeTraining
 from graphnorm.analysis.alpha import Alphas
 from graphnorm.analysis.batch_noise import Moments, along, batch_noise
-from graphnorm.data import load
+from graphnorm.data import PackedGraphs, from_networkx, load
 from graphnorm.errors import GraphnormError
 from graphnorm.paper.recipes import Watching
 from graphnorm.paper.watching import Learned, Notebook, Seen
@@ -158,6 +159,49 @@ def test_numbers_of_another_setting_are_not_passed_over(tmp_path: Path) -> None:
     assert "the paper's numbers are of 10 folds and 400 epochs; these of 2 and 3" in source.notes
 
 
+def a_study_that_guesses(path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+    """Of two normalizations, one of them significantly below the other, and that no better than guessing."""
+    monkeypatch.setitem(LEVEL, "graph", 0.50)
+    monkeypatch.setitem(LEVEL, "none", 0.25)
+    graphs = load("synthetic:trees")
+    plan = make_plan(graphs, Grid("one", {"epochs": (1,)}), norms=["none", "graph"], folds=4)
+    opened = Store(path)
+    study = opened.add_study("guesses", plan.spec, plan.trials, [range(len(plan.trials))])
+    outcomes = FakeTraining()(graphs, plan.trials, make_splits(graphs, plan.trials))
+    opened.save(opened.begin_session(study, "local"), outcomes)
+    return opened
+
+
+def test_a_study_in_which_nothing_was_learned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with a_study_that_guesses(tmp_path / "a.db", monkeypatch) as opened:
+        source = read_study(opened, opened.study("guesses"))
+    other = source.norms[0].against_best
+    assert other is not None
+    assert other.significant
+    assert source.verdict.startswith("Nothing can be said: the highest accuracy on synthetic:trees")
+    assert source.verdict.endswith("and guessing has 50.0 %. Train for longer.")
+    assert "graph and none: no better than guessing (50.0 %)" in source.notes
+    assert source.config["guessing"] == 50.0
+
+
+def test_older_studies_ask_the_graphs_what_guessing_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lost(dataset: str, fingerprint: str, origin: Mapping[str, Any] | None) -> PackedGraphs:
+        raise GraphnormError(f"{dataset} is not at hand")
+
+    def at_hand(dataset: str, fingerprint: str, origin: Mapping[str, Any] | None) -> PackedGraphs:
+        assert fingerprint == graphs.fingerprint
+        return graphs
+
+    graphs = load("synthetic:trees")
+    with a_study_that_guesses(tmp_path / "a.db", monkeypatch) as opened:
+        study = opened.study("guesses")
+        older = replace(study, spec={name: value for name, value in study.spec.items() if name != "guessing"})
+        assert read_study(opened, older, at_hand).verdict == read_study(opened, study, lost).verdict
+        for unknown in (read_study(opened, older), read_study(opened, older, lost)):
+            assert unknown.verdict.startswith("graph has the highest accuracy")
+            assert not [note for note in unknown.notes if "guessing" in note]
+
+
 def test_a_study_under_way(store: Path) -> None:
     with Store(store, writable=False) as opened:
         source = read_study(opened, opened.study("trees-fair"))
@@ -168,6 +212,15 @@ def test_a_study_under_way(store: Path) -> None:
     assert "8 of 16 trials are trained" in source.notes[0]
     assert source.verdict.startswith("Only batch has a result")
     assert build_page([source])
+
+
+@pytest.mark.parametrize(
+    "origin", [5, ["mine.csv"], {}, {"name_or_path": 5}, {"name_or_path": "mine.csv", "code": "x"}]
+)
+def test_an_origin_that_cannot_be(origin: object, renamed: Callable[[Callable[[dict[str, Any]], None]], Path]) -> None:
+    folder = renamed(lambda content: content.update(origin=origin))
+    with pytest.raises(GraphnormError, match="this is no comparison: "):
+        read_comparison(folder)
 
 
 def test_graphs_that_are_not_at_hand(source: Source) -> None:
@@ -182,10 +235,18 @@ def test_structure_of_regular_graphs() -> None:
     found = look_at(load("synthetic:regular"))
     assert "100% are regular" in found.sentences[1]
     assert "keeps 0% of the first layer's signal" in found.sentences[1]
-    assert len(found.drawings) == 4
+    assert len(found.drawings) == 6
     for drawing in found.drawings:
+        assert len(drawing.points) <= 60
+        assert re.match(r"graph \d+, class degree [46]: \d+ nodes, \d+ edges, 0% of the signal kept", drawing.label)
         assert all(0 <= value <= 100 for x, y, _ in drawing.points for value in (x, y))
         assert {round(share, 2) for _, _, share in drawing.points} == {1.0}
+
+
+def test_graphs_too_large_to_draw() -> None:
+    found = look_at(from_networkx([nx.path_graph(70), nx.cycle_graph(61)], ["path", "cycle"]))
+    assert not found.drawings
+    assert found.sentences[-1] == "None is drawn: no sampled graph with a signal has 60 nodes or fewer."
 
 
 def test_batch_noise_and_alpha_are_those_of_the_analysis(page: str, analysis: Path) -> None:

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import NoneType
 from typing import Any, Literal
 
 from graphnorm.analysis.measured import Measured
 from graphnorm.analysis.results import Result
+from graphnorm.errors import require
 
 __all__ = ["Advice", "Facts", "Statement", "advise"]
 
@@ -82,6 +84,10 @@ def advise(facts: Facts, measured: Measured | None = None) -> Advice:
     >>> advice.first, advice.clear, "instance" in advice.contenders
     ('graph', False, False)
     """
+    require(
+        "facts", facts, Facts, "Facts about a dataset, of summaries: Facts(regularity=regularity(graphs).summary())"
+    )
+    require("measured", measured, (Measured, NoneType), "what measured_by_study or a comparison gives, or None")
     predictions = [
         statement
         for statement in (

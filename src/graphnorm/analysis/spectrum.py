@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,10 +25,8 @@ import numpy.typing as npt
 from graphnorm.analysis.aggregation import Aggregation
 from graphnorm.analysis.results import Floats, Integers, Result
 from graphnorm.analysis.twins import Quotients, quotients
-from graphnorm.errors import GraphnormError
-
-if TYPE_CHECKING:
-    from graphnorm.data import PackedGraphs
+from graphnorm.data import PackedGraphs
+from graphnorm.errors import GraphnormError, require
 
 __all__ = [
     "Conditions",
@@ -222,6 +220,7 @@ def conditions(result: Spectra) -> Conditions:
 
 def check_ids(graphs: PackedGraphs, ids: Sequence[int] | Integers | None) -> Integers:
     """Give the ids as an array, all of them for None; an empty list or an id out of range is an error."""
+    require("graphs", graphs, PackedGraphs, "PackedGraphs, which graphnorm.data.load gives")
     chosen = np.arange(graphs.num_graphs) if ids is None else np.array(ids, dtype=np.int64)
     if chosen.ndim != 1 or not len(chosen) or chosen.min() < 0 or chosen.max() >= graphs.num_graphs:
         raise GraphnormError(

@@ -5,7 +5,15 @@ from __future__ import annotations
 import argparse
 import json
 
-from graphnorm.commands.options import Subparsers, common, loading_keywords, model_options, own_graphs
+from graphnorm.commands.options import (
+    Subparsers,
+    common,
+    loading_keywords,
+    model_options,
+    own_graphs,
+    own_norms,
+    register_own_norms,
+)
 
 __all__ = ["add"]
 
@@ -55,17 +63,11 @@ def add(subparsers: Subparsers) -> None:
             common(data_root=None, json=False),
             model_options("passes over the training graphs (default: 12; the paper's curves: 400)"),
             own_graphs(),
+            own_norms(),
         ],
     )
     parser.add_argument("data", nargs="?", default="molecules", metavar="DATA", help="default: molecules")
     parser.add_argument("--norms", metavar="A,B,…", help="default: none,layer,batch,instance,graph")
-    parser.add_argument(
-        "--norm-module",
-        action="append",
-        default=[],
-        metavar="NAME=MODULE:FACTORY",
-        help="a normalization of your own too: FACTORY(channels) gives a module called with x, batch, batch_size",
-    )
     parser.add_argument(
         "--baselines", metavar="A,B,…", help="other methods beside them: wl, awl, mlp, dcnn, dgcnn, ogb-gin, ogb-gcn …"
     )
@@ -87,10 +89,9 @@ def add(subparsers: Subparsers) -> None:
 def _run(options: argparse.Namespace) -> None:
     from graphnorm.comparison import ComparisonInterrupted, compare
     from graphnorm.comparison.settings import DEFAULT_NORMS
-    from graphnorm.foreign import import_norm
 
     keywords = {name: getattr(options, name) for name in SAME_NAMES}
-    if own := [import_norm(text) for text in options.norm_module]:
+    if own := register_own_norms(options):
         keywords["norms"] = ",".join([options.norms or ",".join(DEFAULT_NORMS), *own])
     try:
         comparison = compare(options.data, **keywords, **loading_keywords(options))

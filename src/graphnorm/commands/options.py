@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from graphnorm.data import PackedGraphs
 
-__all__ = ["LOADING", "Subparsers", "common", "load_graphs", "loading_keywords", "model_options", "own_graphs"]
+__all__ = [
+    "LOADING",
+    "Subparsers",
+    "common",
+    "load_graphs",
+    "loading_keywords",
+    "model_options",
+    "own_graphs",
+    "own_norms",
+    "register_own_norms",
+]
 
 Subparsers = Any  # argparse keeps the type of add_subparsers' result private
 
@@ -76,6 +86,26 @@ def model_options(epochs: str) -> argparse.ArgumentParser:
     group.add_argument("--self-loops", action="store_true", help="a self-loop on every node, as in the authors' data")
     group.add_argument("--device", help="cpu, cuda ... (default: a GPU where there is one)")
     return parser
+
+
+def own_norms() -> argparse.ArgumentParser:
+    """Normalizations that are not of this package."""
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument(
+        "--norm-module",
+        action="append",
+        default=[],
+        metavar="NAME=MODULE:FACTORY",
+        help="a normalization of your own: FACTORY(channels) gives a module called with x, batch, batch_size",
+    )
+    return parser
+
+
+def register_own_norms(options: argparse.Namespace) -> list[str]:
+    """Make known what :func:`own_norms` parsed; gives the names."""
+    from graphnorm.foreign import import_norm
+
+    return [import_norm(text) for text in options.norm_module]
 
 
 def _threshold(text: str) -> float | str:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from graphnorm.commands.options import Subparsers, common, loading_keywords, own_graphs
+from graphnorm.commands.options import Subparsers, common, loading_keywords, own_graphs, own_norms, register_own_norms
 from graphnorm.commands.printing import print_facts
 
 if TYPE_CHECKING:
@@ -23,7 +23,8 @@ __all__ = ["add"]
 DESCRIPTION = """\
 Print the class that a model of `graphnorm train` gives each graph, with its probability, as CSV; and how many are
 right, where the data has labels. Graphs are numbered from 0, those of a table by its rows. A table of SMILES needs no
-column of labels; --label and --threshold are, where left out, those that the model was trained with.
+column of labels; --label and --threshold are, where left out, those that the model was trained with. A model with a
+normalization of your own needs the --norm-module that it was trained with.
 """
 
 
@@ -33,7 +34,7 @@ def add(subparsers: Subparsers) -> None:
         "predict",
         help="what a saved model says of graphs",
         description=DESCRIPTION,
-        parents=[common(data_root=None, json=False), own_graphs()],
+        parents=[common(data_root=None, json=False), own_graphs(), own_norms()],
     )
     parser.add_argument("model", metavar="MODEL", help="a file that `graphnorm train` wrote")
     parser.add_argument("data", metavar="DATA", help="a dataset's name, or your own graphs")
@@ -46,6 +47,7 @@ def _run(options: argparse.Namespace) -> None:
     from graphnorm.data.cache import replacing
     from graphnorm.saved import load_model
 
+    register_own_norms(options)
     saved = load_model(options.model, options.device)
     graphs, smiles = _load(options, saved)
     columns, rows, facts = _predict(saved, graphs, smiles)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from graphnorm.commands.options import Subparsers, common
 from graphnorm.commands.printing import print_facts
@@ -17,6 +18,7 @@ from graphnorm.errors import GraphnormError
 if TYPE_CHECKING:
     from graphnorm.data import PackedGraphs
     from graphnorm.report import Insight, Source
+    from graphnorm.report.sources import FindGraphs
 
 __all__ = ["add"]
 
@@ -70,16 +72,23 @@ def _run(options: argparse.Namespace) -> None:
         raise GraphnormError(
             "an analysis alone makes no report", where=analyses[0], remedy="name the comparison of these graphs, too"
         )
-    sources = _told_apart(_sources(options))
-    insights = _insights(options, [Path(name) for name in analyses], sources)
 
-    def find_graphs(source: Source) -> PackedGraphs:
+    def find_graphs(dataset: str, fingerprint: str, origin: Mapping[str, Any] | None) -> PackedGraphs:
         from graphnorm.data import load
 
-        graphs = load(source.dataset, options.data_root, download=False)
-        if graphs.fingerprint != source.fingerprint:
-            raise GraphnormError(f"the graphs found as {source.dataset} are not those that were trained on")
+        if origin is None:
+            graphs = load(dataset, options.data_root, download=False)
+        elif (path := Path(origin["name_or_path"])).exists():
+            graphs = load(**origin)
+        else:
+            print(f"graphnorm: {path} is not there any more; nothing is said of these graphs", file=sys.stderr)
+            raise GraphnormError("they are not where they were")
+        if graphs.fingerprint != fingerprint:
+            raise GraphnormError(f"the graphs found as {dataset} are not those that were trained on")
         return graphs
+
+    sources = _told_apart(_sources(options, find_graphs))
+    insights = _insights(options, [Path(name) for name in analyses], sources)
 
     def say(title: str) -> None:
         if not options.json:
@@ -88,7 +97,7 @@ def _run(options: argparse.Namespace) -> None:
     page = build_page(
         sources,
         title=options.title,
-        find_graphs=None if options.no_graphs else find_graphs,
+        find_graphs=None if options.no_graphs else lambda s: find_graphs(s.dataset, s.fingerprint, s.origin),
         insights=insights,
         progress=say,
     )
@@ -136,7 +145,7 @@ def _insights(options: argparse.Namespace, analyses: list[Path], sources: list[S
     return [*insights, *read_notebook(beside)]
 
 
-def _sources(options: argparse.Namespace) -> list[Source]:
+def _sources(options: argparse.Namespace, find_graphs: FindGraphs) -> list[Source]:
     from graphnorm.report import join_baselines, read_comparison, read_study
     from graphnorm.study.store import Store
 
@@ -152,7 +161,7 @@ def _sources(options: argparse.Namespace) -> list[Source]:
             raise GraphnormError(f"there is {what}", where=options.store, remedy="name a folder, or --store FILE")
         with Store(options.store, writable=False) as store:
             if not options.what:
-                return join_baselines([read_study(store, study) for study in store.studies()])
+                return join_baselines([read_study(store, study, find_graphs) for study in store.studies()])
             for name in names:
-                found[name] = read_study(store, find_study(store, name))
+                found[name] = read_study(store, find_study(store, name), find_graphs)
     return join_baselines([found[name] for name in options.what])

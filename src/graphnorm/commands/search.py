@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from graphnorm.commands.options import Subparsers, common, load_graphs, own_graphs
+from graphnorm.commands.options import Subparsers, common, load_graphs, loading_keywords, own_graphs
 from graphnorm.commands.printing import print_facts, print_table
 from graphnorm.errors import StudyError
 
@@ -150,6 +150,7 @@ def _check_combinations(options: argparse.Namespace) -> None:
 
 def _plan(options: argparse.Namespace, graphs: PackedGraphs) -> Plan:
     from graphnorm.comparison.settings import settle
+    from graphnorm.data.loading import describe_origin
     from graphnorm.study.grid import find_grid
     from graphnorm.study.plan import make_plan
     from graphnorm.study.protocol import make_splits
@@ -177,7 +178,8 @@ def _plan(options: argparse.Namespace, graphs: PackedGraphs) -> Plan:
         },
     )
     make_splits(graphs, plan.trials[:1])  # a dataset that is too small is told of now
-    return plan
+    origin = describe_origin(options.data, **loading_keywords(options))
+    return plan if origin is None else replace(plan, spec=plan.spec | {"origin": origin})
 
 
 def _adapt(options: argparse.Namespace, graphs: PackedGraphs, plan: Plan, store: Path) -> Plan:

@@ -8,7 +8,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from graphnorm.commands.options import Subparsers, common, load_graphs, model_options, own_graphs
+from graphnorm.commands.options import (
+    Subparsers,
+    common,
+    load_graphs,
+    model_options,
+    own_graphs,
+    own_norms,
+    register_own_norms,
+)
 from graphnorm.commands.printing import print_facts
 from graphnorm.errors import GraphnormError
 
@@ -35,10 +43,11 @@ def add(subparsers: Subparsers) -> None:
             common(data_root=None, json=False),
             model_options(f"passes over the training graphs (default: {EPOCHS})"),
             own_graphs(),
+            own_norms(),
         ],
     )
     parser.add_argument("data", metavar="DATA", help="a dataset's name, or your own graphs")
-    parser.add_argument("--norm", default="graph", metavar="NAME", help="default: graph")
+    parser.add_argument("--norm", metavar="NAME", help="default: graph, or that of --norm-module")
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="a .safetensors file")
     parser.add_argument("--folds", type=int, metavar="K", help="one graph in K is held out (default: 10)")
     parser.add_argument("--fold", type=int, default=0, metavar="N", help="which of the K folds, from 0 (default: 0)")
@@ -50,6 +59,7 @@ def add(subparsers: Subparsers) -> None:
 def _run(options: argparse.Namespace) -> None:
     from graphnorm.comparison.display import choose_display
     from graphnorm.comparison.tally import Tally
+    from graphnorm.foreign import try_norm
     from graphnorm.saved import save_model
     from graphnorm.study.protocol import PROTOCOLS, make_splits
     from graphnorm.training import train
@@ -60,8 +70,10 @@ def _run(options: argparse.Namespace) -> None:
     if not 0 <= options.seed < 2**63:
         raise GraphnormError(f"the seed is {options.seed}", remedy="give a whole number from 0, below 2**63")
     device = default_device(options.device)
+    norm = _norm(options)
     graphs = load_graphs(options)
-    trial = _trial(options, graphs)
+    trial = _trial(options, norm, graphs)
+    try_norm(norm, trial.hidden, device)
     splits = make_splits(graphs, [trial])
     _refuse_unwritable(options.out)
     tally = Tally({trial.norm: [trial]})
@@ -103,16 +115,27 @@ def _refuse_unwritable(path: Path) -> None:
         ) from error
 
 
-def _trial(options: argparse.Namespace, graphs: PackedGraphs) -> Trial:
+def _norm(options: argparse.Namespace) -> str:
+    """The one normalization that the options name."""
+    names = list(dict.fromkeys([*register_own_norms(options), *([options.norm] if options.norm else [])]))
+    if len(names) > 1:
+        raise GraphnormError(
+            f"a model has one normalization, not {' and '.join(names)}",
+            remedy="name one, with --norm or with --norm-module",
+        )
+    return names[0] if names else "graph"
+
+
+def _trial(options: argparse.Namespace, norm: str, graphs: PackedGraphs) -> Trial:
     from graphnorm.comparison.settings import settle
 
     names = ("model", "readout", "self_loops", "folds", "epochs", "batch_size", "lr", "weight_decay", "dropout",
              "hidden", "layers")  # fmt: skip
     keywords = {name: getattr(options, name) for name in names}
-    settings = settle(graphs, norms=[options.norm], **keywords)
+    settings = settle(graphs, norms=[norm], **keywords)
     if options.epochs is None and settings.protocol != "ogb":
         settings = replace(settings, epochs=EPOCHS)
     if not 0 <= options.fold < settings.folds:
         raise GraphnormError(f"there is no fold {options.fold} of {settings.folds}", remedy="folds count from 0")
-    trial = replace(settings.trials(graphs, options.norm)[0], fold=options.fold, seed=options.seed)
+    trial = replace(settings.trials(graphs, norm)[0], fold=options.fold, seed=options.seed)
     return replace(trial, protocol="all", folds=1, fold=0) if options.all else trial

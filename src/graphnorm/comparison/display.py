@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
+from collections.abc import Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 from graphnorm.comparison.tally import NormTally, Tally, clock
 
@@ -16,6 +18,19 @@ __all__ = ["Lines", "LiveTable", "Silence", "choose_display"]
 
 BETWEEN_LINES = 10.0
 """Seconds."""
+GAP = 2
+"""Spaces between columns."""
+BARS = (24, 8)
+"""How long bars are, and how long where there is little room."""
+
+
+class Layout(NamedTuple):
+    """Columns of the live table, with gaps between them, and the words of the last one."""
+
+    name: int
+    bar: int
+    text: int
+    words: Sequence[str]
 
 
 class Silence:
@@ -61,9 +76,8 @@ class LiveTable(Silence):
         from rich.console import Console
         from rich.live import Live
 
-        self._live: Live = Live(
-            console=Console(file=stream), get_renderable=self._table, refresh_per_second=4, transient=True
-        )
+        self._console = Console(file=stream)
+        self._live: Live = Live(console=self._console, get_renderable=self._table, refresh_per_second=4, transient=True)
 
     def __enter__(self) -> LiveTable:
         self._live.__enter__()
@@ -77,18 +91,42 @@ class LiveTable(Silence):
     def _table(self) -> Table:
         from rich.progress_bar import ProgressBar
         from rich.table import Table
+        from rich.text import Text
 
-        table = Table(box=None, pad_edge=False)
-        for column in ("norm", "", "so far"):
-            table.add_column(column)
-        for name, norm in self.tally.norms.items():
-            done = norm.state in ("done", "found")
-            bar = ProgressBar(total=norm.work, completed=norm.finished, width=24)
-            table.add_row(name, bar, _describe(norm), style=None if done or norm.state == "training" else "dim")
-        total = ProgressBar(total=max(self.tally.work, 1), completed=self.tally.finished, width=24)
+        norms = self.tally.norms
         times = f"{clock(self.tally.elapsed)} gone, {clock(self.tally.seconds_left)} left"
+        layout = _lay_out(
+            self._console.width,
+            names=[*norms, "norm"],
+            full=[*map(_describe, norms.values()), times],
+            brief=[*map(_describe_briefly, norms.values()), times],
+        )
+        table = Table(box=None, pad_edge=False)
+        for column, width in (("norm", layout.name), ("", layout.bar), ("so far", layout.text)):
+            table.add_column(column, width=width, no_wrap=True, overflow="ellipsis")
+        for (name, norm), words in zip(norms.items(), layout.words, strict=False):
+            waiting = norm.state == "waiting"
+            bar = ProgressBar(total=norm.work, completed=norm.finished, width=layout.bar)
+            table.add_row(Text(name), bar, Text(words), style="dim" if waiting else None)
+        total = ProgressBar(total=max(self.tally.work, 1), completed=self.tally.finished, width=layout.bar)
         table.add_row("all", total, times, style="bold")
         return table
+
+
+def _lay_out(width: int, names: Sequence[str], full: Sequence[str], brief: Sequence[str]) -> Layout:
+    """The longest bar and words for which every row is one line of the terminal; what is still too long is cut off.
+
+    >>> _lay_out(80, ["graph"], ["epoch 5 of 10"], ["5/10"])
+    Layout(name=5, bar=24, text=47, words=['epoch 5 of 10'])
+    >>> _lay_out(22, ["graph"], ["epoch 5 of 10"], ["5/10"])
+    Layout(name=5, bar=8, text=5, words=['5/10'])
+    """
+    name = min(max(map(len, names)), width // 2)
+    for words, bar in itertools.product((full, brief), BARS):
+        text = width - name - bar - 2 * GAP
+        if text >= max(map(len, words)):
+            break
+    return Layout(name, bar, max(text, 1), words)
 
 
 def choose_display(tally: Tally, show: bool, stream: TextIO | None = None) -> Silence:
@@ -109,9 +147,15 @@ def _has_rich() -> bool:
     return True
 
 
-def _describe(norm: NormTally) -> Any:
+def _describe(norm: NormTally) -> str:
     if norm.state == "waiting":
         return "waiting"
     if norm.state == "training":
         return f"epoch {norm.epoch} of {norm.epochs}, validation {norm.accuracy:.1f} %"
     return norm.summary + (" (from an earlier run)" if norm.state == "found" else "")
+
+
+def _describe_briefly(norm: NormTally) -> str:
+    if norm.state == "training":
+        return f"{norm.epoch}/{norm.epochs}, {norm.accuracy:.1f} %"
+    return norm.summary + " (earlier)" if norm.state == "found" else _describe(norm)

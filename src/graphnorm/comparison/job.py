@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import NoneType
 from typing import Any, Literal
 
 import torch
@@ -15,11 +16,13 @@ from graphnorm.comparison.result import Comparison, NormResult
 from graphnorm.comparison.settings import Settings, catalogued, settle
 from graphnorm.comparison.tally import Tally
 from graphnorm.data import PackedGraphs, load
-from graphnorm.errors import GraphnormError
+from graphnorm.data.loading import describe_origin
+from graphnorm.errors import PATH, GraphnormError, require
 from graphnorm.foreign import try_norm
 from graphnorm.paper.reported import reported, reported_baseline
 from graphnorm.study.baselines import train_baseline
-from graphnorm.study.protocol import find_protocol, make_splits, overlap
+from graphnorm.study.guessing import guessing_score
+from graphnorm.study.protocol import make_splits, overlap
 from graphnorm.training.fleet import default_device
 
 __all__ = ["ComparisonInterrupted", "compare"]
@@ -95,9 +98,14 @@ def compare(
     if isinstance(data, PackedGraphs):
         if loading or data_root is not None:
             raise GraphnormError("graphs that are loaded already take no options of loading", remedy="leave them out")
-        graphs = data
+        graphs, origin = data, None
     else:
-        graphs = load(data, data_root, **loading)
+        require(
+            "data", data, PATH, "a dataset's name, a path or PackedGraphs (graphnorm.data.from_networkx makes them)"
+        )
+        graphs, origin = load(data, data_root, **loading), describe_origin(data, **loading)
+    require("workers", workers, (int, NoneType), "a whole number")
+    require("out", out, (*PATH, NoneType), "the path of a folder")
     if workers is not None and workers < 1:
         raise GraphnormError(f"workers is {workers}", remedy="give 1 or more")
     if resume and out is None:
@@ -124,11 +132,12 @@ def compare(
         hidden=hidden,
         layers=layers,
     )
-    return _run(graphs, settings, default_device(device), workers, out, resume, overwrite, progress)
+    return _run(graphs, origin, settings, default_device(device), workers, out, resume, overwrite, progress)
 
 
 def _run(
     graphs: PackedGraphs,
+    origin: dict[str, Any] | None,
     settings: Settings,
     device: torch.device,
     workers: int | None,
@@ -161,8 +170,9 @@ def _run(
             norms={norm: results[norm] for norm in settings.norms if norm in results},
             baselines={name: results[shown] for shown, name in beside.items() if shown in results},
             overlap=overlap(settings.protocol, splits),
-            guessing=_guessing(graphs, settings.protocol),
+            guessing=guessing_score(graphs, settings.protocol),
             resumed=tuple(found),
+            origin=origin,
         )
         if folder is not None and (results or not partly):
             folder.write(comparison)
@@ -231,13 +241,6 @@ def beside_name(baseline: str) -> str:
     'baseline wl'
     """
     return f"baseline {baseline}"
-
-
-def _guessing(graphs: PackedGraphs, protocol: str) -> float:
-    """What needs no model, in percent: the share of the largest class, or the ROC-AUC of chance."""
-    if find_protocol(protocol).metric != "accuracy":
-        return 50.0
-    return 100 * float(torch.bincount(graphs.labels.long()).max()) / graphs.num_graphs
 
 
 def _report(name: str, outcomes: list[training.Outcome], known: bool, baseline: bool) -> NormResult:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ from graphnorm._version import __version__
 from graphnorm.comparison import tables
 from graphnorm.comparison.convergence import Convergence, measure_convergence
 from graphnorm.comparison.settings import Settings
-from graphnorm.comparison.verdict import LEARNED, listing, pronounce
+from graphnorm.comparison.verdict import name_guessers, pronounce
 from graphnorm.errors import GraphnormError
 from graphnorm.paper.reported import Reported, unlike_the_paper
 from graphnorm.study.kernels import KERNELS, candidates
@@ -107,12 +108,15 @@ class Comparison:
     """By name, in the order they were asked for; those that were trained."""
     overlap: float
     """Reported graphs for every graph that trains, which the test of significance corrects for."""
+    guessing: float
+    """The score that needs no model, in percent; see :func:`graphnorm.study.guessing.guessing_score`."""
     resumed: tuple[str, ...] = ()
     """Those of them that an earlier run had trained."""
     baselines: dict[str, NormResult] = field(default_factory=dict)
     """Other methods on the same folds, by name. They are not ranked or tested: each has settings of its own."""
-    guessing: float = 0.0
-    """The score, in percent, of always answering the largest class; 50 for a ROC-AUC."""
+
+    origin: Mapping[str, Any] | None = None
+    """What :func:`graphnorm.data.load` needs to find the user's own graphs again; None for known datasets."""
 
     @property
     def protocol(self) -> Protocol:
@@ -162,9 +166,7 @@ class Comparison:
                 notes.append(
                     f"{name}: {result.selection.diverged} of {len(result.outcomes)} trainings diverged and are left out"
                 )
-        guessed = [name for name in self.ranking if self.norms[name].mean < self.guessing + LEARNED]
-        if guessed:
-            notes.append(f"{listing(guessed)}: no better than guessing ({self.guessing:.1f} %)")
+        notes += name_guessers({name: self.norms[name].mean for name in self.ranking}, self.guessing)
         if self.baselines:
             notes.append(ABOUT_BASELINES)
         if self.unfinished:
@@ -201,6 +203,7 @@ class Comparison:
             "fingerprint": self.fingerprint,
             "graphs": self.num_graphs,
             "classes": list(self.classes),
+            "origin": None if self.origin is None else dict(self.origin),
             "model": self.settings.model,
             "protocol": self.settings.protocol,
             "metric": self.protocol.metric,

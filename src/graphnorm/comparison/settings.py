@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from numbers import Real
+from types import NoneType
 from typing import Any, Literal
 
 from graphnorm.data import CATALOG, Entry, PackedGraphs
-from graphnorm.errors import GraphnormError
+from graphnorm.errors import GraphnormError, require
 from graphnorm.norms import REGISTRY
 from graphnorm.study.baselines import BASELINES, baseline_trials
 from graphnorm.study.kernels import KERNELS
@@ -99,13 +102,15 @@ def settle(
     setting of the paper's Table 2; all other data by ``paper``, with GIN and the setting of its Figure 2. The readout
     is the catalogue's for a dataset it knows, else the sum.
     """
+    for option, text in (("model", model), ("protocol", protocol), ("readout", readout)):
+        require(option, text, (str, NoneType), f"the name of a {option}")
     official = {"train", "valid", "test"} <= graphs.splits.keys() and graphs.num_classes == 2
     protocol = protocol or ("ogb" if official else "paper")
     find_protocol(protocol)
     model = model or ("molecular-gin" if protocol == "ogb" else "gin")
     _refuse_unknown("model", [model], MODELS)
-    wanted = DEFAULT_NORMS if norms is None else _names(norms)
-    beside = () if baselines is None else _names(baselines)
+    wanted = DEFAULT_NORMS if norms is None else _names("norms", norms)
+    beside = () if baselines is None else _names("baselines", baselines)
     _refuse_unknown("baseline", beside, BASELINES)
     if protocol == "ogb" and (kernels := [name for name in beside if name in KERNELS]):
         raise GraphnormError(
@@ -132,8 +137,13 @@ def settle(
     return Settings(**choice, self_loops=self_loops, readout=readout, **values)
 
 
-def _names(given: Sequence[str] | str) -> tuple[str, ...]:
+def _names(option: str, given: Sequence[str] | str) -> tuple[str, ...]:
     """Names that were given as a sequence, or in one text between commas."""
+    require(option, given, Iterable, 'names, as in ["batch", "graph"] or "batch,graph"')
+    if not isinstance(given, str):
+        given = list(given)
+        for name in given:
+            require(f"each of {option}", name, str, "a name")
     return tuple(dict.fromkeys(name.strip() for name in (given.split(",") if isinstance(given, str) else given)))
 
 
@@ -154,8 +164,10 @@ def _refuse_unknown(what: str, names: Sequence[str], known: Sequence[str] | dict
 
 def _check_numbers(values: dict[str, Any], protocol: str) -> None:
     least = {"folds": 1 if protocol == "ogb" else 2, "seeds": 1, "epochs": 1, "batch_size": 1, "hidden": 1, "layers": 2}
+    for name, value in values.items():
+        require(name, value, Real, "a number")
     for name, bound in least.items():
-        if values[name] != int(values[name]) or values[name] < bound:
+        if not math.isfinite(values[name]) or values[name] != int(values[name]) or values[name] < bound:
             raise GraphnormError(f"{name} is {values[name]}", remedy=f"give a whole number of {bound} or more")
     for name, test, remedy in (
         ("lr", 0 < values["lr"] < float("inf"), "give a learning rate above 0"),

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from graphnorm.study.guessing import has_learned
 from graphnorm.study.significance import PairedTest
 
 if TYPE_CHECKING:
     from graphnorm.comparison.result import Comparison
 
-__all__ = ["judge", "listing", "pronounce"]
+__all__ = ["judge", "listing", "name_guessers", "pronounce"]
 
 SAME = 1e-4
 """Means that differ by less percentage points than this are equal."""
-LEARNED = 1.0
-"""Percentage points above guessing from which on a model has learned anything to speak of."""
 
 
 def pronounce(comparison: Comparison) -> str:
@@ -30,18 +29,19 @@ def judge(
     pair: Callable[[str, str], PairedTest],
     metric: str,
     where: str,
-    guessing: float = 0.0,
+    guessing: float | None,
 ) -> str:
     """Say the same of scores, mean and standard deviation in percent, the highest first.
 
-    pair: the test of two of them, its difference seen from the first. guessing: the score that needs no model.
+    pair: the test of two of them, its difference seen from the first. guessing: the score that needs no model;
+    None where it is not known.
     """
     if not scores:
         return f"Nothing can be said: no training {where} came to its end."
     best, *others = scores
     mean, std = scores[best]
     score = f"{mean:.1f} %" if std != std else f"{mean:.1f} ± {std:.1f} %"
-    if guessing and mean < guessing + LEARNED:
+    if not has_learned(mean, guessing):
         return (
             f"Nothing can be said: the highest {metric} {where} is that of {best}, {score}, and guessing has "
             f"{guessing:.1f} %. Train for longer."
@@ -66,6 +66,16 @@ def judge(
         f"No clear winner: {highest}, significantly better than {listing(beaten)}, "
         f"but not than {listing(equals, 'or')}."
     )
+
+
+def name_guessers(means: Mapping[str, float], guessing: float | None) -> list[str]:
+    """A note that names those whose mean, in percent, is no better than guessing; none where there are none.
+
+    >>> name_guessers({"graph": 81.5, "none": 66.5, "size": 60.0}, 66.5)
+    ['none and size: no better than guessing (66.5 %)']
+    """
+    names = [name for name, mean in means.items() if not has_learned(mean, guessing)]
+    return [f"{listing(names)}: no better than guessing ({guessing:.1f} %)"] if names else []
 
 
 def listing(names: Sequence[str], word: str = "and") -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from graphnorm.data.build import ByGraph, Place, RawGraphs, Repairs, pack
 from graphnorm.data.packed import PackedGraphs
-from graphnorm.errors import DataError
+from graphnorm.errors import DataError, require
 
 __all__ = ["from_networkx", "from_pyg"]
 
@@ -47,7 +47,9 @@ def from_networkx(
     edge_tags: list[Hashable] = []
     x: list[Array] = []
     num_nodes = 0
+    require("graphs", graphs, Collection, "a list of NetworkX graphs")
     for g, graph in enumerate(graphs):
+        _refuse_others(f"graphs[{g}]", graph, "a NetworkX graph", ("nodes", "edges", "is_directed"))
         before = len(ends)
         place = {node: num_nodes + i for i, node in enumerate(graph)}
         num_nodes += len(place)
@@ -86,6 +88,11 @@ def from_networkx(
     return pack(raw, repairs=Repairs(symmetrise=symmetrise, merge_duplicates=merge_duplicates))
 
 
+def _refuse_others(argument: str, graph: object, wanted: str, attributes: Sequence[str]) -> None:
+    if not all(hasattr(graph, name) for name in attributes):
+        raise TypeError(f"{argument} must be {wanted}, got {graph!r}")
+
+
 def from_pyg(
     dataset: Iterable[Any],
     labels: Sequence[int | str] | None = None,
@@ -99,7 +106,11 @@ def from_pyg(
     Classes are ``labels``, or each graph's ``y``. Integer ``x`` and ``edge_attr`` are categorical, column by
     column; float ones that are one-hot are kept as the category they stand for; others are continuous.
     """
+    if not any(hasattr(dataset, name) for name in ("__iter__", "__getitem__")):
+        raise TypeError(f"dataset must be a dataset of PyTorch Geometric or a list of its graphs, got {dataset!r}")
     graphs = list(dataset)
+    for g, graph in enumerate(graphs):
+        _refuse_others(f"dataset[{g}]", graph, "a Data object of PyTorch Geometric", ("num_nodes", "edge_index"))
     sizes = [int(graph.num_nodes or 0) for graph in graphs]
     edges = [_edges(graph.edge_index, g, sizes[g]) for g, graph in enumerate(graphs)]
     edge_counts = [pair.shape[1] for pair in edges]

@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from types import NoneType
+from typing import Any
 
 from graphnorm.data import synthetic
 from graphnorm.data.build import FeatureRule, Repairs
@@ -21,7 +23,7 @@ from graphnorm.data.packed import PackedGraphs
 from graphnorm.data.smiles import Threshold, molecules, read_smiles
 from graphnorm.data.tables import SUFFIXES
 from graphnorm.data.tu import is_tu, read_tu
-from graphnorm.errors import DataError, DownloadError, UnknownDatasetError
+from graphnorm.errors import PATH, DataError, DownloadError, UnknownDatasetError, require
 
 __all__ = ["data_root", "load", "load_cifar10", "locate", "obtain"]
 
@@ -55,6 +57,10 @@ def load(
     >>> load("synthetic:regular").num_classes
     2
     """
+    require("name_or_path", name_or_path, PATH, "a dataset's name or a path")
+    require("root", root, (*PATH, NoneType), "the path of a folder")
+    if not os.fspath(name_or_path):
+        raise DataError("the name is empty", remedy="give a dataset's name, or the path of graphs")
     repairs = Repairs(symmetrise=symmetrise, merge_duplicates=merge_duplicates)
     for_files: dict[str, object] = {
         "features": features,
@@ -99,6 +105,23 @@ def load(
         )
     _refuse(str(path), for_tables)
     return _load_files(path, None, features or "auto", repairs)
+
+
+def describe_origin(name_or_path: str | os.PathLike[str], **loading: Any) -> dict[str, Any] | None:
+    """What :func:`load` must be given to find the user's own graphs again, as plain values; None for known datasets.
+
+    loading: the options that they were loaded with.
+
+    >>> describe_origin("MUTAG") is None
+    True
+    >>> describe_origin("/data/mine.csv", label="active", threshold=None)
+    {'name_or_path': '/data/mine.csv', 'label': 'active'}
+    """
+    path = _as_path(name_or_path)
+    if path is None:
+        return None
+    given = {name: value for name, value in loading.items() if value is not None and value is not False}
+    return {"name_or_path": str(path.resolve())} | given
 
 
 def _refuse(what: str, options: Mapping[str, object]) -> None:

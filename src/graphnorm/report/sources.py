@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,12 @@ from typing import Any
 import numpy as np
 
 from graphnorm.comparison.result import ABOUT_BASELINES, FORMAT
-from graphnorm.comparison.verdict import judge
+from graphnorm.comparison.verdict import judge, name_guessers
+from graphnorm.data import PackedGraphs, load
 from graphnorm.errors import GraphnormError
 from graphnorm.paper.reported import Reported, reported, reported_baseline, unlike_the_paper
 from graphnorm.study.baselines import BASELINES
+from graphnorm.study.guessing import guessing_score
 from graphnorm.study.kernels import KERNELS, candidate_in_words
 from graphnorm.study.plan import group_candidates
 from graphnorm.study.protocol import find_protocol
@@ -27,6 +30,8 @@ from graphnorm.study.store import Record, Store, Study
 
 __all__ = ["NormScore", "Source", "join_baselines", "read_comparison", "read_study"]
 
+FindGraphs = Callable[[str, str, Mapping[str, Any] | None], PackedGraphs]
+"""Gives the graphs of a name, fingerprint and origin, or raises a ``GraphnormError`` that says why not."""
 Curve = tuple[list[float | None], list[float | None]]
 
 
@@ -68,6 +73,8 @@ class Source:
     environment: Mapping[str, Any]
     baselines: Sequence[NormScore] = ()
     """Other methods on the same folds. They have no part in the verdict, the tests or the charts."""
+    origin: Mapping[str, Any] | None = None
+    """Where the user's own graphs are, see :func:`graphnorm.data.loading.describe_origin`. Not shown on the page."""
 
     @property
     def metric(self) -> str:
@@ -115,11 +122,20 @@ def read_comparison(folder: str | os.PathLike[str]) -> Source:
                 _as_baseline(name, _from_json(name, values, None, ()))
                 for name, values in content.get("baselines", {}).items()
             ],
+            origin=_checked_origin(content.get("origin")),
         )
     except FileNotFoundError as error:
         raise GraphnormError("there is no comparison in it", where=folder, remedy="give another folder") from error
     except (KeyError, TypeError, AttributeError, UnicodeDecodeError, json.JSONDecodeError) as error:
         raise GraphnormError(f"this is no comparison: {error}", where=file, remedy="compare again") from error
+
+
+def _checked_origin(origin: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """Refuse what someone else than ``compare`` wrote."""
+    if origin is not None:
+        inspect.signature(load).bind(**origin)
+        Path(origin["name_or_path"])
+    return origin
 
 
 def _from_json(name: str, values: Mapping[str, Any], best: str | None, tests: Sequence[PairedTest]) -> NormScore:
@@ -176,8 +192,11 @@ def _pair(tests: Sequence[PairedTest], best: str | None, name: str) -> PairedTes
     return found[0].seen_from(best) if found and best is not None else None
 
 
-def read_study(store: Store, study: Study) -> Source:
-    """Read a study as far as it is trained; its curves are those of the chosen configurations."""
+def read_study(store: Store, study: Study, find_graphs: FindGraphs | None = None) -> Source:
+    """Read a study as far as it is trained; its curves are those of the chosen configurations.
+
+    find_graphs: asked only for studies of older versions, which did not write down what guessing has.
+    """
     trials = store.trials(study)
     protocol = find_protocol(trials[0].protocol)
     results = {result.norm: result for result in study_results(store, study)}
@@ -198,13 +217,15 @@ def read_study(store: Store, study: Study) -> Source:
     notes = []
     if study.missing or study.counts.get("failed"):
         notes.append(f"{study.finished:,} of {study.trials:,} trials are trained; the rest is missing or failed")
+    guessing = _guessing(study, protocol.name, find_graphs)
+    notes += name_guessers({name: mean for name, (mean, _) in ranked.items()}, guessing)
     if protocol.name == "paper":
         notes.append("protocol paper: the folds that choose are those reported, so numbers are optimistic")
     epochs = max(trial.epochs for trial in trials)
     if any(norm.paper for norm in norms) and protocol.unit == "fold":
         notes += unlike_the_paper(folds, epochs)
     where = f"on {study.spec['dataset']} with {study.spec['model']} and these settings"
-    verdict = judge(ranked, lambda a, b: _known_pair(tests, a, b), protocol.metric, where)
+    verdict = judge(ranked, lambda a, b: _known_pair(tests, a, b), protocol.metric, where, guessing)
     if baselines:
         verdict = f"{model} is a baseline: it has a number of its own, and says nothing of normalizations."
     return Source(
@@ -216,7 +237,7 @@ def read_study(store: Store, study: Study) -> Source:
         verdict=verdict,
         notes=notes,
         norms=norms,
-        config={"study": study.name} | dict(study.spec),
+        config={"study": study.name} | {name: value for name, value in study.spec.items() if name != "origin"},
         environment={
             "code": "; ".join(sorted({record.code for record in records.values()})),
             "trained on": ", ".join(sorted({record.device for record in records.values() if record.device})),
@@ -226,7 +247,18 @@ def read_study(store: Store, study: Study) -> Source:
             "fingerprint": study.spec["fingerprint"][:16],
         },
         baselines=baselines,
+        origin=study.spec.get("origin"),
     )
+
+
+def _guessing(study: Study, protocol: str, find_graphs: FindGraphs | None) -> float | None:
+    written = study.spec.get("guessing")
+    if written is not None or find_graphs is None:
+        return written
+    try:
+        return guessing_score(find_graphs(study.spec["dataset"], study.spec["fingerprint"], None), protocol)
+    except GraphnormError:
+        return None
 
 
 def _known_pair(tests: Sequence[PairedTest], first: str, second: str) -> PairedTest:

@@ -23,7 +23,9 @@ MOST_GRAPHS = 300
 """That are looked at."""
 LARGEST = 250
 """Nodes of a graph whose spectrum is shown."""
-LARGEST_DRAWN = 120
+LARGEST_DRAWN = 60
+"""Nodes of a graph that is drawn."""
+DRAWINGS = 6
 BEFORE, AFTER = "#3b82c4", "#e0556a"
 
 
@@ -76,7 +78,9 @@ def look_at(graphs: PackedGraphs, model: str = "gin", *, self_loops: bool = Fals
         charts += [_spectrum(int(values.ids[k]), *values.of(int(k))) for k in dict.fromkeys(middle.tolist())]
     if len(kept):
         charts.append(_kept(np.clip(kept, 0, 1)))
-    typical = typical_graphs(measured, max_nodes=LARGEST_DRAWN)
+    typical = typical_graphs(measured, DRAWINGS, max_nodes=LARGEST_DRAWN)
+    if not len(typical):
+        sentences.append(f"None is drawn: no sampled graph with a signal has {LARGEST_DRAWN} nodes or fewer.")
     place = {int(graph): k for k, graph in enumerate(measured.ids)}
     drawings = [_draw(graphs, int(graph), float(measured.signal_kept[place[int(graph)]])) for graph in typical]
     return Structure(sentences, charts, drawings)
@@ -138,6 +142,10 @@ def _kept(kept: Floats) -> Chart:
     )
 
 
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
 def _draw(graphs: PackedGraphs, graph_id: int, kept: float, seed: int = 0) -> Drawing:
     graph = to_networkx(graphs, graph_id)
     import networkx as nx
@@ -149,8 +157,10 @@ def _draw(graphs: PackedGraphs, graph_id: int, kept: float, seed: int = 0) -> Dr
     at = at.round(1)
     degrees = np.array([degree for _, degree in graph.degree()], dtype=float)
     share = degrees / max(float(degrees.max(initial=1.0)), 1.0)
+    name = graphs.classes[int(graphs.labels[graph_id])]
     return Drawing(
-        label=f"graph {graph_id}: {len(graph)} nodes, {graph.number_of_edges()} edges, {kept:.0%} of the signal kept",
+        label=f"graph {graph_id}, class {name}: {_counted(len(graph), 'node')}, "
+        f"{_counted(graph.number_of_edges(), 'edge')}, {kept:.0%} of the signal kept",
         points=[(round(x, 1), round(y, 1), round(d, 2)) for (x, y), d in zip(at.tolist(), share.tolist(), strict=True)],
         edges=[
             (*(round(v, 1) for v in at[a].tolist()), *(round(v, 1) for v in at[b].tolist())) for a, b in graph.edges()

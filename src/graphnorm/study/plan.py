@@ -10,6 +10,7 @@ from typing import Any
 
 from graphnorm.data import PackedGraphs
 from graphnorm.study.grid import Grid
+from graphnorm.study.guessing import guessing_score
 from graphnorm.study.protocol import find_protocol
 from graphnorm.training import Trial
 
@@ -78,6 +79,7 @@ def make_plan(
     spec = {
         "dataset": graphs.name,
         "fingerprint": graphs.fingerprint,
+        "guessing": round(guessing_score(graphs, protocol), 4),
         "model": model,
         "norms": list(norms),
         "grid": {"name": grid.name, **{axis: list(values) for axis, values in grid.axes.items()}},

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from graphnorm.data.batching import Bounds, GraphBatch
 from graphnorm.data.packed import PackedGraphs
-from graphnorm.errors import GraphnormError
+from graphnorm.errors import GraphnormError, require
 from graphnorm.models.dropout import DropoutKey
 from graphnorm.training.capture import record
 from graphnorm.training.evaluation import Evaluation
@@ -54,6 +54,7 @@ def default_device(device: torch.device | str | None = None) -> torch.device:
     """The device asked for, or the GPU where there is one."""
     if device is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    require("device", device, (str, torch.device), "the name of a device, such as 'cpu'")
     try:
         chosen = torch.device(device)
     except RuntimeError:

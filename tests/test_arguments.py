@@ -1,0 +1,90 @@
+"""Arguments of a wrong type or value at the main functions: an error that names the argument and what it can be."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import graphnorm
+from graphnorm import analysis, data
+from graphnorm.data import synthetic
+
+GRAPHS = synthetic.trees(num_graphs=20, seed=0)
+X = torch.zeros(3, 4)
+
+
+def compare(**options: Any) -> object:
+    return graphnorm.compare(GRAPHS, progress=False, **options)
+
+
+def convert(model: Any = None, **options: Any) -> object:
+    return graphnorm.convert_norms(model or nn.Sequential(nn.BatchNorm1d(3)), **options)
+
+
+def enter_backend(name: Any) -> None:
+    with graphnorm.backend(name):
+        raise AssertionError("it was taken")
+
+
+@pytest.mark.parametrize(
+    ("call", "kind", "words"),
+    [
+        (lambda: graphnorm.make_norm([], 64), TypeError, "name must be that of a normalization, got []. The known"),
+        (lambda: graphnorm.make_norm(None, 64), TypeError, "name must be that of a normalization, got None"),
+        (lambda: graphnorm.make_norm("x", 64), ValueError, "unknown normalization 'x'. The known ones are none, layer"),
+        (lambda: graphnorm.make_norm("graph", None), ValueError, "in_channels is None; it is the number of features"),
+        (lambda: graphnorm.make_norm("graph", 4, eps="x"), ValueError, "eps is 'x'; it is a small number"),
+        (lambda: graphnorm.make_norm("graph", 4, eps=float("nan")), ValueError, "eps is nan; it is a small number"),
+        (lambda: graphnorm.make_norm("graph", 4, act=torch.relu), ValueError, "it can be 'relu' or None"),
+        (lambda: graphnorm.GraphNorm("64"), ValueError, "in_channels is '64'; it is the number of features"),
+        (lambda: graphnorm.GraphNorm(4)("abc"), TypeError, "x must be a tensor of features, got str"),
+        (lambda: graphnorm.GraphNorm(4)(X, [0, 0, 1]), TypeError, "batch must be a tensor of integers, got list"),
+        (lambda: graphnorm.Segments(sizes="abc"), TypeError, "sizes must hold integers, the rows of each graph, got"),
+        (lambda: graphnorm.Segments(sizes=5), TypeError, "sizes must hold integers, the rows of each graph, got 5"),
+        (lambda: graphnorm.Segments(sizes=[[1], [1, 2]]), TypeError, "sizes must hold integers, the rows of each"),
+        (lambda: graphnorm.Segments(batch="abc"), TypeError, "batch must be a tensor of integers, got str"),
+        (lambda: convert(42), TypeError, "model must be a torch module, got 42"),
+        (lambda: convert(to="x"), ValueError, "unknown normalization 'x'"),
+        (lambda: convert(to=5), TypeError, "name must be that of a normalization, got 5"),
+        (lambda: convert(exclude=5), TypeError, "exclude must be a list of paths, got 5"),
+        (lambda: convert(exclude="head"), TypeError, "exclude must be a list of paths, got 'head'"),
+        (lambda: enter_backend("x"), ValueError, "unknown backend 'x'; the backends are 'auto'"),
+        (lambda: enter_backend([]), ValueError, "unknown backend []; the backends are 'auto'"),
+        (lambda: graphnorm.register_norm(5, nn.LayerNorm), TypeError, "name must be a text, got 5"),
+        (lambda: data.load(5), TypeError, "name_or_path must be a dataset's name or a path, got 5"),
+        (lambda: data.load(GRAPHS), TypeError, "name_or_path must be a dataset's name or a path, got PackedGraphs"),
+        (lambda: data.load(b"MUTAG"), TypeError, "name_or_path must be a dataset's name or a path, got b'MUTAG'"),
+        (lambda: data.load(""), ValueError, "the name is empty. Remedy: "),
+        (lambda: data.load("synthetic:trees", 5), TypeError, "root must be the path of a folder, got 5"),
+        (lambda: data.from_networkx(5, [0]), TypeError, "graphs must be a list of NetworkX graphs, got 5"),
+        (lambda: data.from_networkx([5], [0]), TypeError, "graphs[0] must be a NetworkX graph, got 5"),
+        (lambda: data.from_pyg(5), TypeError, "dataset must be a dataset of PyTorch Geometric or a list"),
+        (lambda: data.from_pyg([5]), TypeError, "dataset[0] must be a Data object of PyTorch Geometric, got 5"),
+        (lambda: graphnorm.compare([]), TypeError, "data must be a dataset's name, a path or PackedGraphs"),
+        (lambda: compare(norms=5), TypeError, 'norms must be names, as in ["batch", "graph"] or'),
+        (lambda: compare(norms=[5]), TypeError, "each of norms must be a name, got 5"),
+        (lambda: compare(baselines=5), TypeError, "baselines must be names"),
+        (lambda: compare(model=5), TypeError, "model must be the name of a model, got 5"),
+        (lambda: compare(protocol=[]), TypeError, "protocol must be the name of a protocol, got []"),
+        (lambda: compare(readout=5), TypeError, "readout must be the name of a readout, got 5"),
+        (lambda: compare(epochs="5"), TypeError, "epochs must be a number, got '5'"),
+        (lambda: compare(epochs=float("inf")), ValueError, "epochs is inf. Remedy: give a whole number"),
+        (lambda: compare(lr="x"), TypeError, "lr must be a number, got 'x'"),
+        (lambda: compare(device=[]), TypeError, "device must be the name of a device, such as 'cpu', got []"),
+        (lambda: compare(workers="2"), TypeError, "workers must be a whole number, got '2'"),
+        (lambda: compare(out=5), TypeError, "out must be the path of a folder, got 5"),
+        (lambda: graphnorm.load_model(5), TypeError, "path must be the path of a file that save_model wrote, got 5"),
+        (lambda: graphnorm.save_model(5, GRAPHS, "m"), TypeError, "outcome must be what training gives"),
+        (lambda: analysis.advise(GRAPHS), TypeError, "facts must be Facts about a dataset, of summaries"),
+        (lambda: analysis.advise(analysis.Facts(), 5), TypeError, "measured must be what measured_by_study"),
+        (lambda: analysis.spectra(5), TypeError, "graphs must be PackedGraphs, which graphnorm.data.load gives, got 5"),
+        (lambda: analysis.regularity("MUTAG"), TypeError, "graphs must be PackedGraphs, which graphnorm.data.load"),
+    ],
+)
+def test_a_wrong_argument_is_named(call: Any, kind: type[Exception], words: str) -> None:
+    with pytest.raises(kind, match=re.escape(words)):
+        call()
