@@ -88,6 +88,12 @@ def test_a_reader_at_a_desk(browser: Any, address: str) -> None:
     page.wait_for_function(f"{ink} !== {dark[1]!r}")
     assert page.evaluate(ground) != dark[0]
 
+    for _ in range(2):  # unpacked at the first click
+        with page.expect_download() as found:
+            page.click("figure:has(#part-1-train-curves) a[download]")
+        assert found.value.suggested_filename == "part-1-train-curves.csv"
+        assert Path(found.value.path()).read_text().startswith("norm,epoch,mean,std\n")
+
     for place in page.query_selector_all(".chart"):
         place.scroll_into_view_if_needed()
     page.wait_for_function("document.querySelectorAll('.chart:not([data-drawn])').length === 0", timeout=60_000)

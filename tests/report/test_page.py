@@ -13,7 +13,6 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
 import networkx as nx
 import numpy as np
@@ -114,7 +113,8 @@ def test_every_chart_has_words_and_data(page: str) -> None:
     assert set(places) == {chart["id"] for chart in charts}
     for name, attributes in places.items():
         assert len(attributes["aria-label"] or "") > 40
-        rows = list(csv.reader(io.StringIO(unquote((links[f"{name}.csv"] or "").partition(",")[2]))))
+        packed = (links[f"{name}.csv.gz"] or "").partition(",")[2]
+        rows = list(csv.reader(io.StringIO(gzip.decompress(base64.b64decode(packed)).decode())))
         assert len(rows) > 3
         assert len({len(row) for row in rows}) == 1
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 import html
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import quote
 
 from graphnorm.paper.colours import colour
 from graphnorm.paper.products import Table
 from graphnorm.report.sources import NormScore, Source
 
-__all__ = ["Chart", "curve_charts", "score_chart", "text_for_plotly"]
+__all__ = ["Chart", "curve_charts", "packed", "score_chart", "text_for_plotly"]
 
 TITLES = {"train": "Training", "valid": "Validation", "test": "Test"}
 
@@ -32,8 +33,13 @@ class Chart:
 
     @property
     def link(self) -> str:
-        """The data as an address that holds it."""
-        return "data:text/csv;charset=utf-8," + quote(self.data.to_csv(), safe=",.:()")
+        """The data, compressed, as an address that holds it."""
+        return "data:application/gzip;base64," + packed(self.data.to_csv())
+
+
+def packed(text: str) -> str:
+    """Compressed, and as letters that mean nothing to HTML."""
+    return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
 
 
 def curve_charts(source: Source) -> list[Chart]:

@@ -63,19 +63,31 @@
       .forEach((chart) => Plotly.restyle(chart.id, { visible: shown(chart) }));
   }));
 
-  // Charts and the library travel compressed; a browser that cannot unpack them still has the words and the data.
+  // Charts, data and the library travel compressed; a browser that cannot unpack them still has the words, and the data
+  // as a compressed file.
   const say = (text) => document.querySelectorAll(".chart .waiting").forEach((place) => { place.textContent = text; });
   if (typeof DecompressionStream === "undefined") {
     say("This browser is too old to draw charts. The caption says what this one shows, and links to its data.");
     return;
   }
-  const unpack = (id) => {
-    const packed = Uint8Array.from(atob(document.getElementById(id).textContent.trim()), (c) => c.charCodeAt(0));
+  const unpack = (text) => {
+    const packed = Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
     return new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
   };
-  charts = JSON.parse(await unpack("charts"));
+  const unpackPart = (id) => unpack(document.getElementById(id).textContent.trim());
+  document.querySelectorAll("a[download]").forEach((link) => {
+    const packed = link.href.split(",")[1];
+    link.download = link.download.replace(/\.gz$/, "");
+    link.addEventListener("click", async (event) => {
+      if (link.href.startsWith("blob:")) return;
+      event.preventDefault();
+      link.href = URL.createObjectURL(new Blob([await unpack(packed)], { type: "text/csv" }));
+      link.click();
+    });
+  });
+  charts = JSON.parse(await unpackPart("charts"));
   const script = document.createElement("script");
-  script.textContent = await unpack("plotly");
+  script.textContent = await unpackPart("plotly");
   document.head.append(script);
 
   const draw = async (chart) => {

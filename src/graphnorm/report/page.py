@@ -5,9 +5,7 @@ Every name that comes from a user is escaped: in HTML by the template engine, in
 
 from __future__ import annotations
 
-import base64
 import datetime
-import gzip
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,7 +18,7 @@ from graphnorm.comparison.job import beside_name
 from graphnorm.data import PackedGraphs
 from graphnorm.errors import GraphnormError, MissingDependencyError
 from graphnorm.paper.colours import colour
-from graphnorm.report.charts import Chart, curve_charts, score_chart
+from graphnorm.report.charts import Chart, curve_charts, packed, score_chart
 from graphnorm.report.sources import NormScore, Source
 from graphnorm.report.structure import Structure, look_at
 from graphnorm.report.trained import Insight
@@ -34,7 +32,7 @@ FIGURE = """<figure>
   <div class="chart" id="{{ id }}" role="img" aria-label="{{ chart.title }}. {{ chart.text }}">
     <p class="waiting">Drawing …</p>
   </div>
-  <figcaption>{{ chart.text }} <a href="{{ chart.link }}" download="{{ id }}.csv">Data (CSV)</a></figcaption>
+  <figcaption>{{ chart.text }} <a href="{{ chart.link }}" download="{{ id }}.csv.gz">Data (CSV)</a></figcaption>
 </figure>"""
 
 
@@ -106,7 +104,7 @@ def build_page(
             title=title,
             lead=_lead(sources),
             chapters=chapters,
-            charts=_packed(json.dumps([item.for_plotly() for item in placed], separators=(",", ":"))),
+            charts=packed(json.dumps([item.for_plotly() for item in placed], separators=(",", ":"))),
             show=lambda item: Markup(figure.render(id=item.id, chart=item.chart)),
             css=Markup(_file("page.css")),
             js=Markup(_file("page.js")),
@@ -246,9 +244,4 @@ def _plotly() -> str:
         from plotly.offline import get_plotlyjs
     except ImportError as error:
         raise MissingDependencyError("plotly", "a report", "report") from error
-    return _packed(get_plotlyjs())
-
-
-def _packed(text: str) -> str:
-    """Compressed, and as letters that mean nothing to HTML."""
-    return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
+    return packed(get_plotlyjs())
