@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -138,6 +139,15 @@ class TestMeasurement:
         slow = advise(expected, measured(speed, instance=GOOD, graph=GOOD, none=GOOD))
         assert "but its average training score over the epochs is 80.0 % against 60.0 %" in slow.agreement
 
+    def test_models_that_guess_say_nothing(self) -> None:
+        guessers = replace(measured(graph=GOOD, instance=WORSE), guessing=79.5)
+        advice = advise(Facts(), guessers)
+        assert (advice.basis, advice.clear) == ("prediction", False)
+        assert "nothing that was trained learned" in advice.verdict
+        assert "no better than guessing" in advice.statements[0].text
+        assert "80.2 % after 30 epochs, where guessing has 79.5 %" in advice.statements[0].evidence
+        assert advise(Facts(), replace(guessers, guessing=79.0)).verdict.startswith("Use graph")
+
     def test_one_and_diverged(self) -> None:
         advice = advise(Facts(), measured(graph=GOOD, none=[math.nan] * 10))
         assert advice.verdict.startswith("No clear winner: only graph was trained")
@@ -168,5 +178,6 @@ class TestStudy:
         assert (found.protocol, found.epochs, found.model) == ("paper", 2, "gin")
         assert found.overlap == pytest.approx(0.5)
         assert "'mine'" in found.source
+        assert found.guessing == 50
         with pytest.raises(GraphnormError, match=r"no study here has results for these graphs.*there are: mine"):
             measured_by_study(tmp_path / "a.db", synthetic.trees(30))

@@ -73,7 +73,7 @@ def test_an_analysis_is_read(capsys: pytest.CaptureFixture[str], tmp_path: Path)
 
 
 def test_a_comparison_is_read(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    shape = ("--hidden", "3", "--layers", "2", "--folds", "2", "--epochs", "1")
+    shape = ("--hidden", "8", "--layers", "3", "--folds", "2", "--epochs", "12")  # enough to learn something
     small = ("--norms", "graph,none", *shape, "--workers", "1", "--device", "cpu")
     code, _, err = run(capsys, "compare", "synthetic:regular", *small, "--out", "compared", "--json")
     assert code == 0, err

@@ -15,6 +15,7 @@ from typing import Any, Literal
 from graphnorm.analysis.measured import Measured
 from graphnorm.analysis.results import Result
 from graphnorm.errors import require
+from graphnorm.study.guessing import has_learned
 
 __all__ = ["Advice", "Facts", "Statement", "advise"]
 
@@ -99,10 +100,20 @@ def advise(facts: Facts, measured: Measured | None = None) -> Advice:
         if statement is not None
     ]
     if measured is not None and measured.means:
-        return _from_measurement(measured, predictions)
+        if has_learned(max(measured.means.values()), measured.guessing):
+            return _from_measurement(measured, predictions)
+        return _from_predictions([_no_better_than_guessing(measured), *predictions], "nothing that was trained learned")
+    return _from_predictions(predictions, "nothing was trained")
+
+
+# ---- predictions ----------------------------------------------------------------------------------------------------
+
+
+def _from_predictions(predictions: Sequence[Statement], why: str) -> Advice:
+    """why: there is no measurement."""
     excluded = {norm for statement in predictions for norm in statement.against if statement.certainty != "weak"}
     contenders = tuple(norm for norm in NORMS if norm not in excluded)
-    others = f"No clear winner among {_listing(contenders)}: nothing was trained. Measure it with graphnorm compare."
+    others = f"No clear winner among {_listing(contenders)}: {why}. Measure it with graphnorm compare."
     if "instance" in excluded:
         verdict = f"Try graph first, and not instance, which removes something that tells these graphs apart. {others}"
     else:
@@ -111,9 +122,6 @@ def advise(facts: Facts, measured: Measured | None = None) -> Advice:
             f"(α = 1) and can do otherwise. {others}"
         )
     return Advice("graph", contenders, False, "prediction", verdict, "", tuple(predictions))
-
-
-# ---- predictions ----------------------------------------------------------------------------------------------------
 
 
 def _about_signal(regularity: Mapping[str, Any] | None) -> Statement | None:
@@ -278,6 +286,15 @@ def _from_measurement(measured: Measured, predictions: Sequence[Statement]) -> A
         )
     agreement = _agreement(measured, predictions)
     return Advice(best, contenders, clear, "measurement", verdict, agreement, (*statements, *predictions))
+
+
+def _no_better_than_guessing(measured: Measured) -> Statement:
+    best, mean = next(iter(measured.means.items()))
+    return Statement(
+        f"The trainings say nothing: the highest score, that of {best}, is no better than guessing. Train for longer.",
+        f"{measured.source}: {mean:.1f} % after {measured.epochs} epochs, where guessing has {measured.guessing:.1f} %",
+        "likely",
+    )
 
 
 def _score(measured: Measured, best: str, tied: Sequence[str]) -> Statement:

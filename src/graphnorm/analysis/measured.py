@@ -12,6 +12,7 @@ import numpy as np
 
 from graphnorm.analysis.results import Result
 from graphnorm.errors import GraphnormError
+from graphnorm.study.guessing import guessing_score
 from graphnorm.study.protocol import find_protocol, make_splits, overlap
 from graphnorm.study.results import study_results
 from graphnorm.study.significance import PairedTest, compare_all
@@ -38,6 +39,8 @@ class Measured(Result):
     """By normalization and fold (or seed); NaN where it diverged."""
     speed: Mapping[str, float] = field(default_factory=dict)
     """The average training metric over the epochs, where it is known: higher is faster."""
+    guessing: float | None = None
+    """The score that needs no model; None where nobody knows it."""
 
     @cached_property
     def means(self) -> dict[str, float]:
@@ -82,6 +85,7 @@ def measured_by_study(path: str | os.PathLike[str], graphs: PackedGraphs) -> Mea
                     for result in results
                     if result.selection is not None
                 },
+                guessing=guessing_score(graphs, trials[0].protocol),
             )
         names = ", ".join(study.name for study in store.studies()) or "none"
     raise GraphnormError(

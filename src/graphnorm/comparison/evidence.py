@@ -11,6 +11,7 @@ from graphnorm.analysis.measured import Measured
 from graphnorm.comparison.result import FORMAT
 from graphnorm.data import PackedGraphs
 from graphnorm.errors import GraphnormError
+from graphnorm.study.guessing import guessing_score
 
 __all__ = ["measured_by_comparison"]
 
@@ -42,6 +43,7 @@ def measured_by_comparison(folder: Path, graphs: PackedGraphs) -> Measured:
                 for norm, values in content["norms"].items()
             },
             speed={norm: area for norm, area in areas.items() if area is not None},
+            guessing=guessing_score(graphs, content["protocol"]),
         )
     except (json.JSONDecodeError, KeyError, TypeError) as error:
         raise GraphnormError(f"this is no comparison: {error!r}", where=file, remedy="compare again") from error
