@@ -74,6 +74,8 @@ def test_a_part_of_an_item() -> None:
     molhiv = RECIPES["table2"].narrowed(models=("molecular-gcn",), seeds=3, grid=GRIDS["quick"])
     assert [part.seeds for part in molhiv.trained] == [3]
     assert molhiv.trained[0].grid.axes["epochs"] == (50,)
+    assert molhiv.trained[0].grid.axes["lr"] == (1e-4, 1e-3)
+    assert RECIPES["fig6"].trained[1].grid.axes["lr"] == (1e-4,)
     with pytest.raises(StudyError, match="nothing is left of fig2"):
         RECIPES["fig2"].narrowed(norms=("batch-alpha",))
 
