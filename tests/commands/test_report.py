@@ -70,21 +70,40 @@ def test_batch_noise_beside_the_store_and_in_an_analysis(run: Run, folder: Path)
     assert not Path("report.html").exists()
 
 
-def test_titles_of_studies_that_would_be_the_same(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("studies", "told_apart"),
+    [
+        ([((1e-2,), "graph"), ((1e-2,), "batch")], ["graph", "batch"]),
+        ([((1e-2,), "graph"), ((1e-2, 1e-3), "graph")], ["graph; 1 configuration", "graph; 2 configurations"]),
+        (
+            [((1e-2,), "graph"), ((1e-3,), "graph")],
+            ["synthetic:trees-gin-rates 0.01-paper", "synthetic:trees-gin-rates 0.001-paper"],
+        ),
+    ],
+    ids=["norms", "configurations", "names"],
+)
+def test_titles_of_studies_that_would_be_the_same(
+    run: Run,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    studies: list[tuple[tuple[float, ...], str]],
+    told_apart: list[str],
+) -> None:
     monkeypatch.chdir(tmp_path)
     graphs = load("synthetic:trees")
     with Store(Path("graphnorm.db")) as store:
-        for lr, protocol in ((1e-2, "paper"), (1e-3, "paper"), (1e-3, "fair")):
-            grid = Grid(f"rate {lr}", {"epochs": (2,), "lr": (lr,)})
-            plan = make_plan(graphs, grid, norms=["graph"], protocol=protocol, folds=2)
-            study = store.add_study(plan.name, plan.spec, plan.trials, [range(2)])
+        for rates, norm, protocol in [(*study, "paper") for study in studies] + [((1e-3,), "graph", "fair")]:
+            grid = Grid(f"rates {'-'.join(map(str, rates))}", {"epochs": (2,), "lr": rates})
+            plan = make_plan(graphs, grid, norms=[norm], protocol=protocol, folds=2)
+            study = store.add_study(plan.name, plan.spec, plan.trials, [range(len(plan.trials))])
             outcomes = FakeTraining()(graphs, plan.trials, make_splits(graphs, plan.trials))
             store.save(store.begin_session(study, "local"), outcomes)
+        plan = make_plan(graphs, Grid("later", {"epochs": (3,)}), norms=["graph"], folds=2)
+        store.add_study(plan.name, plan.spec, plan.trials, [range(2)])  # nothing of it is trained yet
     assert run("report", "--no-graphs")[0] == 0
     titles = re.findall("<h2>(.*)</h2>", Path("report.html").read_text(encoding="utf-8"))
-    assert [re.sub("-.{6}$", "", title) for title in titles] == [
-        "synthetic:trees, gin, paper: synthetic:trees-gin-rate 0.01-paper",
-        "synthetic:trees, gin, paper: synthetic:trees-gin-rate 0.001-paper",
+    assert [re.sub("paper-.{6}$", "paper", title) for title in titles] == [
+        *(f"synthetic:trees, gin, paper: {text}" for text in told_apart),
         "synthetic:trees, gin, fair",
     ]
 

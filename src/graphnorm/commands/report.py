@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -112,14 +113,29 @@ def _run(options: argparse.Namespace) -> None:
 
 
 def _told_apart(sources: list[Source]) -> list[Source]:
-    """The same, with the name of the study in a title that others have, too."""
-    count = Counter(source.title for source in sources)
-    return [
-        replace(source, title=f"{source.title}: {source.config['study']}")
-        if count[source.title] > 1 and "study" in source.config
-        else source
-        for source in sources
-    ]
+    """The same; titles that several studies have say what each of these has of its own, or its name."""
+    same = defaultdict(list)
+    for source in sources:
+        same[source.title].append(source)
+    more: dict[int, str] = {}
+    for studies in ([s for s in group if "study" in s.config] for group in same.values() if len(group) > 1):
+        tellings = ([tell(study) for study in studies] for tell in (_norms, _norms_and_grid, _name))
+        best = next(texts for texts in tellings if len(set(texts)) == len(studies))
+        more |= {id(study): text for study, text in zip(studies, best, strict=True)}
+    return [replace(s, title=f"{s.title}: {more[id(s)]}") if id(s) in more else s for s in sources]
+
+
+def _norms(study: Source) -> str:
+    return ", ".join(study.config.get("norms", ()))
+
+
+def _norms_and_grid(study: Source) -> str:
+    count = math.prod(len(values) for name, values in study.config.get("grid", {}).items() if name != "name")
+    return f"{_norms(study)}; {count} configuration{'s' if count > 1 else ''}"
+
+
+def _name(study: Source) -> str:
+    return str(study.config["study"])
 
 
 def _insights(options: argparse.Namespace, analyses: list[Path], sources: list[Source]) -> list[Insight]:
@@ -161,7 +177,8 @@ def _sources(options: argparse.Namespace, find_graphs: FindGraphs) -> list[Sourc
             raise GraphnormError(f"there is {what}", where=options.store, remedy="name a folder, or --store FILE")
         with Store(options.store, writable=False) as store:
             if not options.what:
-                return join_baselines([read_study(store, study, find_graphs) for study in store.studies()])
+                begun = [study for study in store.studies() if study.finished] or store.studies()
+                return join_baselines([read_study(store, study, find_graphs) for study in begun])
             for name in names:
                 found[name] = read_study(store, find_study(store, name), find_graphs)
     return join_baselines([found[name] for name in options.what])
