@@ -222,11 +222,11 @@ def measure(case: Case, device: torch.device, dtype: torch.dtype, seconds: float
         functions["ours_deep"] = lambda: problem.deep([problem.ours] * LAYERS_DEEP, *by_segments)
         functions["ours_batch_deep"] = lambda: problem.deep([problem.ours] * LAYERS_DEEP, *problem.unread_batch())
         functions["pyg_deep"] = lambda: problem.deep([problem.pyg] * LAYERS_DEEP, *by_batch)
-    if device.type == "cuda":
+    on_gpu = device.type == "cuda"
+    if on_gpu:
         functions["ours_graph"] = graphed(functions["ours"])
         if small:
             functions["pyg_graph"] = graphed(functions["pyg"])
-    on_gpu = device.type == "cuda"
     with on_one_core() if on_gpu else contextlib.nullcontext():
         times = medians(functions, device, seconds)
     if on_gpu and dtype == torch.float32:

@@ -2,8 +2,9 @@
 
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(autouse=True)
 def _seed() -> None:
     torch.manual_seed(0)
+
+
+@pytest.fixture
+def no_synchronisation() -> Callable[[], AbstractContextManager[None]]:
+    """Any wait for the GPU is an error while ``with no_synchronisation():`` lasts."""
+
+    @contextmanager
+    def forbidden() -> Iterator[None]:
+        torch.cuda.synchronize()
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Synchronization debug mode is a prototype")
+            torch.cuda.set_sync_debug_mode("error")
+        try:
+            yield
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+
+    return forbidden
 
 
 @pytest.fixture(params=KERNELS)

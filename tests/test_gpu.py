@@ -28,25 +28,6 @@ MIXED = [3, 1, 0, 18, 700, 64, 65, 5000, 2, 0, 1024, 30]
 TOLERANCE = {torch.float64: 1e-11, torch.float32: 1e-6, torch.bfloat16: 8e-3, torch.float16: 1e-3}
 
 
-@pytest.fixture
-def no_synchronisation():
-    """Any wait for the device is an error while ``with no_synchronisation():`` lasts."""
-    from contextlib import contextmanager
-
-    @contextmanager
-    def forbidden():
-        torch.cuda.synchronize()
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Synchronization debug mode is a prototype")
-            torch.cuda.set_sync_debug_mode("error")
-        try:
-            yield
-        finally:
-            torch.cuda.set_sync_debug_mode("default")
-
-    return forbidden
-
-
 @pytest.mark.parametrize("channels", [1, 5, 64, 71, 300])
 @pytest.mark.parametrize("shuffled", [False, True])
 @pytest.mark.parametrize("dtype", list(TOLERANCE), ids=str)
@@ -84,20 +65,39 @@ def test_nothing_waits_for_the_device(name, given, no_synchronisation):
     norm = make_norm(name, 16, act="relu", **({} if name in ("none", "size") else {"device": "cuda"}))
     x = torch.randn(60, 16, device="cuda", requires_grad=True)
     batch = torch.randint(0, 5, (60,), device="cuda")
-    arguments = (Segments(batch=batch, batch_size=5),) if given == "segments" else (batch, 5)
-    norm(x, *arguments, residual=x).sum().backward()  # compiles the kernels
+
+    def step(batch):
+        arguments = (Segments(batch=batch, batch_size=5),) if given == "segments" else (batch, 5)
+        y = norm(x, *arguments, residual=x)
+        return y.detach(), *torch.autograd.grad(y.square().sum(), x)
+
+    step(batch)  # compiles the kernels
+    state = {name: value.clone() for name, value in norm.state_dict().items()}
+    first = step(batch)
+    norm.load_state_dict(state)  # running averages
+    unread = batch.clone()  # of which no layer has remembered the segments
     with no_synchronisation():
-        norm(x, *arguments, residual=x).sum().backward()
+        again = step(unread)
+    for found, right in zip(again, first, strict=True):
+        assert torch.equal(found, right)
 
 
 def test_building_segments_does_not_wait(no_synchronisation):
     batch = torch.randint(0, 5, (60,), device="cuda")
     sizes = torch.tensor([3, 57], device="cuda")
-    Segments(batch=batch, batch_size=5), Segments(sizes=sizes, num_rows=60)
+
+    def build():
+        ptr = torch.nn.functional.pad(sizes.cumsum(0), (1, 0))
+        return [
+            Segments(batch=batch, batch_size=5), Segments(sizes=sizes, num_rows=60), Segments(ptr=ptr, num_rows=60)
+        ]  # fmt: skip
+
+    build()
     with no_synchronisation():
-        Segments(batch=batch, batch_size=5)
-        Segments(sizes=sizes, num_rows=60)
-        Segments(ptr=torch.nn.functional.pad(sizes.cumsum(0), (1, 0)), num_rows=60)
+        by_batch, by_sizes, by_ptr = build()
+    assert by_batch == Segments(batch=batch.cpu(), batch_size=5).to("cuda")
+    assert by_sizes == by_ptr
+    assert by_ptr.ptr.tolist() == [0, 3, 60]
 
 
 @pytest.mark.parametrize("name", ["graph", "batch", "instance", "layer"])
@@ -361,11 +361,14 @@ def test_neighbour_sums_do_not_wait_for_the_device(symmetric, no_synchronisation
     def step():
         adjacency = Adjacency(rowptr=arrays[0], col=arrays[1], symmetric=symmetric)
         h = aggregate(x, adjacency, self_weight=weight, edge_x=edge_x, relu=True, reduce="mean")
-        torch.autograd.grad(pool(h, segments, "mean").sum(), (x, weight, edge_x))
+        y = pool(h, segments, "mean")
+        return y.detach(), *torch.autograd.grad(y.sum(), (x, weight, edge_x))
 
-    step()  # compiles the kernels
+    first = step()  # compiles the kernels
     with no_synchronisation():
-        step()
+        again = step()
+    for found, right in zip(again, first, strict=True):
+        assert torch.equal(found, right)
 
 
 def test_neighbour_sums_in_a_cuda_graph_replay_with_new_graphs():

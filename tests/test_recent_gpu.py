@@ -1,7 +1,6 @@
 """Remembered segments where they are meant for: on a GPU, with its streams and recordings."""
 
 import gc
-import warnings
 
 import pytest
 import torch
@@ -19,7 +18,7 @@ def vector(rows=60):
     return torch.randint(0, GRAPHS, (rows,), device="cuda")
 
 
-def test_two_layers_share_and_wait_once(monkeypatch):
+def test_two_layers_share_and_wait_once(monkeypatch, no_synchronisation):
     """Without batch_size, too: the first layer asks the device for the number of graphs, the second does not."""
     built = []
     monkeypatch.setattr(recent, "Segments", lambda **given: built.append(given) or Segments(**given))
@@ -29,14 +28,8 @@ def test_two_layers_share_and_wait_once(monkeypatch):
         built.clear()
         y = first(x, batch, *sizes)
         second(y, Segments(batch=batch, batch_size=GRAPHS if sizes else None))  # compiles its kernel
-        torch.cuda.synchronize()
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Synchronization debug mode is a prototype")
-            torch.cuda.set_sync_debug_mode("error")
-        try:
+        with no_synchronisation():
             z = second(y, batch, *sizes)
-        finally:
-            torch.cuda.set_sync_debug_mode("default")
         assert len(built) == 1
         right = second.cpu()(first.cpu()(x.cpu(), batch.cpu()), batch.cpu())
         assert torch.allclose(z.cpu(), right, atol=1e-5)
