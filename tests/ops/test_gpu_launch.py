@@ -17,9 +17,23 @@ TILE = Tile(32, 64, 2)
 STREAM = 43
 READ = 32  # arguments that the driver looks at, those that are not there included
 POINTERS = ctypes.POINTER(ctypes.c_void_p)
-DRIVER = ctypes.CFUNCTYPE(
-    ctypes.c_int, ctypes.c_void_p, *[ctypes.c_uint] * 7, ctypes.c_void_p, POINTERS, ctypes.c_void_p
-)  # fmt: skip
+
+
+class Attribute(ctypes.Structure):
+    _fields_ = (("id", ctypes.c_int), ("padding", ctypes.c_int), ("on", ctypes.c_int), ("room", ctypes.c_char * 60))
+
+
+class Config(ctypes.Structure):
+    """The driver's ``CUlaunchConfig``."""
+
+    _fields_ = (
+        ("grid", ctypes.c_uint * 3), ("block", ctypes.c_uint * 3), ("shared", ctypes.c_uint),
+        ("stream", ctypes.c_void_p), ("attributes", ctypes.POINTER(Attribute)), ("attribute_count", ctypes.c_uint),
+    )  # fmt: skip
+
+
+EARLY = 6  # the driver's number for it
+DRIVER = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(Config), ctypes.c_void_p, POINTERS, ctypes.c_void_p)
 
 
 class Kernel:
@@ -32,6 +46,7 @@ class Kernel:
     def __getitem__(self, grid: tuple[int, ...]):
         def run(*arguments, **options):
             self.seen.append((grid, arguments))
+            self.options = options
             return self
 
         return run
@@ -41,12 +56,14 @@ class Kernel:
 def driver(monkeypatch):
     """What reached the driver: (function, grid and block, shared, stream, arguments)."""
     seen: list[tuple] = []
-    reply = SimpleNamespace(code=0, seen=seen)
+    reply = SimpleNamespace(code=0, seen=seen, attributes=[])
 
     @DRIVER
-    def launch(function, gx, gy, gz, bx, by, bz, shared, stream, arguments, extra):
+    def launch(config, function, arguments, extra):
+        how = config.contents
         values = [ctypes.c_int64.from_address(arguments[i]).value for i in range(READ)]
-        seen.append((function, (gx, gy, gz), (bx, by, bz), shared, stream, values))
+        seen.append((function, tuple(how.grid), tuple(how.block), how.shared, how.stream, values))
+        reply.attributes.append([(a.id, a.on) for a in how.attributes[: how.attribute_count]])
         return reply.code
 
     monkeypatch.setattr(gpu_launch, "_driver", lambda: ctypes.cast(launch, ctypes.c_void_p).value)
@@ -145,6 +162,16 @@ def test_kernels_of_the_same_tensors_run_one_after_another(driver):
     launches((), STREAM, x, None, y, z)
     expected = [[x.data_ptr(), y.data_ptr(), z.data_ptr(), 5, 6], [z.data_ptr(), 7]]
     assert [values for *_, values in driver.seen] == [right + [0] * (READ - len(right)) for right in expected]
+
+
+def test_a_kernel_may_begin_early(driver):
+    first, second, x = Kernel(), Kernel(launch_pdl=True), torch.randn(4)
+    launches = Launches(one(first), one(second, early=True))
+    launches((), STREAM, x)
+    assert second.options["launch_pdl"]
+    assert "launch_pdl" not in first.options
+    launches((), STREAM, x)
+    assert driver.attributes == [[], [(EARLY, 1)]]
 
 
 def test_addresses_stand_for_tensors(driver):

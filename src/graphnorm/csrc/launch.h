@@ -1,4 +1,4 @@
-/* GPU kernels by the driver's cuLaunchKernel, with as little work as can be: see ops/standardize/gpu_launch.py. */
+/* GPU kernels by the driver's cuLaunchKernelEx, with as little work as can be: see ops/standardize/gpu_launch.py. */
 #pragma once
 #include <Python.h>
 #include <stdint.h>
@@ -9,24 +9,42 @@
 /* Behind a kernel's own arguments Triton's expect addresses of scratch memory, and these use none. */
 enum { MOST_ARGUMENTS = 24, MOST_INTEGERS = 16, SCRATCH = 4 };
 
-typedef int (*launch_fn)(void *function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned shared,
-                         void *stream, void **arguments, void **extra);
+/* The driver's CUlaunchAttribute and CUlaunchConfig. */
+typedef struct {
+  int id, padding;
+  union {
+    int on;
+    char room[64];
+  } value;
+} launch_attribute;
 
 typedef struct {
-  int64_t launcher, function, programs, threads, shared, without, integers, values[MOST_INTEGERS];
+  unsigned grid[3], block[3], shared;
+  void *stream;
+  launch_attribute *attributes;
+  unsigned attribute_count;
+} launch_config;
+
+enum { MAY_BEGIN_EARLY = 6 }; /* CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION */
+
+typedef int (*launch_fn)(const launch_config *, void *function, void **arguments, void **extra);
+
+typedef struct {
+  int64_t launcher, function, programs, threads, shared, without, early, integers, values[MOST_INTEGERS];
 } variant;
 
-/* variant(launcher, function, programs, threads, shared, without, <32-bit integers>): a kernel and all that it takes but
- * for addresses, as bytes. Of the arguments of a launch it leaves out those whose bits are set in `without`. */
+/* variant(launcher, function, programs, threads, shared, without, early, <32-bit integers>): a kernel and all that it
+ * takes but for addresses, as bytes. Of the arguments of a launch it leaves out those whose bits are set in `without`;
+ * `early`, it may begin before the kernel launched before it has ended, for which it waits itself. */
 static PyObject *py_variant(PyObject *self, PyObject *const *args, Py_ssize_t count) {
-  enum { FIXED = 6 };
+  enum { FIXED = 7 };
   int64_t a[FIXED + MOST_INTEGERS];
   if (count < FIXED || count > FIXED + MOST_INTEGERS) {
     PyErr_Format(PyExc_TypeError, "expected %d to %d arguments, got %zd", FIXED, FIXED + MOST_INTEGERS, count);
     return NULL;
   }
   if (!read_integers(args, count, count, a)) return NULL;
-  variant v = {a[0], a[1], a[2], a[3], a[4], a[5], count - FIXED, {0}};
+  variant v = {a[0], a[1], a[2], a[3], a[4], a[5], a[6], count - FIXED, {0}};
   memcpy(v.values, a + FIXED, (size_t)v.integers * sizeof *a);
   return PyBytes_FromStringAndSize((const char *)&v, sizeof v);
 }
@@ -63,8 +81,10 @@ static int launch_one(const variant *v, void *stream, int64_t *addresses, int64_
   memcpy(integers, v->values, sizeof v->values); /* a little-endian slot of 64 bits holds one of 32 */
   for (int i = 0; i < v->integers; i++) arguments[n++] = integers + i;
   while (n < MOST) arguments[n++] = &none;
-  return ((launch_fn)(intptr_t)v->launcher)((void *)(intptr_t)v->function, (unsigned)v->programs, 1, 1,
-                                            (unsigned)v->threads, 1, 1, (unsigned)v->shared, stream, arguments, 0);
+  launch_attribute early = {MAY_BEGIN_EARLY, 0, {1}};
+  const launch_config config = {
+      {(unsigned)v->programs, 1, 1}, {(unsigned)v->threads, 1, 1}, (unsigned)v->shared, stream, &early, v->early != 0};
+  return ((launch_fn)(intptr_t)v->launcher)(&config, (void *)(intptr_t)v->function, arguments, 0);
 }
 
 /* launch(variants, stream, <arguments>): kernels that run one after another on the same arguments, given as their

@@ -15,7 +15,7 @@ from graphnorm.kernels import library
 from graphnorm.ops.standardize import gpu_long as long
 from graphnorm.ops.standardize import gpu_short as short
 from graphnorm.ops.standardize.gpu_common import GROUP
-from graphnorm.ops.standardize.gpu_launch import Launch, Launches, Tile, power_of_two
+from graphnorm.ops.standardize.gpu_launch import Launch, Launches, Tile, can_be_early, power_of_two
 from graphnorm.ops.standardize.gpu_scratch import scratch
 from graphnorm.ops.standardize.problem import (
     GIVEN,
@@ -161,27 +161,28 @@ class Work:
     def _forward_launches(self) -> Launches:
         c, channels, per, acc = self.cut, self.channels, self.per, self._computed_in
         eps, relu, given = self.problem.eps, self.problem.relu, self.problem.statistics == GIVEN
-        first, second = None, None
+        first, second, early = None, None, bool(per) and can_be_early(self.index)
         sizes: tuple[int, ...]
         constants: tuple[Any, ...]
         shorts = self.members * self.graphs if self.runs else 0
         if shorts or not given:
             places = 0 if given else self.places
             sizes = (*self.layout, c.limit, shorts, c.window, c.windows, self.planes[1])
-            constants = (channels, eps, relu, given, 0 if given else per, acc, c.read, c.join)
+            constants = (channels, eps, relu, given, 0 if given else per, early, acc, c.read, c.join)
             first = self._launch(short.forward_short, shorts + places, c.forward, sizes, *constants)
         if per:
             sizes = (*self.layout, c.fine_window, c.fine_windows, c.limit)
             count = self.members * per * c.fine_windows
-            constants = (per, channels, eps, relu, acc)
-            second = self._launch(long.long_apply, count, c.write, sizes, *constants, without=(10, 11))
+            constants = (per, channels, eps, relu, early and first is not None, acc)
+            rest: dict[str, Any] = {"without": (10, 11), "early": early and first is not None}
+            second = self._launch(long.long_apply, count, c.write, sizes, *constants, **rest)
         self._forward = Launches(first, second)
         return self._forward
 
     def _backward_launches(self) -> Launches:
         c, channels, per, acc = self.cut, self.channels, self.per, self._computed_in
         eps, relu, live = self.problem.eps, self.problem.relu, self.problem.statistics == LIVE
-        second = None
+        second, early = None, bool(per) and can_be_early(self.index)
         sizes: tuple[int, ...]
         constants: tuple[Any, ...]
         shorts = self.members * self.runs
@@ -192,15 +193,16 @@ class Work:
         else:
             sizes = (*self.layout, c.limit, self.runs, c.run, self.slots, self.planes[0])
             sizes = (*sizes, shorts, c.window, c.windows, self.planes[1])
-            constants = (channels, eps, relu, live, c.apart, per, acc, c.backward.rows, c.join)
+            constants = (channels, eps, relu, live, c.apart, per, early, acc, c.backward.rows, c.join)
             first = self._launch(short.backward_short, shorts + self.places, c.backward, sizes, *constants)
         if per:
             adds = 0 if per == 1 else self.members * -(-channels // long.ADDED.value)
             sizes = (*self.layout, c.fine_window, c.fine_windows, c.limit, c.window, c.windows)
             sizes = (*sizes, self.slots, *self.planes, adds)
             count = self.members * per * c.fine_windows
-            constants = (per, channels, eps, relu, acc)
-            second = self._launch(long.long_gradient, count, c.write, sizes, *constants, more=adds, without=(11,))
+            constants = (per, channels, eps, relu, early, acc)
+            rest: dict[str, Any] = {"more": adds, "without": (11,), "early": early}
+            second = self._launch(long.long_gradient, count, c.write, sizes, *constants, **rest)
         self._backward = Launches(first, second)
         return self._backward
 

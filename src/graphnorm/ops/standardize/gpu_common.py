@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 SIZES = (
     "rows", "segments", "ptr_stride", "order_stride", "runs", "run", "limit", "slots", "plane", "window", "windows",
@@ -19,6 +20,20 @@ GROUP = tl.constexpr(64)
 """Shares of the parameters' gradients that one program adds up; the last one adds up the sums of the groups."""
 AT_A_TIME = tl.constexpr(32)
 """Of those."""
+
+
+@triton.jit
+def let_the_next_begin(EARLY: tl.constexpr):
+    """The kernel launched after this one may take what room it leaves, to wait there for its end."""
+    if EARLY:
+        gdc_launch_dependents()
+
+
+@triton.jit
+def wait_for_the_last(EARLY: tl.constexpr):
+    """Go on when the kernel launched before this one has ended, and all that it wrote can be seen."""
+    if EARLY:
+        gdc_wait()
 
 
 @triton.jit

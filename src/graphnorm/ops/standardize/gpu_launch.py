@@ -49,19 +49,28 @@ def kinds(*tensors: Tensor | None) -> tuple[Any, ...]:
 
 @cache
 def _driver() -> int:
-    """The address of ``cuLaunchKernel``; 0 where there is none, or no library to call it."""
+    """The address of ``cuLaunchKernelEx``; 0 where there is none, or no library to call it."""
     if library is None or torch.version.cuda is None:
         return 0
     try:
-        return ctypes.cast(ctypes.CDLL("libcuda.so.1").cuLaunchKernel, ctypes.c_void_p).value or 0
+        return ctypes.cast(ctypes.CDLL("libcuda.so.1").cuLaunchKernelEx, ctypes.c_void_p).value or 0
     except (OSError, AttributeError):
         return 0
 
 
-def _is_plain(metadata: Any) -> bool:
-    """Whether a compiled kernel asks for nothing but its arguments: no scratch memory, no clusters."""
-    wants = ("global_scratch_size", "profile_scratch_size", "launch_cooperative_grid", "launch_pdl")
-    return metadata.num_ctas == 1 and not any(getattr(metadata, name, None) for name in wants)
+def _is_plain(metadata: Any, early: bool) -> bool:
+    """Whether a compiled kernel asks for nothing but its arguments, or to be early: no scratch memory, no clusters."""
+    wants = ("global_scratch_size", "profile_scratch_size", "launch_cooperative_grid")
+    plain = metadata.num_ctas == 1 and not any(getattr(metadata, name, None) for name in wants)
+    return plain and bool(getattr(metadata, "launch_pdl", False)) == early
+
+
+@cache
+def can_be_early(index: int | None) -> bool:
+    """Whether kernels on this device may begin before the one before them has ended: not before Hopper."""
+    if _INTERPRETED or index is None or torch.version.cuda is None:
+        return False
+    return torch.cuda.get_device_capability(index) >= (9, 0)
 
 
 class Launch:
@@ -69,11 +78,12 @@ class Launch:
 
     A kernel takes tensors first, those of the call but for the places ``without``, then ``integers``, then
     ``constants``: its compile-time arguments, in its own order, up to the tile's rows and channels, which come last.
+    One that is ``early`` may begin before the kernel launched before it has ended; it waits for it itself.
     ``constants`` and ``key``, together with the ``kind`` of each call, must tell apart everything that is compiled in,
     apart from how tensors are aligned.
     """
 
-    __slots__ = ("constants", "integers", "kernel", "key", "programs", "tile", "wide", "without")
+    __slots__ = ("constants", "early", "integers", "kernel", "key", "programs", "tile", "wide", "without")
 
     def __init__(
         self,
@@ -84,30 +94,33 @@ class Launch:
         key: tuple[Any, ...],
         *constants: Any,
         without: tuple[int, ...] = (),
+        early: bool = False,
     ) -> None:
-        self.kernel, self.programs, self.tile, self.integers, self.without = kernel, programs, tile, integers, without
+        self.kernel, self.programs, self.tile, self.integers = kernel, programs, tile, integers
+        self.without, self.early = without, early
         self.constants = (*constants, tile.rows, tile.channels)
-        self.key = (id(kernel), tile, *key, *self.constants)
+        self.key = (id(kernel), tile, early, *key, *self.constants)
         self.wide = any(integer > _LARGEST_INT32 for integer in integers)
 
     def __call__(self, kind: tuple[Any, ...], *tensors: Tensor | None) -> bytes | None:
         """Run by way of Triton; gives the variant, as the C library takes it, where that can run it the next time."""
         tensors = tuple(tensor for place, tensor in enumerate(tensors) if place not in self.without)
         arguments = (*tensors, *self.integers, *self.constants)
+        options = self.tile.options | ({"launch_pdl": True} if self.early else {})
         unaligned = any(tensor is not None and tensor.data_ptr() & 15 for tensor in tensors)
         if _INTERPRETED or unaligned or self.wide:  # a variant of its own, which Triton tells apart
-            self.kernel[(self.programs,)](*arguments, **self.tile.options)
+            self.kernel[(self.programs,)](*arguments, **options)
             return None
         key = (*self.key, kind)
         compiled = _compiled.get(key)
         if compiled is None:
-            compiled = _compiled[key] = self.kernel[(self.programs,)](*arguments, **self.tile.options)
+            compiled = _compiled[key] = self.kernel[(self.programs,)](*arguments, **options)
         else:
             compiled[(self.programs, 1, 1)](*arguments)
-        if library is None or not _driver() or not _is_plain(compiled.metadata):
+        if library is None or not _driver() or not _is_plain(compiled.metadata, self.early):
             return None
         threads, shared, without = 32 * self.tile.warps, compiled.metadata.shared, sum(1 << k for k in self.without)
-        sizes = (self.programs, threads, shared, without, *self.integers)
+        sizes = (self.programs, threads, shared, without, int(self.early), *self.integers)
         return library.variant(_driver(), compiled.function, *sizes)  # type: ignore[no-any-return]
 
 

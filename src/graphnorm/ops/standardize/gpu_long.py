@@ -28,6 +28,7 @@ from graphnorm.ops.standardize.gpu_common import (
     store_gradients,
     store_shares,
     sum_of_shares,
+    wait_for_the_last,
 )
 
 ADDED = tl.constexpr(8)
@@ -134,10 +135,11 @@ def window_statistics(
 def long_apply(
     x, y, residual, ptr, order, weight, bias, mean_scale, mean, var,
     rows, segments, ptr_stride, order_stride, window, windows, limit,
-    PER: tl.constexpr, CHANNELS: tl.constexpr, EPS: tl.constexpr, RELU: tl.constexpr, ACC: tl.constexpr,
-    BR: tl.constexpr, BC: tl.constexpr,
+    PER: tl.constexpr, CHANNELS: tl.constexpr, EPS: tl.constexpr, RELU: tl.constexpr, EARLY: tl.constexpr,
+    ACC: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
     """y of each slot."""
+    wait_for_the_last(EARLY)
     blocks: tl.constexpr = (CHANNELS + BC - 1) // BC
     backwards = tl.num_programs(0) - 1 - tl.program_id(0)
     place = (backwards // blocks).to(tl.int64)
@@ -256,14 +258,15 @@ def long_gradient(
     x, dy, dx, ptr, order, weight, bias, mean_scale, mean, var, shares, dweight, dbias, dmean_scale,
     rows, segments, ptr_stride, order_stride, fine_window, fine_windows, limit, window, windows, slots, plane,
     slot_plane, adds,
-    PER: tl.constexpr, CHANNELS: tl.constexpr, EPS: tl.constexpr, RELU: tl.constexpr, ACC: tl.constexpr,
-    BR: tl.constexpr, BC: tl.constexpr,
+    PER: tl.constexpr, CHANNELS: tl.constexpr, EPS: tl.constexpr, RELU: tl.constexpr, EARLY: tl.constexpr,
+    ACC: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
     """dx of each slot of the finer windows; slope and constant lie at the home in the coarser ones.
 
     The first `adds` programs add up the shares of the parameters' gradients, :data:`ADDED` channels of a member each.
     """
     plane = plane.to(tl.int64)
+    wait_for_the_last(EARLY)
     blocks: tl.constexpr = (CHANNELS + BC - 1) // BC
     backwards = tl.num_programs(0) - 1 - tl.program_id(0)
     place = (backwards // blocks).to(tl.int64)

@@ -24,6 +24,7 @@ from graphnorm.ops.standardize.gpu_common import (
     fill_outside,
     gradient_coefficients,
     gradient_range,
+    let_the_next_begin,
     load,
     offsets,
     range_statistics,
@@ -90,12 +91,14 @@ def forward_short(
     x, y, residual, ptr, order, weight, bias, mean_scale, mean, var, slot_statistics, counters,
     rows, segments, ptr_stride, order_stride, limit, shorts, window, windows, slot_plane,
     CHANNELS: tl.constexpr, EPS: tl.constexpr, RELU: tl.constexpr, GIVEN: tl.constexpr, PER: tl.constexpr,
-    ACC: tl.constexpr, BL: tl.constexpr, BW: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
+    EARLY: tl.constexpr, ACC: tl.constexpr, BL: tl.constexpr, BW: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
     """Forward: y of `shorts` segments, one program for each and block of channels; then statistics of long ones.
 
-    PER: slots of a window, 0 where no segment is long. `counters` holds zeros before and after.
+    PER: slots of a window, 0 where no segment is long. EARLY: whether the next kernel, which has the rest of the long
+    ones, may begin to wait for this one. `counters` holds zeros before and after.
     """
+    let_the_next_begin(EARLY)
     blocks: tl.constexpr = (CHANNELS + BC - 1) // BC
     index = (tl.program_id(0) // blocks).to(tl.int64)
     block = tl.program_id(0) % blocks
@@ -269,13 +272,15 @@ def backward_short(
     rows, segments, ptr_stride, order_stride, limit, runs, run, slots, plane, shorts,
     window, windows, slot_plane,
     CHANNELS: tl.constexpr, EPS: tl.constexpr, RELU: tl.constexpr, LIVE: tl.constexpr, APART: tl.constexpr,
-    PER: tl.constexpr, ACC: tl.constexpr, BL: tl.constexpr, BW: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
+    PER: tl.constexpr, EARLY: tl.constexpr, ACC: tl.constexpr, BL: tl.constexpr, BW: tl.constexpr, BR: tl.constexpr,
+    BC: tl.constexpr,
 ):  # fmt: skip
     """Backward: dx of `shorts` runs of segments, one program for each and block of channels; then sums of long ones.
 
-    APART as in :func:`range_sums`, PER and `counters` as in :func:`forward_short`. Where no segment is long the
-    parameters' gradients are done as well.
+    APART as in :func:`range_sums`, PER, EARLY and `counters` as in :func:`forward_short`. Where no segment is long
+    the parameters' gradients are done as well.
     """
+    let_the_next_begin(EARLY)
     plane = plane.to(tl.int64)
     blocks: tl.constexpr = (CHANNELS + BC - 1) // BC
     place = (tl.program_id(0) // blocks).to(tl.int64)
