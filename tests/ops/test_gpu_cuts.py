@@ -27,7 +27,7 @@ def cut_as(device, monkeypatch):
         if window:
             write = tile(16, forward[1], 1)
             options |= {"windows": -(-rows // window), "fine_window": fine, "fine_windows": -(-rows // fine)}
-            options |= {"window": window, "read": 16, "join": 2, "write": write}
+            options |= {"window": window, "read": 16, "join": 2, "write": write, "whole": write}
         cut = gpu.Cut(tile(*forward), tile(*backward), run, **options)
         monkeypatch.setattr(gpu, "cut", lambda *sizes: cut)
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from graphnorm.kernels import library
 from graphnorm.ops.standardize import gpu_long as long
 from graphnorm.ops.standardize import gpu_short as short
+from graphnorm.ops.standardize import gpu_whole as whole
 from graphnorm.ops.standardize.gpu_common import GROUP
 from graphnorm.ops.standardize.gpu_launch import Launch, Launches, Tile, can_be_early, power_of_two
 from graphnorm.ops.standardize.gpu_scratch import scratch
@@ -51,6 +52,7 @@ class Cut(NamedTuple):
     read: int = 0  # rows of a window at a time, forward
     join: int = 0  # windows at a time
     write: Tile = Tile(0, 0, 0)  # of the kernels that write rows of long segments
+    whole: Tile = Tile(0, 0, 0)  # of those for members that are one segment
 
     @property
     def limit(self) -> int:
@@ -91,6 +93,7 @@ def cut(members: int, rows: int, channels: int, graphs: int, largest: int) -> Cu
     return Cut(
         forward, backward, run, apart=not small, window=window, windows=-(-rows // window), fine_window=fine,
         fine_windows=-(-rows // fine), read=read, join=join, write=Tile(64, wide, 4),
+        whole=Tile(16, wide, 1),
     )  # fmt: skip
 
 
@@ -154,6 +157,12 @@ class Work:
         programs = more + count * -(-self.channels // tile.channels)
         return Launch(kernel, programs, tile, sizes, self.key, *constants, **rest)
 
+    def _launch_whole(self, kernel: Any, sizes: tuple[int, ...], *constants: Any, **rest: Any) -> Launch:
+        """A program for each tile of each member's rows."""
+        rows, tile = self.layout[0], self.cut.whole
+        tiles = -(-rows // tile.rows)
+        return self._launch(kernel, self.members * tiles, tile, (rows, tiles, *sizes), *constants, **rest)
+
     @property
     def _computed_in(self) -> Any:
         return tl.float64 if self.acc == torch.float64 else tl.float32
@@ -170,11 +179,15 @@ class Work:
             sizes = (*self.layout, c.limit, shorts, c.window, c.windows, self.planes[1])
             constants = (channels, eps, relu, given, 0 if given else per, early, acc, c.read, c.join)
             first = self._launch(short.forward_short, shorts + places, c.forward, sizes, *constants)
-        if per:
+        early = early and first is not None
+        constants = (channels, eps, relu, early, acc)
+        if per == 1:
+            rest: dict[str, Any] = {"without": (3, 4, 10, 11), "early": early}
+            second = self._launch_whole(whole.whole_apply, (), *constants, **rest)
+        elif per:
             sizes = (*self.layout, c.fine_window, c.fine_windows, c.limit)
             count = self.members * per * c.fine_windows
-            constants = (per, channels, eps, relu, early and first is not None, acc)
-            rest: dict[str, Any] = {"without": (10, 11), "early": early and first is not None}
+            rest = {"without": (10, 11), "early": early}
             second = self._launch(long.long_apply, count, c.write, sizes, *constants, **rest)
         self._forward = Launches(first, second)
         return self._forward
@@ -195,13 +208,16 @@ class Work:
             sizes = (*sizes, shorts, c.window, c.windows, self.planes[1])
             constants = (channels, eps, relu, live, c.apart, per, early, acc, c.backward.rows, c.join)
             first = self._launch(short.backward_short, shorts + self.places, c.backward, sizes, *constants)
-        if per:
-            adds = 0 if per == 1 else self.members * -(-channels // long.ADDED.value)
+        constants = (channels, eps, relu, early, acc)
+        if per == 1:
+            rest: dict[str, Any] = {"without": (3, 4, 11, 12, 13, 14), "early": early}
+            second = self._launch_whole(whole.whole_gradient, (c.windows, self.planes[1]), *constants, **rest)
+        elif per:
+            adds = self.members * -(-channels // long.ADDED.value)
             sizes = (*self.layout, c.fine_window, c.fine_windows, c.limit, c.window, c.windows)
             sizes = (*sizes, self.slots, *self.planes, adds)
             count = self.members * per * c.fine_windows
-            constants = (per, channels, eps, relu, early, acc)
-            rest: dict[str, Any] = {"more": adds, "without": (11,), "early": early}
+            rest = {"more": adds, "without": (11,), "early": early}
             second = self._launch(long.long_gradient, count, c.write, sizes, *constants, **rest)
         self._backward = Launches(first, second)
         return self._backward

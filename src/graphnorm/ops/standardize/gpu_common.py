@@ -12,7 +12,7 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 SIZES = (
     "rows", "segments", "ptr_stride", "order_stride", "runs", "run", "limit", "slots", "plane", "window", "windows",
-    "slot_plane", "fine_window", "fine_windows", "shorts", "adds",
+    "slot_plane", "fine_window", "fine_windows", "shorts", "adds", "tiles",
 )  # fmt: skip
 """Integer arguments of kernels. They change from batch to batch, so none is compiled for a value of its own."""
 
@@ -317,6 +317,13 @@ def gradient_coefficients(P, Q, n, centre, rest, var, alpha, kept, r, scale, EPS
 
 
 @triton.jit
+def gradient_of(dy, d, scale, offset, slope, constant, RELU: tl.constexpr):
+    """dx of a tile, of which d = x - centre."""
+    dz = before_tail(dy, d, scale, offset, RELU)
+    return scale[None, :] * ((dz + constant[None, :]) - slope[None, :] * d)
+
+
+@triton.jit
 def gradient_range(
     x, dy, dx, order, order_stride, member, rows, first, last, channel, centre, scale, offset,
     slope, constant, CHANNELS: tl.constexpr, RELU: tl.constexpr, ACC: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
@@ -331,8 +338,7 @@ def gradient_range(
         )  # fmt: skip
         mask = tile_mask(inside, channel, CHANNELS, BC)
         d = load(x, at, mask, ACC) - centre[None, :]
-        dz = before_tail(load(dy, at, mask, ACC), d, scale, offset, RELU)
-        found = scale[None, :] * ((dz + constant[None, :]) - slope[None, :] * d)
+        found = gradient_of(load(dy, at, mask, ACC), d, scale, offset, slope, constant, RELU)
         tl.store(dx + at, found, mask=mask)
 
 

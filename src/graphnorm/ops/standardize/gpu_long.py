@@ -4,7 +4,7 @@ Rows are cut at fixed windows, so the cut needs no look at the sizes from the ho
 rows than a window; a window then meets at most two long segments, the one that owns its first row and the one that
 owns its last. These are its two *slots*. Statistics go by slot; of the programs that share a segment the last one to
 come joins them, in the order of the windows. They are applied by the slots of finer windows, last window first, while
-the cache still holds it.
+the cache still holds it; where a segment is all of its member, by :mod:`~graphnorm.ops.standardize.gpu_whole`.
 
 The slot in which a segment begins is its *home*. No window is home to two long segments.
 """
@@ -135,8 +135,8 @@ def window_statistics(
 def long_apply(
     x, y, residual, ptr, order, weight, bias, mean_scale, mean, var,
     rows, segments, ptr_stride, order_stride, window, windows, limit,
-    PER: tl.constexpr, CHANNELS: tl.constexpr, EPS: tl.constexpr, RELU: tl.constexpr, EARLY: tl.constexpr,
-    ACC: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
+    CHANNELS: tl.constexpr, EPS: tl.constexpr, RELU: tl.constexpr, EARLY: tl.constexpr, ACC: tl.constexpr,
+    BR: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
     """y of each slot."""
     wait_for_the_last(EARLY)
@@ -145,7 +145,7 @@ def long_apply(
     place = (backwards // blocks).to(tl.int64)
     channel = backwards % blocks * BC + tl.arange(0, BC)
     in_channels = channel < CHANNELS
-    member, g, _f, _l, begin, end = _slot(ptr, ptr_stride, segments, rows, window, windows, limit, place, PER)
+    member, g, _f, _l, begin, end = _slot(ptr, ptr_stride, segments, rows, window, windows, limit, place, 2)
     if begin < end:
         stored = (member * segments + g) * CHANNELS + channel
         centre, rest, spread = statistics_of(mean, var, stored, in_channels, ACC)
@@ -226,40 +226,13 @@ def window_sums(
                 )  # fmt: skip
 
 
-@triton.jit
-def _gradient_of_slot(
-    x, dy, dx, ptr, order, weight, bias, mean_scale, mean, var, sums, place, channel,
-    rows, segments, ptr_stride, order_stride, fine_window, fine_windows, limit, window, windows, slot_plane,
-    PER: tl.constexpr, CHANNELS: tl.constexpr, EPS: tl.constexpr, RELU: tl.constexpr, ACC: tl.constexpr,
-    BR: tl.constexpr, BC: tl.constexpr,
-):  # fmt: skip
-    in_channels = channel < CHANNELS
-    member, g, first, _l, begin, end = _slot(
-        ptr, ptr_stride, segments, rows, fine_window, fine_windows, limit, place, PER
-    )
-    if begin < end:
-        stored = (member * segments + g) * CHANNELS + channel
-        centre, rest, spread = statistics_of(mean, var, stored, in_channels, ACC)
-        of_member = member * CHANNELS + channel
-        _a, _k, _r, scale, offset = coefficients(
-            centre, rest, spread, weight, bias, mean_scale, of_member, in_channels, EPS, ACC, BC
-        )
-        home = _slot_of(first // window, first, window, windows, member, PER) * CHANNELS + channel
-        slope = tl.load(sums + 2 * slot_plane + home, mask=in_channels, other=0.0)
-        constant = tl.load(sums + 3 * slot_plane + home, mask=in_channels, other=0.0)
-        gradient_range(
-            x, dy, dx, order, order_stride, member, rows, begin, end, channel,
-            centre, scale, offset, slope, constant, CHANNELS, RELU, ACC, BR, BC,
-        )  # fmt: skip
-
-
 @triton.jit(do_not_specialize=SIZES)
 def long_gradient(
     x, dy, dx, ptr, order, weight, bias, mean_scale, mean, var, shares, dweight, dbias, dmean_scale,
     rows, segments, ptr_stride, order_stride, fine_window, fine_windows, limit, window, windows, slots, plane,
     slot_plane, adds,
-    PER: tl.constexpr, CHANNELS: tl.constexpr, EPS: tl.constexpr, RELU: tl.constexpr, EARLY: tl.constexpr,
-    ACC: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
+    CHANNELS: tl.constexpr, EPS: tl.constexpr, RELU: tl.constexpr, EARLY: tl.constexpr, ACC: tl.constexpr,
+    BR: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
     """dx of each slot of the finer windows; slope and constant lie at the home in the coarser ones.
 
@@ -267,22 +240,30 @@ def long_gradient(
     """
     plane = plane.to(tl.int64)
     wait_for_the_last(EARLY)
-    blocks: tl.constexpr = (CHANNELS + BC - 1) // BC
-    backwards = tl.num_programs(0) - 1 - tl.program_id(0)
-    place = (backwards // blocks).to(tl.int64)
-    channel = backwards % blocks * BC + tl.arange(0, BC)
-    if PER == 1:
-        _gradient_of_slot(
-            x, dy, dx, ptr, order, weight, bias, mean_scale, mean, var, shares + 3 * plane, place, channel,
-            rows, segments, ptr_stride, order_stride, fine_window, fine_windows, limit, window, windows, slot_plane,
-            PER, CHANNELS, EPS, RELU, ACC, BR, BC,
-        )  # fmt: skip
-    elif tl.program_id(0) >= adds:
-        _gradient_of_slot(
-            x, dy, dx, ptr, order, weight, bias, mean_scale, mean, var, shares + 3 * plane, place, channel,
-            rows, segments, ptr_stride, order_stride, fine_window, fine_windows, limit, window, windows, slot_plane,
-            PER, CHANNELS, EPS, RELU, ACC, BR, BC,
-        )  # fmt: skip
+    if tl.program_id(0) >= adds:
+        blocks: tl.constexpr = (CHANNELS + BC - 1) // BC
+        backwards = tl.num_programs(0) - 1 - tl.program_id(0)
+        place = (backwards // blocks).to(tl.int64)
+        channel = backwards % blocks * BC + tl.arange(0, BC)
+        in_channels = channel < CHANNELS
+        member, g, first, _l, begin, end = _slot(
+            ptr, ptr_stride, segments, rows, fine_window, fine_windows, limit, place, 2
+        )
+        if begin < end:
+            stored = (member * segments + g) * CHANNELS + channel
+            centre, rest, spread = statistics_of(mean, var, stored, in_channels, ACC)
+            of_member = member * CHANNELS + channel
+            _a, _k, _r, scale, offset = coefficients(
+                centre, rest, spread, weight, bias, mean_scale, of_member, in_channels, EPS, ACC, BC
+            )
+            sums = shares + 3 * plane + 2 * slot_plane
+            home = _slot_of(first // window, first, window, windows, member, 2) * CHANNELS + channel
+            slope = tl.load(sums + home, mask=in_channels, other=0.0)
+            constant = tl.load(sums + slot_plane + home, mask=in_channels, other=0.0)
+            gradient_range(
+                x, dy, dx, order, order_stride, member, rows, begin, end, channel,
+                centre, scale, offset, slope, constant, CHANNELS, RELU, ACC, BR, BC,
+            )  # fmt: skip
     else:
         narrow: tl.constexpr = (CHANNELS + ADDED - 1) // ADDED
         member = (tl.program_id(0) // narrow).to(tl.int64)
