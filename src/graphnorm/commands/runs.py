@@ -26,6 +26,7 @@ examples:
   graphnorm runs show NAME                               what a study chose, what it scores, what failed
   graphnorm runs export trials.parquet NAME --curves     every epoch of every trial
   graphnorm runs merge gpu1.db gpu2.db --store all.db    what other machines have finished
+  graphnorm runs slim NAME                               a smaller store: training curves of the chosen alone
   graphnorm runs rescue graphnorm.db new.db              what is readable of a damaged store
 """
 
@@ -62,6 +63,9 @@ def add(subparsers: Subparsers) -> None:
     merge = actions.add_parser("merge", help="take over what other stores have finished", parents=[shared])
     merge.add_argument("others", nargs="+", type=Path, metavar="FILE", help="stores, of other machines say")
     merge.set_defaults(run=_merge)
+    slim = actions.add_parser("slim", help="let go of training curves that nothing draws", parents=[shared])
+    slim.add_argument("study", nargs="+", metavar="NAME", help="finished studies; what they chose and score stays")
+    slim.set_defaults(run=_slim)
     rescue = actions.add_parser("rescue", help="save what is readable of a damaged store", parents=[shared])
     rescue.add_argument("damaged", type=Path, metavar="FILE")
     rescue.add_argument("target", type=Path, metavar="NEW", help="a file that is not there yet")
@@ -164,6 +168,16 @@ def _delete(options: argparse.Namespace) -> None:
         with study_lock(store, study):
             store.delete_study(study)
     print_facts({"deleted": name}, options.json)
+
+
+def _slim(options: argparse.Namespace) -> None:
+    from graphnorm.study.slim import slim
+
+    with _open(options) as reading:
+        names = [find_study(reading, name).name for name in options.study]
+    with _open(options, writable=True) as store:
+        found = slim(store, [store.study(name) for name in names])
+    print_facts({"written": str(options.store), **found._asdict()}, options.json)
 
 
 def _merge(options: argparse.Namespace) -> None:

@@ -13,7 +13,7 @@ import datetime
 import json
 import os
 import platform
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
@@ -168,6 +168,30 @@ class Store:
             execute("DELETE FROM studies WHERE id = ?", (study.id,))
             execute("DELETE FROM outcomes WHERE trial NOT IN (SELECT trial FROM members)")
             execute("DELETE FROM trials WHERE id NOT IN (SELECT trial FROM members)")
+
+    def drop_curves(self, names: Sequence[str], studies: Sequence[Study], *, keep: Collection[str]) -> int:
+        """Remove curves by name from the trials that only these studies have, but for the keys in ``keep``.
+
+        The file becomes smaller by them. Gives how many there were.
+        """
+        with self._writing():
+            self._connection.execute(
+                "WITH mine AS (SELECT value FROM json_each(:studies)) "
+                "DELETE FROM curves WHERE name IN (SELECT value FROM json_each(:names)) "
+                "AND trial IN (SELECT trial FROM members WHERE study IN mine) "
+                "AND trial NOT IN (SELECT trial FROM members WHERE study NOT IN mine) "
+                "AND trial NOT IN (SELECT id FROM trials WHERE key IN (SELECT value FROM json_each(:keep)))",
+                {
+                    "studies": json.dumps([study.id for study in studies]),
+                    "names": json.dumps(list(names)),
+                    "keep": json.dumps(list(keep)),
+                },
+            )
+            ((count,),) = self._connection.execute("SELECT changes()").fetchall()
+        with store_errors(self.path):
+            self._connection.execute("VACUUM")
+            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        return int(count)
 
     # Sessions
 
