@@ -74,13 +74,17 @@ def test_batch_noise_beside_the_store_and_in_an_analysis(run: Run, folder: Path)
     ("studies", "told_apart"),
     [
         ([((1e-2,), "graph"), ((1e-2,), "batch")], ["graph", "batch"]),
-        ([((1e-2,), "graph"), ((1e-2, 1e-3), "graph")], ["graph; 1 configuration", "graph; 2 configurations"]),
+        ([((1e-2,), "graph"), ((1e-2, 1e-3), "graph")], ["1 configuration", "2 configurations"]),
+        (
+            [((1e-2,), "graph"), ((1e-2,), "batch"), ((1e-2, 1e-3), "graph")],
+            ["graph; 1 configuration", "batch", "2 configurations"],
+        ),
         (
             [((1e-2,), "graph"), ((1e-3,), "graph")],
             ["synthetic:trees-gin-rates 0.01-paper", "synthetic:trees-gin-rates 0.001-paper"],
         ),
     ],
-    ids=["norms", "configurations", "names"],
+    ids=["norms", "configurations", "both", "names"],
 )
 def test_titles_of_studies_that_would_be_the_same(
     run: Run,
@@ -106,6 +110,29 @@ def test_titles_of_studies_that_would_be_the_same(
         *(f"synthetic:trees, gin, paper: {text}" for text in told_apart),
         "synthetic:trees, gin, fair",
     ]
+
+
+def test_studies_of_one_dataset_stand_together(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with Store(Path("graphnorm.db")) as store:
+        for name, model in [
+            ("trees", "gin"),
+            ("regular", "gin"),
+            ("trees", "gcn"),
+            ("regular", "gcn"),
+            ("trees", "gin"),
+        ]:
+            graphs = load(f"synthetic:{name}")
+            epochs = len(store.studies()) + 1
+            plan = make_plan(
+                graphs, Grid(f"for {epochs}", {"epochs": (epochs,)}), model=model, norms=["graph"], folds=2
+            )
+            study = store.add_study(plan.name, plan.spec, plan.trials, [range(len(plan.trials))])
+            outcomes = FakeTraining()(graphs, plan.trials, make_splits(graphs, plan.trials))
+            store.save(store.begin_session(study, "local"), outcomes)
+    assert run("report", "--no-graphs")[0] == 0
+    titles = re.findall("<h2>synthetic:(.*), paper.*</h2>", Path("report.html").read_text(encoding="utf-8"))
+    assert titles == ["trees, gin", "trees, gin", "trees, gcn", "regular, gin", "regular, gcn"]
 
 
 EVIL = "<img src=x onerror=alert(1)>"

@@ -119,6 +119,14 @@ def test_every_chart_has_words_and_data(page: str) -> None:
         assert len({len(row) for row in rows}) == 1
 
 
+def test_bands_end_where_scores_do(source: Source) -> None:
+    spread = {"train": ([99.0, 1.0], [3.0, 3.0])}
+    wide = replace(source, norms=[replace(source.norms[0], curves=spread)])
+    area, line = curve_charts(wide)[0].traces
+    assert area["y"] == [100.0, 4.0, 0.0, 96.0]
+    assert line["y"] == [99.0, 1.0]
+
+
 def test_names_stay_names(renamed: Callable[[Callable[[dict[str, Any]], None]], Path]) -> None:
     def edit(content: dict[str, Any]) -> None:
         content["dataset"] = content["verdict"] = EVIL

@@ -112,17 +112,29 @@ def _run(options: argparse.Namespace) -> None:
         webbrowser.open(options.out.resolve().as_uri())
 
 
+def _by_dataset(sources: list[Source]) -> list[Source]:
+    """Studies of one dataset together, of one model among these; else as they were begun."""
+    datasets = [source.dataset for source in sources]
+    models = [source.model for source in sources]
+    return sorted(sources, key=lambda source: (datasets.index(source.dataset), models.index(source.model)))
+
+
 def _told_apart(sources: list[Source]) -> list[Source]:
-    """The same; titles that several studies have say what each of these has of its own, or its name."""
+    """The same; titles that several studies have say, in as few words as can be, what each has of its own."""
     same = defaultdict(list)
     for source in sources:
         same[source.title].append(source)
     more: dict[int, str] = {}
     for studies in ([s for s in group if "study" in s.config] for group in same.values() if len(group) > 1):
-        tellings = ([tell(study) for study in studies] for tell in (_norms, _norms_and_grid, _name))
-        best = next(texts for texts in tellings if len(set(texts)) == len(studies))
-        more |= {id(study): text for study, text in zip(studies, best, strict=True)}
+        for tell in (_name, _norms_and_grid, _norms, _grid):  # the last that only it has
+            texts = [tell(study) for study in studies]
+            more |= {id(s): text for s, text in zip(studies, texts, strict=True) if texts.count(text) == 1}
     return [replace(s, title=f"{s.title}: {more[id(s)]}") if id(s) in more else s for s in sources]
+
+
+def _grid(study: Source) -> str:
+    count = math.prod(len(values) for name, values in study.config.get("grid", {}).items() if name != "name")
+    return f"{count} configuration{'s' if count > 1 else ''}"
 
 
 def _norms(study: Source) -> str:
@@ -130,8 +142,7 @@ def _norms(study: Source) -> str:
 
 
 def _norms_and_grid(study: Source) -> str:
-    count = math.prod(len(values) for name, values in study.config.get("grid", {}).items() if name != "name")
-    return f"{_norms(study)}; {count} configuration{'s' if count > 1 else ''}"
+    return f"{_norms(study)}; {_grid(study)}"
 
 
 def _name(study: Source) -> str:
@@ -178,7 +189,7 @@ def _sources(options: argparse.Namespace, find_graphs: FindGraphs) -> list[Sourc
         with Store(options.store, writable=False) as store:
             if not options.what:
                 begun = [study for study in store.studies() if study.finished] or store.studies()
-                return join_baselines([read_study(store, study, find_graphs) for study in begun])
+                return _by_dataset(join_baselines([read_study(store, study, find_graphs) for study in begun]))
             for name in names:
                 found[name] = read_study(store, find_study(store, name), find_graphs)
     return join_baselines([found[name] for name in options.what])

@@ -38,7 +38,8 @@ def plot_curves(comparison: Comparison) -> Figure:
             epochs = np.arange(1, len(mean) + 1)
             panel.plot(epochs, mean, color=colour(name), label=name, linewidth=1.6)
             if np.isfinite(spread).all():
-                panel.fill_between(epochs, mean - spread, mean + spread, color=colour(name), alpha=0.12, linewidth=0)
+                low, high = np.clip([mean - spread, mean + spread], 0, 100)
+                panel.fill_between(epochs, low, high, color=colour(name), alpha=0.12, linewidth=0)
             chosen = result.selection.epoch
             if curve == "valid" and chosen is not None:
                 panel.plot(chosen, mean[chosen - 1], "o", color=colour(name), markersize=5)

@@ -81,7 +81,7 @@ def _curves(source: Source, norms: Sequence[NormScore], curve: str, title: str) 
 def _band(
     name: str, epochs: list[int], mean: Sequence[float | None], std: Sequence[float | None]
 ) -> list[dict[str, Any]]:
-    """The mean as a line, and around it, where it is known, the standard deviation as an area."""
+    """The mean as a line, and around it, where it is known, the standard deviation as an area within 0 to 100 %."""
     shared = {"meta": name, "legendgroup": name, "name": text_for_plotly(name), "mode": "lines", "type": "scatter"}
     line = shared | {
         "x": epochs,
@@ -91,8 +91,8 @@ def _band(
     }
     if any(value is None for value in (*mean, *std)):
         return [line]
-    low = [m - s for m, s in zip(mean, std, strict=True)]  # type: ignore[operator]
-    high = [m + s for m, s in zip(mean, std, strict=True)]  # type: ignore[operator]
+    low = [max(m - s, 0.0) for m, s in zip(mean, std, strict=True)]  # type: ignore[operator]
+    high = [min(m + s, 100.0) for m, s in zip(mean, std, strict=True)]  # type: ignore[operator]
     area = shared | {
         "x": [*epochs, *reversed(epochs)],
         "y": _rounded([*high, *reversed(low)]),
