@@ -141,6 +141,18 @@ def coefficients(
 
 
 @triton.jit
+def stored_affine(
+    mean, var, stored, weight, bias, mean_scale, of_member, mask, EPS: tl.constexpr, ACC: tl.constexpr, BC: tl.constexpr
+):
+    """centre, scale, offset of  z = scale * (x - centre) + offset  by a segment's statistics, which lie at `stored`."""
+    centre, rest, spread = statistics_of(mean, var, stored, mask, ACC)
+    _a, _k, _r, scale, offset = coefficients(
+        centre, rest, spread, weight, bias, mean_scale, of_member, mask, EPS, ACC, BC
+    )  # fmt: skip
+    return centre, scale, offset
+
+
+@triton.jit
 def finish(y, residual, at, mask, z, RELU: tl.constexpr, ACC: tl.constexpr):
     """Activation, residual, store."""
     if RELU:

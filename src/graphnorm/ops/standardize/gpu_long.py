@@ -27,6 +27,7 @@ from graphnorm.ops.standardize.gpu_common import (
     statistics_of,
     store_gradients,
     store_shares,
+    stored_affine,
     sum_of_shares,
     wait_for_the_last,
 )
@@ -148,10 +149,9 @@ def long_apply(
     member, g, _f, _l, begin, end = _slot(ptr, ptr_stride, segments, rows, window, windows, limit, place, 2)
     if begin < end:
         stored = (member * segments + g) * CHANNELS + channel
-        centre, rest, spread = statistics_of(mean, var, stored, in_channels, ACC)
         of_member = member * CHANNELS + channel
-        _a, _k, _r, scale, offset = coefficients(
-            centre, rest, spread, weight, bias, mean_scale, of_member, in_channels, EPS, ACC, BC
+        centre, scale, offset = stored_affine(
+            mean, var, stored, weight, bias, mean_scale, of_member, in_channels, EPS, ACC, BC
         )
         apply_range(
             x, y, residual, order, order_stride, member, rows, begin, end, channel,
@@ -251,10 +251,9 @@ def long_gradient(
         )
         if begin < end:
             stored = (member * segments + g) * CHANNELS + channel
-            centre, rest, spread = statistics_of(mean, var, stored, in_channels, ACC)
             of_member = member * CHANNELS + channel
-            _a, _k, _r, scale, offset = coefficients(
-                centre, rest, spread, weight, bias, mean_scale, of_member, in_channels, EPS, ACC, BC
+            centre, scale, offset = stored_affine(
+                mean, var, stored, weight, bias, mean_scale, of_member, in_channels, EPS, ACC, BC
             )
             sums = shares + 3 * plane + 2 * slot_plane
             home = _slot_of(first // window, first, window, windows, member, 2) * CHANNELS + channel

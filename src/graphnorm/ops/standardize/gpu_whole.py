@@ -11,11 +11,10 @@ import triton.language as tl
 
 from graphnorm.ops.standardize.gpu_common import (
     SIZES,
-    coefficients,
     finish,
     gradient_of,
     load,
-    statistics_of,
+    stored_affine,
     tile_mask,
     wait_for_the_last,
 )
@@ -46,9 +45,8 @@ def whole_apply(
     wait_for_the_last(EARLY)
     in_channels = channel < CHANNELS
     of_member = member * CHANNELS + channel
-    centre, rest, spread = statistics_of(mean, var, of_member, in_channels, ACC)
-    _a, _k, _r, scale, offset = coefficients(
-        centre, rest, spread, weight, bias, mean_scale, of_member, in_channels, EPS, ACC, BC
+    centre, scale, offset = stored_affine(
+        mean, var, of_member, weight, bias, mean_scale, of_member, in_channels, EPS, ACC, BC
     )
     z = scale[None, :] * (values - centre[None, :]) + offset[None, :]
     finish(y, residual, at, mask, z, RELU, ACC)
@@ -67,9 +65,8 @@ def whole_gradient(
     wait_for_the_last(EARLY)
     in_channels = channel < CHANNELS
     of_member = member * CHANNELS + channel
-    centre, rest, spread = statistics_of(mean, var, of_member, in_channels, ACC)
-    _a, _k, _r, scale, offset = coefficients(
-        centre, rest, spread, weight, bias, mean_scale, of_member, in_channels, EPS, ACC, BC
+    centre, scale, offset = stored_affine(
+        mean, var, of_member, weight, bias, mean_scale, of_member, in_channels, EPS, ACC, BC
     )
     home = sums + 2 * slot_plane + member * windows * CHANNELS + channel
     slope = tl.load(home, mask=in_channels, other=0.0)
