@@ -16,14 +16,10 @@ import triton.language as tl
 
 from graphnorm.ops.standardize.gpu_common import (
     SIZES,
-    apply_range,
     arrived_last,
     bounds,
     coefficients,
     gradient_coefficients,
-    gradient_range,
-    long_range_statistics,
-    range_sums,
     statistics_of,
     store_gradients,
     store_shares,
@@ -31,6 +27,7 @@ from graphnorm.ops.standardize.gpu_common import (
     sum_of_shares,
     wait_for_the_last,
 )
+from graphnorm.ops.standardize.gpu_ranges import apply_range, gradient_range, long_range_statistics, range_sums
 
 ADDED = tl.constexpr(8)
 """Channels of the parameters' gradients that one program adds up."""

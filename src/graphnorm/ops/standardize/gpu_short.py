@@ -17,26 +17,28 @@ import triton.language as tl
 from graphnorm.ops.standardize.gpu_common import (
     SIZES,
     add_up,
-    apply_range,
     before_tail,
     bounds,
     coefficients,
-    fill_outside,
     gradient_coefficients,
-    gradient_range,
     let_the_next_begin,
     load,
     offsets,
-    range_statistics,
-    range_sums,
     run_of,
     split,
     statistics_of,
     store_shares,
     tile_mask,
-    tile_statistics,
 )
 from graphnorm.ops.standardize.gpu_long import window_statistics, window_sums
+from graphnorm.ops.standardize.gpu_ranges import (
+    apply_range,
+    fill_outside,
+    gradient_range,
+    range_statistics,
+    range_sums,
+    tile_statistics,
+)
 
 
 @triton.jit
