@@ -29,7 +29,7 @@ import torch
 from torch import Tensor, nn
 
 from graphnorm.batch_norms import AlphaBatchNorm, BatchNorm, DetachedBatchNorm, RunningBatchNorm
-from graphnorm.norm import Norm, as_segments
+from graphnorm.norm import Norm, as_segments, check_unused
 from graphnorm.ops.standardize.call import check_segments
 from graphnorm.peer_norms import DiffGroupNorm, MeanSubtractionNorm, MessageNorm, PairNorm
 from graphnorm.segments import Segments
@@ -129,6 +129,8 @@ class LayerNorm(Norm):
         residual: Tensor | None = None,
     ) -> Tensor:
         """Standardize each row; which graph it belongs to does not matter."""
+        self._check_width(x)
+        check_unused(x, batch)
         return self._standardize(x, None, residual, scope="node")[0]
 
 
@@ -148,6 +150,7 @@ class NoNorm(Norm):
     ) -> Tensor:
         """Return x, activated, plus the residual."""
         self._check_width(x)
+        check_unused(x, batch)
         return self._tail(x, residual)
 
 
@@ -175,6 +178,8 @@ class GraphSizeNorm(Norm):
 
 def size_norm(x: Tensor, segments: Segments | None) -> Tensor:
     """x / √n, n being the number of rows of the row's graph; 0 for rows of no graph."""
+    if not isinstance(x, Tensor):
+        raise TypeError(f"x must be a tensor of features, got {type(x).__name__}")
     if segments is None:
         return x / math.sqrt(max(x.shape[0], 1))
     check_segments(x, segments)
