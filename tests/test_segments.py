@@ -66,6 +66,13 @@ def test_copies(batch):
         assert (twin.max_size, twin.may_pad) == (segments.max_size, segments.may_pad)
 
 
+def test_loaded_by_torch(tmp_path):
+    """As ``torch.load`` reads files by default, with nothing in them that could run."""
+    segments = Segments(batch=torch.tensor([2, 0, 1, 0]))
+    torch.save(segments, tmp_path / "segments.pt")
+    assert torch.load(tmp_path / "segments.pt") == segments
+
+
 def test_70000_graphs():
     sizes = torch.randint(0, 4, (70_000,))
     batch = torch.repeat_interleave(torch.arange(70_000), sizes)

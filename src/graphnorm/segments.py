@@ -263,7 +263,15 @@ class Segments:
     __hash__ = None  # type: ignore[assignment]  # compared by value, and tensors are mutable
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Segments.trusted, (self.ptr, self.order, self.num_rows, self.max_size, self.may_pad, self._ids)
+        return _restored, (self.ptr, self.order, self.num_rows, self.max_size, self.may_pad, self._ids)
+
+
+def _restored(*arguments: Any) -> Segments:
+    """What a pickle calls: a function of a module, since ``torch.load`` lets no method through."""
+    return Segments.trusted(*arguments)
+
+
+torch.serialization.add_safe_globals([_restored])
 
 
 def _vector_of_integers(name: str, value: Tensor) -> Tensor:
@@ -372,4 +380,18 @@ def _unflatten(leaves: Iterable[Tensor], context: tuple[Any, ...]) -> Segments:
     return Segments.trusted(ptr, order, num_rows, max_size, may_pad, ids)
 
 
-pytree.register_pytree_node(Segments, _flatten, _unflatten, serialized_type_name="graphnorm.Segments")
+def _flatten_with_keys(segments: Segments) -> tuple[list[tuple[pytree.KeyEntry, Tensor]], tuple[Any, ...]]:
+    leaves, context = _flatten(segments)
+    names = ["ptr", *(name for name, there in zip(("order", "ids"), context[0], strict=True) if there)]
+    return [(pytree.GetAttrKey(name), leaf) for name, leaf in zip(names, leaves, strict=True)], context
+
+
+pytree.register_pytree_node(
+    Segments,
+    _flatten,
+    _unflatten,
+    serialized_type_name="graphnorm.Segments",
+    to_dumpable_context=list,
+    from_dumpable_context=lambda context: (tuple(context[0]), *context[1:]),
+    flatten_with_keys_fn=_flatten_with_keys,
+)
