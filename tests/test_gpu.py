@@ -61,10 +61,11 @@ def test_large_means_on_the_shapes_of_the_benchmark(sizes):
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("given", ["segments", "batch"])
-def test_nothing_waits_for_the_device(name, given, no_synchronisation):
+@pytest.mark.parametrize("rows", [60, 20_000])
+def test_nothing_waits_for_the_device(name, given, rows, no_synchronisation):
     norm = make_norm(name, 16, act="relu", **({} if name in ("none", "size") else {"device": "cuda"}))
-    x = torch.randn(60, 16, device="cuda", requires_grad=True)
-    batch = torch.randint(0, 5, (60,), device="cuda")
+    x = torch.randn(rows, 16, device="cuda", requires_grad=True)
+    batch = torch.randint(0, 5, (rows,), device="cuda")
 
     def step(batch):
         arguments = (Segments(batch=batch, batch_size=5),) if given == "segments" else (batch, 5)
@@ -101,10 +102,11 @@ def test_building_segments_does_not_wait(no_synchronisation):
 
 
 @pytest.mark.parametrize("name", ["graph", "batch", "instance", "layer"])
-def test_cuda_graph_replays_with_new_inputs(name):
+@pytest.mark.parametrize("rows", [60, 20_000])  # short graphs, and long ones, which take two kernels each way
+def test_cuda_graph_replays_with_new_inputs(name, rows):
     norm = make_norm(name, 16, device="cuda")
-    x = torch.randn(60, 16, device="cuda", requires_grad=True)
-    batch = torch.randint(0, 5, (60,), device="cuda")
+    x = torch.randn(rows, 16, device="cuda", requires_grad=True)
+    batch = torch.randint(0, 5, (rows,), device="cuda")
 
     def step(features):
         y = norm(features, batch, 5)
@@ -121,7 +123,7 @@ def test_cuda_graph_replays_with_new_inputs(name):
         y, gradient = step(x)
     with torch.no_grad():
         x.copy_(3 + torch.randn_like(x))
-        batch.copy_(torch.randint(0, 5, (60,)))
+        batch.copy_(torch.randint(0, 5, (rows,)))
     graph.replay()
     right, right_gradient = step(x.detach().clone().requires_grad_())
     assert torch.allclose(y, right, atol=1e-6)
