@@ -193,6 +193,18 @@ def test_devices_do_not_mix():
         GraphNorm(4)(x)
 
 
+@pytest.mark.parametrize("sizes", [[3, 3], [5000, 3], [5000]], ids=str)
+def test_nan_parameters_do_not_hang(sizes):
+    norm, x = GraphNorm(16, device="cuda"), torch.randn(sum(sizes), 16, device="cuda")
+    torch.nn.init.constant_(norm.mean_scale, float("nan"))
+    for _ in range(3):  # counters of the first call are those of the next
+        y = norm(x, Segments(sizes=sizes).to("cuda"))
+        y.sum().backward()
+        assert y.isnan().all()
+    torch.nn.init.ones_(norm.mean_scale)
+    assert torch.isfinite(norm(x, Segments(sizes=sizes).to("cuda"))).all()
+
+
 def test_compiled():
     norm = GraphNorm(16, act="relu", device="cuda")
     compiled = torch.compile(norm, fullgraph=True, dynamic=True)
@@ -231,7 +243,7 @@ def test_memory_of_a_step():
     assert kept <= 0.2 * size
     torch.cuda.reset_peak_memory_stats()
     y.backward(dy)
-    assert torch.cuda.max_memory_allocated() - start <= 2.25 * size
+    assert torch.cuda.max_memory_allocated() - start <= 2.1 * size
 
 
 def test_more_than_two_to_the_31_elements():
