@@ -184,9 +184,14 @@ def size_norm(x: Tensor, segments: Segments | None) -> Tensor:
         return x / math.sqrt(max(x.shape[0], 1))
     check_segments(x, segments)
     ids, graphs = segments.ids(x.shape[0]), segments.num_graphs
-    outside = (ids < 0) | (ids >= graphs)
-    factor = torch.nn.functional.pad(segments.sizes.clamp(min=1).to(x.dtype).rsqrt(), (0, 1))
-    return x * factor[torch.where(outside, graphs, ids)][:, None]
+    place = torch.where((ids < 0) | (ids >= graphs), graphs, ids)
+    if torch.compiler.is_exporting():  # ONNX has no search for boundaries
+        counts = torch.zeros(graphs + 1, dtype=torch.int64, device=x.device)
+        sizes = counts.scatter_add(0, place, torch.ones_like(place))[:graphs]
+    else:
+        sizes = segments.sizes
+    factor = torch.nn.functional.pad(sizes.clamp(min=1).to(x.dtype).rsqrt(), (0, 1))
+    return x * factor[place][:, None]
 
 
 REGISTRY: dict[str, Callable[..., Norm]] = {

@@ -140,7 +140,10 @@ def test_export_with_segments(segments, strict, tmp_path):
         assert torch.allclose(twin.module()(x, segments), network(x, segments), atol=1e-6)
 
 
-@pytest.mark.parametrize(("name", "with_size"), [("graph", True), ("graph", False), ("layer", True)])
+@pytest.mark.parametrize(
+    ("name", "with_size"),
+    [("graph", True), ("graph", False), ("layer", True), ("size", True), ("size", False), ("batch", False)],
+)
 def test_onnx(name, with_size, tmp_path):
     pytest.importorskip("onnxscript")
     runtime = pytest.importorskip("onnxruntime")
