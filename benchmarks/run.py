@@ -203,6 +203,9 @@ def measure(case: Case, device: torch.device, dtype: torch.dtype, seconds: float
         if dtype != torch.float32 and mean:
             continue
         ours, theirs = relative_errors(case, device, dtype, mean)
+        if not ours <= most:
+            what = f"{case.name}, {dtype}, mean {label}"
+            raise SystemExit(f"{what}: the relative error is {ours:.1e}, more than {most:g}")
         row |= {f"error_mean_{label}": ours, f"error_bar_{label}": most}
         if dtype == torch.float32:
             row[f"pyg_error_mean_{label}"] = theirs

@@ -177,8 +177,10 @@ def test_eps_type_and_device_carry_over():
 
 
 def test_nothing_to_convert():
-    with pytest.raises(ValueError, match="no BatchNorm layer was found"):
+    with pytest.raises(ValueError, match=r"no BatchNorm layer was found.*is to have torch\.nn\.BatchNorm1d or"):
         convert_norms(nn.Linear(2, 2))
+    with pytest.raises(ValueError, match="was converted before; convert a copy made before that"):
+        convert_norms(convert_norms(HandWritten()), to="instance")
     with pytest.raises(ValueError, match="besides those excluded"):
         convert_norms(HandWritten(), exclude=["*"])
     with pytest.raises(ValueError, match="itself a BatchNorm"):

@@ -63,6 +63,10 @@ GOOD = torch.ones(3, 4)
         ({"weight": torch.ones(3)}, r"weight has shape \(3,\).*one entry per channel"),
         ({"bias": torch.ones(1, 4)}, "bias has shape"),
         ({"mean_scale": torch.ones(5)}, "mean_scale has shape"),
+        ({"eps": -1.0}, "eps is -1.0; it is a small number"),
+        ({"eps": float("nan")}, "eps is nan; it is a small number"),
+        ({"eps": "x"}, "eps is 'x'; it is a small number"),
+        ({"eps": None}, "eps is None; it is a small number"),
         ({"residual": torch.ones(4, 7)}, r"residual has shape \(4, 7\).*the same shape as x"),
         ({"residual": torch.ones(7, 4, device="meta")}, "residual is on meta, x is on cpu"),
     ],
@@ -70,3 +74,21 @@ GOOD = torch.ones(3, 4)
 def test_wrong_arguments_of_standardize(options, words):
     with pytest.raises(ValueError, match=words):
         F.standardize(torch.randn(7, 4), Segments(batch=BATCH), **options)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda x: F.standardize(x, BATCH), r"segments must be Segments, got Tensor; write Segments\(batch=…\)"),
+        (lambda x: F.batch_norm(x, segments=BATCH), "segments must be Segments, got Tensor"),
+        (lambda x: F.graph_norm(x, BATCH, [1.0] * 4), "weight must be a tensor, got list"),
+        (lambda x: F.graph_norm(x, BATCH, mean_scale=0.5), "mean_scale must be a tensor, got float"),
+        (lambda x: F.layer_norm(x, bias=0.5), "bias must be a tensor, got float"),
+        (lambda x: F.graph_norm(x, BATCH, residual=1), "residual must be a tensor, got int"),
+        (lambda x: F.standardize(x, statistics="given", mean=0, var=1), "mean must be a tensor, got int"),
+        (lambda x: F.graph_size_norm(x.tolist(), BATCH), "x must be a tensor of features, got list"),
+    ],
+)
+def test_what_is_no_tensor_and_no_segments(call, words):
+    with pytest.raises(TypeError, match=words):
+        call(torch.randn(7, 4))

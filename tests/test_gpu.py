@@ -61,10 +61,11 @@ def test_large_means_on_the_shapes_of_the_benchmark(sizes):
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("given", ["segments", "batch"])
-def test_nothing_waits_for_the_device(name, given, no_synchronisation):
+@pytest.mark.parametrize("rows", [60, 20_000])
+def test_nothing_waits_for_the_device(name, given, rows, no_synchronisation):
     norm = make_norm(name, 16, act="relu", **({} if name in ("none", "size") else {"device": "cuda"}))
-    x = torch.randn(60, 16, device="cuda", requires_grad=True)
-    batch = torch.randint(0, 5, (60,), device="cuda")
+    x = torch.randn(rows, 16, device="cuda", requires_grad=True)
+    batch = torch.randint(0, 5, (rows,), device="cuda")
 
     def step(batch):
         arguments = (Segments(batch=batch, batch_size=5),) if given == "segments" else (batch, 5)
@@ -101,10 +102,11 @@ def test_building_segments_does_not_wait(no_synchronisation):
 
 
 @pytest.mark.parametrize("name", ["graph", "batch", "instance", "layer"])
-def test_cuda_graph_replays_with_new_inputs(name):
+@pytest.mark.parametrize("rows", [60, 20_000])  # short graphs, and long ones, which take two kernels each way
+def test_cuda_graph_replays_with_new_inputs(name, rows):
     norm = make_norm(name, 16, device="cuda")
-    x = torch.randn(60, 16, device="cuda", requires_grad=True)
-    batch = torch.randint(0, 5, (60,), device="cuda")
+    x = torch.randn(rows, 16, device="cuda", requires_grad=True)
+    batch = torch.randint(0, 5, (rows,), device="cuda")
 
     def step(features):
         y = norm(features, batch, 5)
@@ -121,7 +123,7 @@ def test_cuda_graph_replays_with_new_inputs(name):
         y, gradient = step(x)
     with torch.no_grad():
         x.copy_(3 + torch.randn_like(x))
-        batch.copy_(torch.randint(0, 5, (60,)))
+        batch.copy_(torch.randint(0, 5, (rows,)))
     graph.replay()
     right, right_gradient = step(x.detach().clone().requires_grad_())
     assert torch.allclose(y, right, atol=1e-6)
@@ -191,6 +193,18 @@ def test_devices_do_not_mix():
         GraphNorm(4)(x)
 
 
+@pytest.mark.parametrize("sizes", [[3, 3], [5000, 3], [5000]], ids=str)
+def test_nan_parameters_do_not_hang(sizes):
+    norm, x = GraphNorm(16, device="cuda"), torch.randn(sum(sizes), 16, device="cuda")
+    torch.nn.init.constant_(norm.mean_scale, float("nan"))
+    for _ in range(3):  # counters of the first call are those of the next
+        y = norm(x, Segments(sizes=sizes).to("cuda"))
+        y.sum().backward()
+        assert y.isnan().all()
+    torch.nn.init.ones_(norm.mean_scale)
+    assert torch.isfinite(norm(x, Segments(sizes=sizes).to("cuda"))).all()
+
+
 def test_compiled():
     norm = GraphNorm(16, act="relu", device="cuda")
     compiled = torch.compile(norm, fullgraph=True, dynamic=True)
@@ -229,7 +243,7 @@ def test_memory_of_a_step():
     assert kept <= 0.2 * size
     torch.cuda.reset_peak_memory_stats()
     y.backward(dy)
-    assert torch.cuda.max_memory_allocated() - start <= 2.25 * size
+    assert torch.cuda.max_memory_allocated() - start <= 2.1 * size
 
 
 def test_more_than_two_to_the_31_elements():

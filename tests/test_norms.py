@@ -271,6 +271,12 @@ def test_wrong_features(name, arguments, error, words):
         make_norm(name, 5)(*arguments)
 
 
+def test_wrong_width_without_parameters():
+    for batch in (None, torch.tensor([0, 0, 1, 1]), Segments(sizes=[2, 2])):
+        with pytest.raises(ValueError, match=r"5 channels, but x has shape \(4, 3\)"):
+            InstanceNorm(5)(torch.randn(4, 3), batch)
+
+
 @pytest.mark.parametrize("name", ["graph", "batch", "instance", "batch-alpha"])
 def test_parameters_on_another_device(name):
     norm = make_norm(name, 5, device="meta")
@@ -293,6 +299,26 @@ def test_residual_of_another_shape(name):
     for shape in ((4, 1), (1, 5), (3, 5)):
         with pytest.raises(ValueError, match="residual has shape"):
             make_norm(name, 5)(torch.randn(4, 5), residual=torch.randn(shape))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("batch", [None, torch.tensor([0, 0, 1, 1])])
+def test_residual_that_is_no_tensor(name, batch):
+    for residual in (1.0, [[0.0] * 5] * 4):
+        with pytest.raises(TypeError, match=f"residual must be a tensor, got {type(residual).__name__}"):
+            make_norm(name, 5)(torch.randn(4, 5), batch, residual=residual)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_batch_of_another_length(name):
+    """Also where it decides nothing: whoever mixes batches up learns it from any layer."""
+    norm, x = make_norm(name, 2), torch.randn(4, 2)
+    for module in (norm, norm.eval()):
+        for batch in (torch.tensor([0, 0, 1]), Segments(sizes=[2, 1])):
+            with pytest.raises(ValueError, match=r"x has 4 rows, but batch .* describes 3.*belongs to this x"):
+                module(x, batch)
+        with pytest.raises(TypeError, match="batch must be a tensor of integers, got list"):
+            module(x, [0, 0, 1, 1])
 
 
 def test_batch_size_that_contradicts_the_segments():

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from graphnorm.norm import Norm
+from graphnorm.norm import Norm, check_unused
 from graphnorm.ops.standardize import standardize
 from graphnorm.passing import may_keep
 from graphnorm.segments import Segments
@@ -78,6 +78,8 @@ class BatchNorm(Norm):
         residual: Tensor | None = None,
     ) -> Tensor:
         """Standardize over all rows, or all rows that belong to a graph where ``batch`` is Segments with padding."""
+        self._check_width(x)
+        check_unused(x, batch)
         segments = batch if isinstance(batch, Segments) else None
         mean_scale = getattr(self, "mean_scale", None)
         if not self.training and self.running_mean is not None:
@@ -157,9 +159,10 @@ class RunningBatchNorm(BatchNorm):
         residual: Tensor | None = None,
     ) -> Tensor:
         """Standardize by the running averages, after moving them when training."""
+        self._check_width(x)
+        check_unused(x, batch)
         segments = batch if isinstance(batch, Segments) else None
         if self.training:
-            self._check_width(x)
             _, mean, var = standardize(x.detach(), segments, scope="batch")
             self._update(mean[0], var[0], x, segments)
         return self._by_running_averages(x, segments, residual)

@@ -105,7 +105,12 @@ def convert_norms(
     inner = {f"{path}.module" for path in found}  # PyTorch Geometric wraps torch's layer
     found = {path: module for path, module in found.items() if path not in inner}
     if not found:
-        raise ValueError("no BatchNorm layer was found in the model" + (" besides those excluded" if excluded else ""))
+        besides = " besides those excluded" if excluded else ""
+        if any(isinstance(module, ConvertedNorm) for module in model.modules()):
+            remedy = "the model was converted before; convert a copy made before that"
+        else:
+            remedy = "it is to have torch.nn.BatchNorm1d or PyTorch Geometric's BatchNorm"
+        raise ValueError(f"no BatchNorm layer was found in the model{besides}; {remedy}")
     if "" in found:
         raise ValueError("the model is itself a BatchNorm layer; make the new one with graphnorm.make_norm(...)")
     current = _CurrentBatch(batch_argument)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, SupportsFloat, SupportsIndex
+from typing import Any, SupportsIndex
 
 import torch
 from torch import Tensor, nn
 
 from graphnorm.ops.standardize import standardize
-from graphnorm.ops.standardize.call import ACTIVATIONS
+from graphnorm.ops.standardize.call import ACTIVATIONS, check_eps, check_rows
 from graphnorm.ops.standardize.eager import standardize_graphs
 from graphnorm.recent import segments_of
 from graphnorm.segments import Segments
@@ -26,6 +26,16 @@ def as_segments(batch: Tensor | Segments | None, batch_size: int | None = None) 
     if batch is None:
         return None
     return segments_of(batch, batch_size)
+
+
+def check_unused(x: Tensor, batch: Tensor | Segments | None) -> None:
+    """Whether a batch that decides nothing in a layer has x's rows all the same, as other layers will want it."""
+    if isinstance(batch, Segments):
+        check_rows(x, batch.num_rows)
+    elif batch is not None:
+        if not isinstance(batch, Tensor):
+            raise TypeError(f"batch must be a tensor of integers, got {type(batch).__name__}")
+        check_rows(x, batch.numel())
 
 
 class Norm(nn.Module):
@@ -57,8 +67,7 @@ class Norm(nn.Module):
         super().__init__()
         if not isinstance(in_channels, SupportsIndex) or in_channels.__index__() < 1:
             raise ValueError(f"in_channels is {in_channels!r}; it is the number of features of a node, at least 1")
-        if not isinstance(eps, SupportsFloat) or not float(eps) >= 0:
-            raise ValueError(f"eps is {eps!r}; it is a small number that is added to variances, 0 or more")
+        check_eps(eps)
         if act not in ACTIVATIONS:
             raise ValueError(f"act is {act!r}; it can be 'relu' or None")
         in_channels = int(in_channels)
@@ -94,6 +103,8 @@ class Norm(nn.Module):
         y = torch.relu(y) if self.act == "relu" else y
         if residual is None:
             return y
+        if not isinstance(residual, Tensor):
+            raise TypeError(f"residual must be a tensor, got {type(residual).__name__}")
         if residual.shape != y.shape:
             shapes = f"{tuple(residual.shape)}, x has shape {tuple(y.shape)}"
             raise ValueError(f"residual has shape {shapes}; expected the same shape as x")
@@ -111,6 +122,8 @@ class Norm(nn.Module):
         segments = batch if batch_size is None and type(batch) is Segments else as_segments(batch, batch_size)
         if not torch.compiler.is_compiling():
             weight, bias, mean_scale = self._parameter("weight"), self._parameter("bias"), self._parameter("mean_scale")
+            if weight is None:  # whose width would be checked
+                self._check_width(x)
             y = standardize_graphs(x, segments, weight, bias, mean_scale, self.eps, self.act, residual)
             if y is not None:
                 return y

@@ -29,7 +29,7 @@ import torch
 from torch import Tensor, nn
 
 from graphnorm.batch_norms import AlphaBatchNorm, BatchNorm, DetachedBatchNorm, RunningBatchNorm
-from graphnorm.norm import Norm, as_segments
+from graphnorm.norm import Norm, as_segments, check_unused
 from graphnorm.ops.standardize.call import check_segments
 from graphnorm.peer_norms import DiffGroupNorm, MeanSubtractionNorm, MessageNorm, PairNorm
 from graphnorm.segments import Segments
@@ -129,6 +129,8 @@ class LayerNorm(Norm):
         residual: Tensor | None = None,
     ) -> Tensor:
         """Standardize each row; which graph it belongs to does not matter."""
+        self._check_width(x)
+        check_unused(x, batch)
         return self._standardize(x, None, residual, scope="node")[0]
 
 
@@ -148,6 +150,7 @@ class NoNorm(Norm):
     ) -> Tensor:
         """Return x, activated, plus the residual."""
         self._check_width(x)
+        check_unused(x, batch)
         return self._tail(x, residual)
 
 
@@ -175,13 +178,20 @@ class GraphSizeNorm(Norm):
 
 def size_norm(x: Tensor, segments: Segments | None) -> Tensor:
     """x / √n, n being the number of rows of the row's graph; 0 for rows of no graph."""
+    if not isinstance(x, Tensor):
+        raise TypeError(f"x must be a tensor of features, got {type(x).__name__}")
     if segments is None:
         return x / math.sqrt(max(x.shape[0], 1))
     check_segments(x, segments)
     ids, graphs = segments.ids(x.shape[0]), segments.num_graphs
-    outside = (ids < 0) | (ids >= graphs)
-    factor = torch.nn.functional.pad(segments.sizes.clamp(min=1).to(x.dtype).rsqrt(), (0, 1))
-    return x * factor[torch.where(outside, graphs, ids)][:, None]
+    place = torch.where((ids < 0) | (ids >= graphs), graphs, ids)
+    if torch.compiler.is_exporting():  # ONNX has no search for boundaries
+        counts = torch.zeros(graphs + 1, dtype=torch.int64, device=x.device)
+        sizes = counts.scatter_add(0, place, torch.ones_like(place))[:graphs]
+    else:
+        sizes = segments.sizes
+    factor = torch.nn.functional.pad(sizes.clamp(min=1).to(x.dtype).rsqrt(), (0, 1))
+    return x * factor[place][:, None]
 
 
 REGISTRY: dict[str, Callable[..., Norm]] = {

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from graphnorm.batch_norms import BatchNorm
-from graphnorm.norm import Norm, as_segments
+from graphnorm.norm import Norm, as_segments, check_unused
 from graphnorm.ops.aggregate import pool
 from graphnorm.ops.standardize.call import check_segments
 from graphnorm.segments import Segments
@@ -105,8 +105,9 @@ class MessageNorm(PeerNorm):
     ) -> Tensor:
         """Scale each row to the length of the residual's; which graph it belongs to does not matter."""
         self._check_width(x)
+        check_unused(x, batch)
         y = x
-        if residual is not None and residual.shape == x.shape:
+        if isinstance(residual, Tensor) and residual.shape == x.shape:
             y = nn.functional.normalize(x, dim=-1) * residual.norm(dim=-1, keepdim=True)
         return self._tail(y * self.scale.to(x.dtype), residual)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
@@ -74,6 +74,9 @@ class Segments:
         given = [name for name, value in (("batch", batch), ("ptr", ptr), ("sizes", sizes)) if value is not None]
         if len(given) != 1:
             raise ValueError(f"Segments takes exactly one of batch, ptr and sizes; got {' and '.join(given) or 'none'}")
+        if not torch.compiler.is_compiling():
+            num_rows = None if num_rows is None else _count("num_rows", "rows", num_rows)
+            max_size = None if max_size is None else _count("max_size", "rows", max_size)
         self.order, self.num_rows, self.max_size, self._ids = None, num_rows, max_size, None
         self.may_pad, self._merged, self.plans = True, None, {}
         if batch is not None:
@@ -83,6 +86,9 @@ class Segments:
         else:
             assert sizes is not None
             self._read_sizes(sizes)
+        if batch is None and batch_size not in (None, self.num_graphs):
+            found = f"{given[0]} describes {self.num_graphs} graphs"
+            raise ValueError(f"batch_size is {batch_size!r}, but {found}; leave it out")
 
     @classmethod
     def trusted(
@@ -112,7 +118,7 @@ class Segments:
             raise ValueError(f"num_rows is {self.num_rows}, but batch has {batch.shape[0]} entries; leave it out")
         self.num_rows = batch.shape[0]
         if batch_size is not None and not torch.compiler.is_compiling():
-            batch_size = _number_of_graphs(batch_size)
+            batch_size = _count("batch_size", "graphs", batch_size)
         if torch.compiler.is_compiling() or is_wrapped(batch):
             self._sort(batch, _graphs_unseen(batch) if batch_size is None else batch_size, assume_sorted)
         elif batch.device.type == "cpu":
@@ -125,12 +131,15 @@ class Segments:
         return None
 
     def _read_batch_on_cpu(self, batch: Tensor, batch_size: int | None) -> None:
-        rows = batch.shape[0]
+        rows, given = batch.shape[0], batch_size
         if batch_size is None:
             batch_size = int(batch.max()) + 1 if rows else 0
             if batch_size < 0:
                 raise ValueError(f"batch holds the negative id {batch_size - 1}; graph ids start at 0")
-        ptr = batch.new_empty(batch_size + 1)
+        try:
+            ptr = batch.new_empty(batch_size + 1)
+        except (RuntimeError, TypeError):  # of which torch says nothing but how many bytes it would take
+            _refuse_so_many(given, batch_size)
         unsorted_at = kernels.boundaries(batch, ptr)
         if unsorted_at is None:
             self.ptr = ptr
@@ -182,6 +191,8 @@ class Segments:
             raise ValueError(f"num_rows is {self.num_rows}, but the graphs own {rows} rows")
         self.num_rows = rows if self.num_rows is None else self.num_rows
         self.may_pad = self.num_rows > rows
+        if self.max_size is not None and self.max_size < largest:
+            raise ValueError(f"max_size is {self.max_size}, but a graph has {largest} rows; leave it out")
         self.max_size = largest if self.max_size is None else self.max_size
 
     # ---- what it tells --------------------------------------------------------------------------------------
@@ -252,7 +263,15 @@ class Segments:
     __hash__ = None  # type: ignore[assignment]  # compared by value, and tensors are mutable
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Segments.trusted, (self.ptr, self.order, self.num_rows, self.max_size, self.may_pad, self._ids)
+        return _restored, (self.ptr, self.order, self.num_rows, self.max_size, self.may_pad, self._ids)
+
+
+def _restored(*arguments: Any) -> Segments:
+    """What a pickle calls: a function of a module, since ``torch.load`` lets no method through."""
+    return Segments.trusted(*arguments)
+
+
+torch.serialization.add_safe_globals([_restored])
 
 
 def _vector_of_integers(name: str, value: Tensor) -> Tensor:
@@ -268,7 +287,10 @@ def _vector_of_integers(name: str, value: Tensor) -> Tensor:
 def _graphs_unseen(batch: Tensor) -> int:
     """The number of graphs where values cannot be looked at: a symbol in export, impossible inside vmap."""
     if is_wrapped(batch):
-        raise ValueError("batch_size is needed inside torch.func.vmap: pass it, or build Segments outside")
+        raise ValueError(
+            "batch_size is needed where the ids in batch cannot be read, inside torch.func.vmap and on the device "
+            "'meta': pass it, or build Segments outside"
+        )
     graphs = batch.max().item() + 1  # not int(...), which would ask export for a constant
     torch._check(graphs >= 0)  # type: ignore[no-untyped-call]
     return graphs  # type: ignore[return-value]
@@ -282,14 +304,24 @@ def _without_gradients(tensor: Tensor) -> Tensor:
     return tensor
 
 
-def _number_of_graphs(batch_size: Any) -> int:
+def _count(name: str, what: str, value: Any) -> int:
     try:
-        graphs = operator.index(batch_size)
+        count = operator.index(value)
     except TypeError:
-        raise TypeError(f"batch_size must be an int, the number of graphs, got {batch_size!r}") from None
-    if graphs < 0:
-        raise ValueError(f"batch_size is {graphs}; it is a number of graphs, so at least 0")
-    return graphs
+        raise TypeError(f"{name} must be an int, the number of {what}, got {value!r}") from None
+    if count < 0:
+        raise ValueError(f"{name} is {count}; it is a number of {what}, so at least 0")
+    return count
+
+
+def _refuse_so_many(given: int | None, graphs: int) -> NoReturn:
+    """More graphs than memory has room for, ``given`` as such or the largest id makes them so many."""
+    if given is not None:
+        raise ValueError(f"batch_size is {given}: so many graphs do not fit memory; leave it out") from None
+    raise ValueError(
+        f"batch holds id {graphs - 1}, so there would be {graphs} graphs, which do not fit memory; "
+        "number them from 0 on, as batch.unique(return_inverse=True)[1] does"
+    ) from None
 
 
 def _narrowed(ids: Tensor, batch_size: int) -> Tensor:
@@ -348,4 +380,18 @@ def _unflatten(leaves: Iterable[Tensor], context: tuple[Any, ...]) -> Segments:
     return Segments.trusted(ptr, order, num_rows, max_size, may_pad, ids)
 
 
-pytree.register_pytree_node(Segments, _flatten, _unflatten, serialized_type_name="graphnorm.Segments")
+def _flatten_with_keys(segments: Segments) -> tuple[list[tuple[pytree.KeyEntry, Tensor]], tuple[Any, ...]]:
+    leaves, context = _flatten(segments)
+    names = ["ptr", *(name for name, there in zip(("order", "ids"), context[0], strict=True) if there)]
+    return [(pytree.GetAttrKey(name), leaf) for name, leaf in zip(names, leaves, strict=True)], context
+
+
+pytree.register_pytree_node(
+    Segments,
+    _flatten,
+    _unflatten,
+    serialized_type_name="graphnorm.Segments",
+    to_dumpable_context=list,
+    from_dumpable_context=lambda context: (tuple(context[0]), *context[1:]),
+    flatten_with_keys_fn=_flatten_with_keys,
+)

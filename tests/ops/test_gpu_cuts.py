@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from graphnorm import GraphNorm, Segments
-from graphnorm.functional import graph_norm
+from graphnorm.functional import batch_norm, graph_norm
 from graphnorm.ops.standardize.gpu_scratch import ScratchOfGraphs
 from graphnorm.switches import chosen_backend
 from oracle import Case, error
@@ -58,10 +58,32 @@ def test_long_segments_beside_short_ones(device, cut_as, window, fine, apart, sh
     Case(MIXED, 5, device=device, shuffled=shuffled, padding=padding, residual=True, act="relu").check(1e-12)
 
 
-@pytest.mark.parametrize("statistics", ["live", "detached"])
-def test_one_long_segment(device, cut_as, statistics):
+@pytest.mark.parametrize("statistics", ["live", "detached", "given"])
+@pytest.mark.parametrize("act", [None, "relu"])
+def test_one_long_segment(device, cut_as, statistics, act):
     cut_as((8, 4, 1), (8, 2, 1), 1, 150, 32, 8, apart=True)
-    Case([150], 5, device=device, scope="batch", statistics=statistics).check(1e-12)
+    case = Case([150], 5, device=device, scope="batch", statistics=statistics, act=act, residual=act is not None)
+    names = ("mean", "var") if statistics == "given" else ()
+    known = {name: torch.rand(1, 5, dtype=torch.float64) for name in names}
+    found = case._run(case.given, False, **{name: t.to(device) for name, t in known.items()})
+    right = case._run(case.right, True, **known)
+    assert max(error(found[name], right[name]) for name in right) < 1e-12
+
+
+def test_one_long_segment_of_each_member(device, cut_as):
+    cut_as((8, 4, 1), (8, 2, 1), 1, 50, 16, 8)
+    x, residual, dy = torch.randn(3, 3, 50, 5, dtype=torch.float64, device=device)
+    weight, bias = torch.randn(2, 3, 5, dtype=torch.float64, device=device)
+
+    def loss(x, residual, weight, bias, dy):
+        return (batch_norm(x, weight, bias, residual=residual) * dy).sum()
+
+    found = torch.func.vmap(torch.func.grad(loss, argnums=(0, 1, 2, 3)))(x, residual, weight, bias, dy)
+    for m in range(3):
+        alone = [t[m].cpu().requires_grad_() for t in (x, residual, weight, bias)]
+        y = torch.nn.functional.batch_norm(alone[0], None, None, alone[2], alone[3], training=True) + alone[1]
+        right = torch.autograd.grad(y, alone, dy[m].cpu())
+        assert max(error(f[m], r) for f, r in zip(found, right, strict=True)) < 1e-12
 
 
 @pytest.mark.parametrize("lengths", [[[20, 0, 30], [1, 48, 1]], [[50, 0, 0], [0, 0, 50]]], ids=str)

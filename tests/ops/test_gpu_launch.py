@@ -1,6 +1,10 @@
 """How GPU kernels are launched, with a driver that only writes down what it is told."""
 
 import ctypes
+import shutil
+import subprocess
+import sysconfig
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -242,3 +246,41 @@ def test_plans_launch_again_what_they_launched_before(driver, monkeypatch, sizes
         right += [*launch.integers, *[0] * (READ - len(right) - len(launch.integers))]
         assert values == [v if r == "anywhere" else r for v, r in zip(values, right, strict=True)]
         assert len(launch.kernel.seen) == 1  # by way of Triton the first time only
+
+
+SAME = """
+#include <stddef.h>
+#include "cuda.h"
+#include "launch.h"
+#define SAME_PLACE(ours, a, theirs, b) \\
+  _Static_assert(offsetof(ours, a) == offsetof(theirs, b) && sizeof(((ours *)0)->a) == sizeof(((theirs *)0)->b), #b)
+#define SAME_SHAPE(ours, theirs) \\
+  _Static_assert(sizeof(ours) == sizeof(theirs) && _Alignof(ours) == _Alignof(theirs), #theirs)
+SAME_SHAPE(launch_attribute, CUlaunchAttribute);
+SAME_PLACE(launch_attribute, id, CUlaunchAttribute, id);
+SAME_PLACE(launch_attribute, value, CUlaunchAttribute, value);
+SAME_PLACE(launch_attribute, value.on, CUlaunchAttribute, value.programmaticStreamSerializationAllowed);
+SAME_SHAPE(launch_config, CUlaunchConfig);
+SAME_PLACE(launch_config, grid[2], CUlaunchConfig, gridDimZ);
+SAME_PLACE(launch_config, block[2], CUlaunchConfig, blockDimZ);
+SAME_PLACE(launch_config, shared, CUlaunchConfig, sharedMemBytes);
+SAME_PLACE(launch_config, stream, CUlaunchConfig, hStream);
+SAME_PLACE(launch_config, attributes, CUlaunchConfig, attrs);
+SAME_PLACE(launch_config, attribute_count, CUlaunchConfig, numAttrs);
+_Static_assert(MAY_BEGIN_EARLY == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION, "attribute");
+"""
+
+
+def test_structures_are_those_of_the_driver():
+    """A compiler compares ``launch.h`` with NVIDIA's own ``cuda.h``, which comes with Triton."""
+    compiler, triton = shutil.which("cc"), pytest.importorskip("triton")
+    nvidia = Path(triton.__file__).parent / "backends/nvidia/include"
+    ours = Path(gpu_launch.__file__).parents[2] / "csrc"
+    python = Path(sysconfig.get_path("include"))
+    needed = (nvidia / "cuda.h", ours / "launch.h", python / "Python.h")
+    if compiler is None or not all(file.exists() for file in needed):
+        pytest.skip("needs a C compiler, the sources, and the headers of Python and of CUDA")
+    folders = [f"-I{file.parent}" for file in needed]
+    command = [compiler, "-std=gnu11", "-fsyntax-only", "-w", "-x", "c", *folders, "-"]
+    done = subprocess.run(command, input=SAME, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

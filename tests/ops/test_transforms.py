@@ -103,6 +103,20 @@ def test_batch_vectors_inside_vmap_need_their_batch_size():
         vmap(lambda x, batch: graph_norm(x, batch))(x, batch)
 
 
+@pytest.mark.interpreted
+@pytest.mark.parametrize("ptr", [[0, 4, 10**9], [-(10**9), 4, 6], [0, 5, 2], [7, 8, 9]], ids=str)
+def test_wrong_boundaries_inside_vmap_stay_in_bounds(device, ptr):
+    """They cannot be looked at there; numbers may be wrong, but only memory of the call is touched."""
+    x, ptr = torch.randn(2, 6, 4, device=device), torch.tensor([ptr, [0, 3, 6]], device=device)
+
+    def run(x, ptr):
+        return graph_norm(x, Segments(ptr=ptr, num_rows=6))
+
+    gradient = vmap(grad(lambda x, ptr: run(x, ptr).square().sum()))(x, ptr)
+    assert torch.isfinite(gradient).all()
+    assert torch.allclose(vmap(run)(x, ptr)[1], run(x[1], ptr[1]), atol=1e-6)
+
+
 def test_vmap_inside_vmap():
     x, weight, alpha = torch.randn(2, 3, 14, 5), torch.randn(3, 5), torch.randn(2, 5)
     segments = Segments(sizes=SIZES)

@@ -14,7 +14,7 @@ typedef struct {
   int id, padding;
   union {
     int on;
-    char room[64];
+    int64_t room[8]; /* its size, and how it is aligned */
   } value;
 } launch_attribute;
 
@@ -34,8 +34,8 @@ typedef struct {
 } variant;
 
 /* variant(launcher, function, programs, threads, shared, without, early, <32-bit integers>): a kernel and all that it
- * takes but for addresses, as bytes. Of the arguments of a launch it leaves out those whose bits are set in `without`;
- * `early`, it may begin before the kernel launched before it has ended, for which it waits itself. */
+ * takes but for addresses, as bytes. Of the arguments of a launch it leaves out those whose bits are set in `without`.
+ * If `early` is not 0 it may begin before the kernel launched before it has ended; it waits for that end itself. */
 static PyObject *py_variant(PyObject *self, PyObject *const *args, Py_ssize_t count) {
   enum { FIXED = 7 };
   int64_t a[FIXED + MOST_INTEGERS];

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import SupportsFloat
 
 import torch
 from torch import Tensor
@@ -68,6 +69,8 @@ def standardize(
     _check_features(x, weight, bias, mean_scale, residual)
     if act not in ACTIVATIONS:
         raise ValueError(f"act is {act!r}; it can be 'relu' or None")
+    if not torch.compiler.is_compiling():
+        check_eps(eps)
     if scope == "node":
         if mean_scale is not None or statistics != LIVE:
             raise ValueError("scope 'node' takes no mean_scale and has live statistics only")
@@ -146,13 +149,17 @@ def _check_features(
         raise TypeError(f"x must hold floating-point features, got {x.dtype}; convert it with x.float()")
     width = shape[1:]
     for name, tensor in (("weight", weight), ("bias", bias), ("mean_scale", mean_scale)):
-        if tensor is not None and (tensor.shape != width or tensor.device != device):
+        if tensor is not None and (not isinstance(tensor, Tensor) or tensor.shape != width or tensor.device != device):
             _explain_mismatch(x, name, tensor, width, "one entry per channel of x")
-    if residual is not None and (residual.shape != shape or residual.device != device):
+    if residual is not None and (
+        not isinstance(residual, Tensor) or residual.shape != shape or residual.device != device
+    ):
         _explain_mismatch(x, "residual", residual, shape, "the same shape as x")
 
 
 def _explain_mismatch(x: Tensor, name: str, tensor: Tensor, expected: Sequence[int], why: str) -> None:
+    if not isinstance(tensor, Tensor):
+        raise TypeError(f"{name} must be a tensor, got {type(tensor).__name__}")
     if tensor.device != x.device:
         raise ValueError(f"{name} is on {tensor.device}, x is on {x.device}; move one with .to(...)")
     raise ValueError(
@@ -163,20 +170,35 @@ def _explain_mismatch(x: Tensor, name: str, tensor: Tensor, expected: Sequence[i
 def _check_statistics(x: Tensor, graphs: int, mean: Tensor, var: Tensor) -> None:
     expected = (graphs, x.shape[1])
     for name, tensor in (("mean", mean), ("var", var)):
-        if tensor.shape != expected or tensor.device != x.device:
+        if not isinstance(tensor, Tensor) or tensor.shape != expected or tensor.device != x.device:
             why = "one row per graph, or one for the whole batch, and one entry per channel of x"
             _explain_mismatch(x, name, tensor, expected, why)
 
 
+def check_eps(eps: float) -> None:
+    """Whether ε is a number that variances can be made larger by."""
+    if type(eps) is float and eps >= 0:
+        return
+    if not isinstance(eps, SupportsFloat) or not float(eps) >= 0:
+        raise ValueError(f"eps is {eps!r}; it is a small number that is added to variances, 0 or more")
+
+
 def check_segments(x: Tensor, segments: Segments) -> None:
     """Whether the segments describe the rows of x and lie beside it, as far as that is known without asking a GPU."""
+    if not isinstance(segments, Segments):
+        raise TypeError(f"segments must be Segments, got {type(segments).__name__}; write Segments(batch=…)")
     if segments.device != x.device:
         raise ValueError(
             f"the segments (batch, ptr or sizes) are on {segments.device}, x is on {x.device}; "
             f"move them with .to({str(x.device)!r})"
         )
-    if segments.num_rows is not None and segments.num_rows != x.shape[0]:
+    check_rows(x, segments.num_rows)
+
+
+def check_rows(x: Tensor, described: int | None) -> None:
+    """Whether x has as many rows as its batch describes, where that is known."""
+    if described is not None and described != x.shape[0]:
         raise ValueError(
-            f"x has {x.shape[0]} rows, but batch (or ptr, sizes) describes {segments.num_rows}; "
+            f"x has {x.shape[0]} rows, but batch (or ptr, sizes) describes {described}; "
             "each row of x needs exactly one graph id, so pass the batch vector that belongs to this x"
         )

@@ -113,7 +113,12 @@ def standardize_graphs(
         or (mean_scale is not None and (mean_scale.shape != width or mean_scale.device != device))
         or (
             residual is not None
-            and (residual.shape != prepared.shape or residual.dtype is not x.dtype or residual.device != device)
+            and (
+                type(residual) not in _PLAIN
+                or residual.shape != prepared.shape
+                or residual.dtype is not x.dtype
+                or residual.device != device
+            )
         )
     ):
         return None

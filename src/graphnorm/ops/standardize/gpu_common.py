@@ -28,13 +28,16 @@ AT_A_TIME = tl.constexpr(32)
 
 @triton.jit
 def let_the_next_begin(EARLY: tl.constexpr):
-    """The kernel launched after this one may take what room it leaves, to wait there for its end."""
+    """The kernel launched after this one may take what room it leaves, to wait there for its end.
+
+    It begins when all programs of this one have come here, so each may do so at once: none is kept from its place.
+    """
     if EARLY:
         gdc_launch_dependents()
 
 
 @triton.jit
-def wait_for_the_last(EARLY: tl.constexpr):
+def wait_for_the_one_before(EARLY: tl.constexpr):
     """Go on when the kernel launched before this one has ended, and all that it wrote can be seen."""
     if EARLY:
         gdc_wait()

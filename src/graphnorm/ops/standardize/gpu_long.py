@@ -25,7 +25,7 @@ from graphnorm.ops.standardize.gpu_common import (
     store_shares,
     stored_affine,
     sum_of_shares,
-    wait_for_the_last,
+    wait_for_the_one_before,
 )
 from graphnorm.ops.standardize.gpu_ranges import apply_range, gradient_range, long_range_statistics, range_sums
 
@@ -137,7 +137,7 @@ def long_apply(
     BR: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
     """y of each slot."""
-    wait_for_the_last(EARLY)
+    wait_for_the_one_before(EARLY)
     blocks: tl.constexpr = (CHANNELS + BC - 1) // BC
     backwards = tl.num_programs(0) - 1 - tl.program_id(0)
     place = (backwards // blocks).to(tl.int64)
@@ -236,7 +236,7 @@ def long_gradient(
     The first `adds` programs add up the shares of the parameters' gradients, :data:`ADDED` channels of a member each.
     """
     plane = plane.to(tl.int64)
-    wait_for_the_last(EARLY)
+    wait_for_the_one_before(EARLY)
     if tl.program_id(0) >= adds:
         blocks: tl.constexpr = (CHANNELS + BC - 1) // BC
         backwards = tl.num_programs(0) - 1 - tl.program_id(0)

@@ -16,7 +16,7 @@ from graphnorm.ops.standardize.gpu_common import (
     load,
     stored_affine,
     tile_mask,
-    wait_for_the_last,
+    wait_for_the_one_before,
 )
 
 
@@ -42,7 +42,7 @@ def whole_apply(
     """y of `tiles` tiles for each member."""
     member, channel, at, mask = _tile(rows, tiles, CHANNELS, BR, BC)
     values = load(x, at, mask, ACC)
-    wait_for_the_last(EARLY)
+    wait_for_the_one_before(EARLY)
     in_channels = channel < CHANNELS
     of_member = member * CHANNELS + channel
     centre, scale, offset = stored_affine(
@@ -62,7 +62,7 @@ def whole_gradient(
     member, channel, at, mask = _tile(rows, tiles, CHANNELS, BR, BC)
     values = load(x, at, mask, ACC)
     dy_values = load(dy, at, mask, ACC)
-    wait_for_the_last(EARLY)
+    wait_for_the_one_before(EARLY)
     in_channels = channel < CHANNELS
     of_member = member * CHANNELS + channel
     centre, scale, offset = stored_affine(
