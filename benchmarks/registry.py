@@ -11,7 +11,10 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Case:
-    """One batch of graphs. Bars are ratios: to PyTorch Geometric's time (at least), to the copy limit (at most)."""
+    """One batch of graphs.
+
+    Bars, in float32, are ratios: to PyTorch Geometric's time (at least), to the copy limit (at most).
+    """
 
     name: str
     channels: int

@@ -236,12 +236,13 @@ def measure(case: Case, device: torch.device, dtype: torch.dtype, seconds: float
         unpinned = medians({name: functions[name] for name in ("copy", "ours", "pyg")}, device, seconds / 2)
         times |= {f"{name}_unpinned": value for name, value in unpinned.items()}
     row |= {f"{name}_us": round(value, 1) for name, value in times.items()}
+    speedup_bar = case.gpu_speedup if on_gpu else case.cpu_speedup
     row |= {
         "speedup": times["pyg"] / times["ours"],
-        "speedup_bar": case.gpu_speedup if on_gpu else case.cpu_speedup,
+        "speedup_bar": speedup_bar if dtype == torch.float32 else None,
         "speedup_batch": times["pyg"] / times["ours_batch"],
         "limits": times["ours"] / (2.5 * times["copy"]),
-        "limits_bar": case.gpu_limits if on_gpu else None,
+        "limits_bar": case.gpu_limits if on_gpu and dtype == torch.float32 else None,
     }
     if on_gpu:
         row["limits_graph"] = times["ours_graph"] / (2.5 * times["copy"])
@@ -263,7 +264,7 @@ def measure(case: Case, device: torch.device, dtype: torch.dtype, seconds: float
 
 
 def summary(row: dict[str, Any]) -> str:
-    bar = f"{row['speedup']:6.1f}x of {row['speedup_bar']:g}x"
+    bar = f"{row['speedup']:6.1f}x" + (f" of {row['speedup_bar']:g}x" if row["speedup_bar"] else "")
     limit = f"{row['limits']:5.2f} limits" + (f" of {row['limits_bar']:g}" if row["limits_bar"] else "")
     extra = "".join(
         f"  {label} {row[key]:.2f}{unit}"

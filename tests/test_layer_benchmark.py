@@ -21,6 +21,7 @@ def test_a_row_reports_speed_accuracy_and_memory(dtype):
     assert 0 < row["error_mean_0"] <= row["error_bar_0"]
     assert 0 < row["kept"] < row["pyg_kept"]
     assert ("error_mean_1e4" in row) == (dtype == torch.float32)
+    assert (row["speedup_bar"] is None) == (dtype != torch.float32)
     assert row["case"] in run.summary(row)
 
 
