@@ -97,7 +97,7 @@ class Material:
     train: bool = True
     """Whether what is missing may be trained."""
     absent: tuple[str, ...] = ()
-    """Studies of which there is no trial."""
+    """Studies of which there is no trial, in words."""
 
     def graphs(self, name: str) -> PackedGraphs:
         """A dataset of the recipe."""
@@ -144,6 +144,17 @@ class Material:
                 for measured in self.studies
             ],
         }
+
+
+def _in_words(absent: Sequence[Planned]) -> tuple[str, ...]:
+    """Studies, those of one protocol and the same datasets together."""
+    datasets: dict[tuple[str, str], list[str]] = {}
+    for planned in absent:
+        datasets.setdefault((planned.protocol, planned.model), []).append(planned.dataset)
+    models: dict[tuple[str, ...], list[str]] = {}
+    for (protocol, model), names in datasets.items():
+        models.setdefault((protocol, *names), []).append(model)
+    return tuple(f"{', '.join(of)} under {protocol} on {', '.join(on)}" for (protocol, *on), of in models.items())
 
 
 class Laboratory:
@@ -312,7 +323,7 @@ class Laboratory:
             if self.missing(planned.plan) < len(planned.plan.trials):
                 there.append(planned)
             else:
-                absent.append(f"{planned.dataset}, {planned.model}, {planned.protocol}")
+                absent.append(planned)
         if absent and not there:
             raise NothingThereError(recipe.item, self.store)
         with tempfile.TemporaryDirectory() as folder:
@@ -320,7 +331,7 @@ class Laboratory:
             if there:
                 merge(copy, [self.store])
             studies = tuple(self._read(planned, copy) for planned in there)
-            return self._finish(Material(recipe, quick, studies, self, train, tuple(absent)))
+            return self._finish(Material(recipe, quick, studies, self, train, _in_words(absent)))
 
     def _finish(self, material: Material) -> Product:
         from graphnorm.paper import makers
