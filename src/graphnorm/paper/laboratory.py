@@ -209,6 +209,17 @@ class Laboratory:
         self.notebook.add(seen)
         return seen
 
+    def apart(self, recipe: Recipe) -> Iterator[tuple[str, str, bool]]:
+        """Trainings of a recipe that are no trials of the store: dataset, model, and whether they are done."""
+        watched, learned = recipe.watched, recipe.learned
+        for training in watched.trainings if watched else ():
+            seen = self.notebook.find(training)
+            model = "resnet18" if training.dataset == IMAGES else "gin"
+            yield training.dataset, model, seen is not None and seen.trained == training.epochs
+        if learned is not None:
+            for dataset in learned.datasets:
+                yield dataset, "gin", self.notebook.find_learned(dataset, learned.epochs) is not None
+
     def learned(self, dataset: str, epochs: int, *, train: bool = True) -> Learned | None:
         """The α that GraphNorm learned on a dataset, from the same file where it is there."""
         found = self.notebook.find_learned(dataset, epochs)
@@ -277,15 +288,19 @@ class Laboratory:
 
     def missing(self, plan: Plan) -> int:
         """How many trials of a plan no study of the store has finished."""
+        return len(self.lacking(plan))
+
+    def lacking(self, plan: Plan) -> list[str]:
+        """The keys of these trials."""
         if not self.store.exists():
-            return len(plan.trials)
+            return [trial.key for trial in plan.trials]
         done: set[str] = set()
         with Store(self.store, writable=False) as store:
             for study in store.studies():
                 if study.spec.get("fingerprint") == plan.spec["fingerprint"]:
                     statuses = store.statuses(study)
                     done |= {key for key, status in statuses.items() if status in ("done", "diverged")}
-        return sum(trial.key not in done for trial in plan.trials)
+        return [trial.key for trial in plan.trials if trial.key not in done]
 
     def measure(self, planned: Planned) -> Measured:
         """Train what the store lacks of a study."""
