@@ -18,6 +18,7 @@ from graphnorm.paper.laboratory import Material, Measured, NothingThereError
 from graphnorm.paper.products import Product, Table, list_some
 from graphnorm.paper.reported import dataset_table, reported, reported_baseline
 from graphnorm.paper.tables import Score, agreement, dataset_rows, score_table
+from graphnorm.study.protocol import find_protocol
 
 __all__ = ["alpha", "curves", "dataset_statistics", "learned_shift", "noise", "scores", "spectra", "theory"]
 
@@ -130,6 +131,7 @@ def curves(material: Material) -> Product:
     in_part: set[str] = set()
     models = {measured.model for measured in material.studies}
     several = len(models - {"molecular-gin", "molecular-gcn"}) > 1
+    metrics = dict.fromkeys(find_protocol(measured.protocol).metric for measured in material.studies)
     for measured in material.studies:
         title = f"{measured.dataset}, {measured.model}" if several else measured.dataset
         sizes = measured.study.spec["grid"]["batch_size"]
@@ -139,7 +141,7 @@ def curves(material: Material) -> Product:
         gaps += [f"{title}: {gap}" for gap in found]
     remarks = (f"Trained in part: {'; '.join(gaps)}.",) if gaps else ()
     return material.product(
-        figures={"": plot_panels(panels, metric="training metric (%)", in_part=in_part)},
+        figures={"": plot_panels(panels, metric=f"training {' or '.join(metrics)} (%)", in_part=in_part)},
         data=_curve_data(panels),
         sentences=(*remarks, *_about_absent(material), *_about_quick(material)),
         facts={"convergence": _convergence(panels), "missing": [*gaps, *material.absent]},
@@ -196,7 +198,8 @@ def learned_shift(material: Material) -> Product:
     for name in material.recipe.looked_at:
         graphs = material.graphs(name)
         result = regularity(graphs, aggregation=AUTHORS)
-        figures[f"-graphs-{name}"] = plots.plot_typical(graphs, result, typical_graphs(result), title=name)
+        title = f"{name}: how much of the first layer's signal is left by InstanceNorm's shift; colours are degrees"
+        figures[f"-graphs-{name}"] = plots.plot_typical(graphs, result, typical_graphs(result), title=title)
         kept[name] = result.summary()
     return material.product(
         figures=figures,
