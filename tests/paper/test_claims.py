@@ -109,7 +109,9 @@ def test_noise_and_theory() -> None:
     more = noises(("PTC", 0.2), ("PTC", 0.3), ("NCI1", 0.04), ("NCI1", 0.3))
     assert verdicts("fig8", relative_deviation=more) == []  # no images to compare with
     items = {name: ABOUT | {"relative_deviation": found} for name, found in (("fig4", noise), ("fig8", more))}
-    assert "four more datasets. | holds in part | 3 of 4 |" in claims_page(items)
+    page = claims_page(items)
+    assert "four more datasets. | holds in part | 3 of 4 |" in page
+    assert "Claims about theory, table3, fig2, fig6, fig9, fig10, fig5, fig11, fig12, table1, table2 are not" in page
     linear = {"shift_faster": 36, "runs": 36, "median_speedup": 1.3}
     found = verdicts("theory", theorem_1={"holds": 9, "checked": 10}, summary={"linear_gnn": linear})
     assert found == ["holds in part   9 of 10", "holds   36 of 36"]

@@ -264,8 +264,8 @@ def claims_page(items: Mapping[str, Facts]) -> str:
     lines += [f"**{QUICK_NOTE}. So few folds and epochs decide nothing.**", ""] if quick else []
     lines += [
         "Made by `graphnorm reproduce` from the results beside it. A claim holds if it does in every case that was "
-        "measured, and in part if in more than half (enough for a claim about most cases to hold); claims without "
-        "measured numbers are not listed.",
+        "measured, and in part if in more than half (enough for a claim about most cases to hold)."
+        + _unmeasured(found),
         "",
         "| claim | here | cases |",
         "|---|---|---|",
@@ -285,6 +285,12 @@ def claims_page(items: Mapping[str, Facts]) -> str:
             f"From `{claim.item}`, made on {facts['made'][:10]}: {_origin(facts)}.{_unfinished(facts)}",
         ]
     return "\n".join(lines) + "\n"
+
+
+def _unmeasured(found: Sequence[tuple[Claim, Judged]]) -> str:
+    listed = {claim.text for claim, _ in found}
+    items = dict.fromkeys(claim.item for claim in CLAIMS if claim.text not in listed)
+    return f" Claims about {', '.join(items)} are not listed: there are no numbers." if items else ""
 
 
 def _origin(facts: Facts) -> str:
