@@ -236,3 +236,14 @@ def test_as_a_program() -> None:
 def test_runs_as_a_module() -> None:
     done = subprocess.run([sys.executable, "-m", "graphnorm", "--version"], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == f"graphnorm {graphnorm.__version__}"
+
+
+def test_a_reader_who_has_seen_enough() -> None:
+    """As in ``graphnorm runs | head``: no message, and nothing else goes on."""
+    command = [sys.executable, "-m", "graphnorm", "datasets", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == ""
+        assert process.wait(60) == 141

@@ -6,6 +6,8 @@ A user's mistake is a ``GraphnormError``: its message is printed, and the exit c
 from __future__ import annotations
 
 import argparse
+import os
+import select
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -63,10 +65,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             warnings.simplefilter("always", DataWarning)
             warnings.showwarning = partial(_show_warning, warnings.showwarning)
             options.run(options)
+        sys.stdout.flush()
     except GraphnormError as error:
         print(f"graphnorm: {error}", file=sys.stderr)
         return 2
     except OSError as error:
+        if isinstance(error, BrokenPipeError) and _nobody_reads():
+            return 141  # as the shell has it of others
         print(f"graphnorm: {explain_os_error(error)}", file=sys.stderr)
         return 2
     except ModuleNotFoundError as error:
@@ -76,6 +81,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"graphnorm: {str(stop) or getattr(options, 'stopped', STOPPED)}", file=sys.stderr)
         return 130
     return 0
+
+
+def _nobody_reads() -> bool:
+    """Whether the reader of our output, ``head`` say, has gone; what is left of it is then let go."""
+    output = sys.stdout.fileno()
+    poll = select.poll()
+    poll.register(output, select.POLLOUT)
+    gone = any(event & select.POLLERR for _, event in poll.poll(0))
+    if gone:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), output)
+    return gone
 
 
 def _show_warning(

@@ -39,7 +39,7 @@ def test_a_folder_becomes_a_page(run: Run, folder: Path, monkeypatch: pytest.Mon
     assert "synthetic:trees, gin …" in err
     page = Path("page.html").read_text(encoding="utf-8")
     assert "<title>Trees</title>" in page
-    assert "Singular values of graph" in page
+    assert "Spectrum of graph" in page
     assert shown == [Path("page.html").resolve().as_uri()]
 
 
@@ -213,3 +213,10 @@ def test_mistakes(run: Run, folder: Path, arguments: list[str], message: str) ->
     assert message in err
     assert len(err.splitlines()) == 1
     assert not list(folder.parent.glob("*.html"))
+
+
+def test_the_folder_of_a_reproduction(run: Run, tmp_path: Path) -> None:
+    code, _, err = run("report", str(tmp_path))
+    assert (code, "Remedy: give another folder" in err) == (2, True)
+    (tmp_path / "graphnorm.db").touch()
+    assert f"Remedy: graphnorm report --store {tmp_path / 'graphnorm.db'}" in run("report", str(tmp_path))[2]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from graphnorm.paper.recipes import CURVES, RECIPES, Recipe, Trainings
+from graphnorm.paper.recipes import CURVES, RECIPES, Learning, Recipe, Trainings, Watched
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -39,6 +39,33 @@ def test_dry_run_trains_nothing(run: Run, tmp_path: Path) -> None:
     code, out, _ = run("reproduce", "fig2", "table1", "--dry-run", "--json")
     assert code == 0
     assert [row["to train"] for row in json.loads(out)] == [2, 2]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("_small")
+def test_a_dry_run_says_what_items_share(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trees = ("synthetic:trees",)
+    watched = Watched(datasets=trees, batch_sizes=(8, 16))
+    monkeypatch.setitem(RECIPES, "fig10", Recipe(item="fig10", caption="x", maker="noise", watched=watched))
+    monkeypatch.setitem(RECIPES, "alpha", Recipe(item="alpha", caption="x", maker="alpha", learned=Learning(trees)))
+    monkeypatch.setitem(RECIPES, "theory", Recipe(item="theory", caption="x", maker="theory", looked_at=trees))
+    regular = Recipe(item="fig7", caption="x", maker="spectra", looked_at=("synthetic:regular",))
+    monkeypatch.setitem(RECIPES, "fig7", regular)
+    code, out, err = run(
+        "reproduce", "FIG2", "table1", "fig7", "fig10", "alpha", "theory", "--datasets", *trees, "--dry-run"
+    )
+    assert code == 0
+    lines = [" ".join(line.split()) for line in out.splitlines()]
+    assert lines[1:] == [
+        "fig2 synthetic:trees gin paper 2 2",
+        "table1 synthetic:trees gin paper 2 2",
+        "fig10 synthetic:trees gin all graphs 1 1",
+        "fig10 synthetic:trees gin all graphs 1 1",
+        "alpha synthetic:trees gin all graphs 1 1",
+        "nothing is trained for theory",
+        "items share trials: 2 different ones are to be trained",
+    ]
+    assert err == "nothing is left of fig7\n"
     assert list(tmp_path.iterdir()) == []
 
 
@@ -77,7 +104,12 @@ def test_items_of_what_is_there(run: Run, tmp_path: Path, monkeypatch: pytest.Mo
     [
         (["fig1"], "there is no item 'fig1'; known: table1"),
         (["table2", "--quick"], "no quick pass of table2"),
-        (["fig2", "--norms", "wrong"], "nothing is left of fig2"),
+        (["fig2", "--norms", "graph,wrong"], "there is no norm 'wrong' in the paper's items; known: none, layer"),
+        (["table1", "--models", "gat"], "there is no model 'gat'"),
+        (["table1", "--protocols", "papers"], "there is no protocol 'papers'"),
+        (["fig2", "--norms", "batch-alpha"], "nothing is left of fig2"),
+        (["fig2", "--seeds", "0"], "--seeds is 0"),
+        (["all", "--no-train", "--store", "gone.db"], "gone.db: there is no such store"),
         (["fig2", "--datasets", "MUTAGG"], "did you mean MUTAG"),
         (["table1", "--grid", "nothing"], "there is no grid 'nothing'"),
     ],

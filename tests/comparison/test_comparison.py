@@ -174,7 +174,10 @@ def test_the_papers_number(fake: Fake, trees: PackedGraphs, monkeypatch: pytest.
     monkeypatch.setitem(CATALOG, "MUTAG", replace(CATALOG["MUTAG"], counts=counts))
     result = run(mutag, norms="none,graph")
     assert "91.6 ± 6.5" in result.table()
-    assert "the paper's numbers are of 10 folds and 400 epochs; these of 10 and 20" in result.notes
+    assert (
+        "the paper's numbers are of 10 folds, 400 epochs and the best of 60 configurations; these of 10, 20 and 1"
+        in result.notes
+    )
     assert result.settings.readout == "sum"
     assert result.to_dict()["norms"]["graph"]["paper"] == {"mean": 91.6, "std": 6.5, "table": 1}
     assert result.to_dict()["norms"]["none"]["paper"] is None

@@ -20,7 +20,8 @@ def curve(panel: str, norm: str, average: float | None, variant: str = "") -> di
 
 
 def cell(norm: str, mean: float | None, within: bool | None, dataset: str = "MUTAG") -> dict[str, Any]:
-    return {"dataset": dataset, "model": "gin", "norm": norm, "mean": mean, "within_one_sd": within}
+    known = {"dataset": dataset, "model": "gin", "norm": norm, "mean": mean, "within_one_sd": within}
+    return known | {"difference": None if within is None else 1.0}
 
 
 def verdicts(item: str, **facts: Any) -> list[str]:
@@ -63,10 +64,54 @@ def test_cells() -> None:
     assert verdicts("table1", cells=[cell("graph", None, None), cell("batch", 90.0, None)]) == []
 
 
+def words(item: str, **facts: Any) -> str:
+    return claims_page({item: ABOUT | {"item": item} | facts}).partition("## ")[2]
+
+
+def test_cases_are_told_apart() -> None:
+    curves = [curve("A", "graph", 90.04), curve("A", "batch", 90.01), curve("B", "graph", 70.0)]
+    curves += [curve("B", "batch", 75.0), curve("C", "graph", 70.0), curve("C", "batch", 70.0)]
+    said = words("fig12", convergence=curves)
+    assert "curve, it holds for A: 90.04 against 90.01 (batch); C: 70.0, as has the best other (batch). It" in said
+    assert "It does not for B: 70.0 against 75.0 (batch)." in said
+
+
+def test_more_configurations_prove_nothing() -> None:
+    """A higher score of more configurations is not counted; one of as many, or of fewer, is."""
+
+    def group(dataset: str, ours: tuple[float, int], *others: tuple[float, int]) -> list[dict[str, Any]]:
+        named = zip(("graph", "batch", "layer"), (ours, *others), strict=False)
+        return [cell(n, mean, None, dataset) | {"configurations": f"{k} of 60"} for n, (mean, k) in named]
+
+    cells = group("A", (92.0, 60), (90.0, 60)) + group("B", (92.0, 60), (90.0, 60), (89.0, 1))
+    cells += group("C", (89.0, 60), (90.0, 1)) + group("D", (89.0, 1), (90.0, 60))
+    cells += group("E", (92.0, 1), (90.0, 60))
+    assert verdicts("table1", cells=cells) == ["holds in part   2 of 3"]
+    assert "different numbers of configurations: B, gin; D, gin." in words("table1", cells=cells)
+
+
+def test_cells_outside_are_named() -> None:
+    cells = [cell("graph", 91.0, True) | {"configurations": "60 of 60"}, cell("batch", 90.0, False)]
+    cells[1] |= {"configurations": "1 of 60", "difference": -3.04}
+    assert "1 of 2 cells (50%), 1 of 1 with the whole grid. Outside: MUTAG, gin, batch (−3.0)." in words(
+        "table1", cells=cells
+    )
+
+
+def noises(*values: tuple[str, float]) -> list[dict[str, Any]]:
+    return [{"what": what, "layer": "norm", "at_the_end": value} for what, value in values]
+
+
 def test_noise_and_theory() -> None:
-    noise = [{"what": w, "at_the_end": v} for w, v in (("PROTEINS", 0.2), ("PROTEINS", 0.04), ("CIFAR-10", 0.05))]
+    noise = noises(("PROTEINS", 0.2), ("PROTEINS", 0.04), ("CIFAR-10", 0.05), ("CIFAR-10", 0.06))
     assert verdicts("fig4", relative_deviation=noise) == ["does not hold here   1 of 2"]
     assert verdicts("fig4", relative_deviation=noise[:2]) == []
+    more = noises(("PTC", 0.2), ("PTC", 0.3), ("NCI1", 0.04), ("NCI1", 0.3))
+    assert verdicts("fig8", relative_deviation=more) == []  # no images to compare with
+    items = {name: ABOUT | {"relative_deviation": found} for name, found in (("fig4", noise), ("fig8", more))}
+    page = claims_page(items)
+    assert "four more datasets. | holds in part | 3 of 4 |" in page
+    assert "Claims about theory, table3, fig2, fig6, fig9, fig10, fig5, fig11, fig12, table1, table2 are not" in page
     linear = {"shift_faster": 36, "runs": 36, "median_speedup": 1.3}
     found = verdicts("theory", theorem_1={"holds": 9, "checked": 10}, summary={"linear_gnn": linear})
     assert found == ["holds in part   9 of 10", "holds   36 of 36"]
@@ -77,6 +122,9 @@ def test_noise_by_depth_and_batch_size() -> None:
     noise.append({"what": "CIFAR-10", "layer": "", "at_the_end": 0.4})
     assert verdicts("fig9", relative_deviation=noise) == ["does not hold here   1 of 2"]
     assert verdicts("fig9", relative_deviation=noise[:2]) == []
+    assert "A, : 0.200 against 0.100. It does not for A, : 0.300 against 0.400." in words(
+        "fig9", relative_deviation=noise
+    )
     sizes = [
         {"what": "A", "layer": layer, "batch_size": size, "at_the_end": value}
         for layer, values in (("first", (0.3, 0.2, 0.1)), ("last", (0.5, 0.1, 0.2)))

@@ -109,7 +109,7 @@ def test_curves_say_what_they_are_made_of(laboratory: Laboratory) -> None:
         f"Trained in part: {TREES}: none (none); {TREES}: batch, batch size 8 (3 of 4); "
         f"{TREES}: batch (1 of 2 without any)."
     )
-    assert product.sentences[1] == "Not trained: synthetic:regular, gin, paper."
+    assert product.sentences[1] == "Not trained: gin under paper on synthetic:regular."
     assert [(c["norm"], c["variant"], c["members"]) for c in product.facts["convergence"]] == [
         ("batch", "batch size 8", 3),
         ("graph", "batch size 8", 4),

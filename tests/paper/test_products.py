@@ -31,6 +31,19 @@ def test_markdown_and_latex_escape() -> None:
     assert r"$\alpha$ $\pm$ $-$ & yes \\" in latex
 
 
+def test_a_table_longer_than_a_page() -> None:
+    latex = Table(("a", "b"), [["x", k] for k in range(41)]).to_latex("caption")
+    assert latex.startswith("% needs \\usepackage{longtable}\n")
+    assert latex.count("longtable}") == 3
+    assert "tabular" not in latex
+    assert latex.index(r"\caption{caption} \\") < latex.index(r"\endhead") < latex.index(r"x & 0 \\")
+    assert "longtable" not in Table(("a", "b"), [["x", k] for k in range(40)]).to_latex("caption")
+
+
+def test_large_numbers_keep_their_digits() -> None:
+    assert Table(("a",), [[4989.53], [0.123456]]).to_markdown("c").splitlines()[4:] == ["| 4989.5 |", "| 0.1235 |"]
+
+
 def test_measured_beside_reported() -> None:
     near, far = Score(91.0, 5.0, Reported(91.6, 6.5, 1)), Score(80.0, 5.0, Reported(91.6, 6.5, 1))
     bare, missing = Score(66.0, 2.0, Reported(67.0, None, 1)), Score(float("nan"), reported=Reported(90.0, 1.0, 1))
@@ -41,6 +54,8 @@ def test_measured_beside_reported() -> None:
     assert table.columns == ("dataset", "measured", "reported", "difference", "within one sd", "under fair")
     assert table.rows[0] == ["MUTAG", "91.0 ± 5.0", "91.6 ± 6.5", "−0.6", True, "88.0 ± 6.0"]
     assert table.rows[1] == ["PTC", "–", "90.0 ± 1.0", None, None, None]
+    assert far.numbers() == (80.0, 5.0, 91.6, 6.5, pytest.approx(-11.6), False)
+    assert missing.numbers() == (None, None, 90.0, 1.0, None, None)
 
 
 def test_dataset_rows() -> None:

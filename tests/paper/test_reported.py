@@ -66,3 +66,9 @@ def test_baselines_by_the_names_they_have_here():
     assert reported_baseline("ogbg-molhiv", "ogb-gin", "ogb") == (75.58, 1.40, 2)
     for nothing in (("NCI1", "wl", "fair"), ("NCI1", "mlp", "paper"), ("PTC", "awl", "paper"), ("mine", "wl", "paper")):
         assert reported_baseline(*nothing) is None
+
+
+def test_numbers_are_written_as_printed() -> None:
+    assert str(paper.MOLHIV["molecular-gcn"]["graph"]) == "78.30 ± 0.69"
+    assert str(paper.MOLHIV_BASELINES["GIN"]) == "75.58 ± 1.40"
+    assert str(paper.GIN["layer"]["PROTEINS"]) == "76.2 ± 3.0"

@@ -152,6 +152,7 @@ def test_a_study_that_is_complete(store: Path) -> None:
     assert len(graph.scores) == 4
     assert len(graph.curves["valid"][0]) == 12
     assert "test" not in graph.curves
+    assert source.notes[-1].startswith("p: paired over folds, corrected for overlapping training sets")
     assert "lr 0.0" in Reader(build_page([source])).text
 
 
@@ -164,7 +165,10 @@ def test_numbers_of_another_setting_are_not_passed_over(tmp_path: Path) -> None:
         opened.save(opened.begin_session(study, "local"), outcomes)
         source = read_study(opened, opened.study("mutag"))
     assert source.norms[0].paper is not None
-    assert "the paper's numbers are of 10 folds and 400 epochs; these of 2 and 3" in source.notes
+    assert (
+        "the paper's numbers are of 10 folds, 400 epochs and the best of 60 configurations; these of 2, 3 and 1"
+        in source.notes
+    )
 
 
 def a_study_that_guesses(path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:

@@ -180,7 +180,9 @@ def _sources(options: argparse.Namespace, find_graphs: FindGraphs) -> list[Sourc
     names = [name for name in options.what if name not in folders]
     for name in names:
         if Path(name).is_dir():
-            raise GraphnormError("there is no comparison in it", where=name, remedy="give another folder")
+            inside = Path(name) / "graphnorm.db"
+            remedy = f"graphnorm report --store {inside}" if inside.exists() else "give another folder"
+            raise GraphnormError("there is no comparison in it", where=name, remedy=remedy)
     found: dict[str, Source] = {name: read_comparison(folder) for name, folder in folders.items()}
     if names or not options.what:
         if not options.store.exists():

@@ -72,9 +72,8 @@ def add(subparsers: Subparsers) -> None:
 
 def _run(options: argparse.Namespace) -> None:
     from graphnorm.paper.laboratory import Interrupted, Laboratory, NothingThereError
-    from graphnorm.paper.recipes import find_recipes
 
-    recipes = [_part(options, recipe) for recipe in find_recipes(options.items)]
+    recipes = _recipes(options)
     if too_large := [recipe.item for recipe in recipes if not recipe.datasets]:
         if len(too_large) == len(recipes):
             raise StudyError(f"there is no quick pass of {', '.join(too_large)}", remedy="leave out --quick, on a GPU")
@@ -89,6 +88,10 @@ def _run(options: argparse.Namespace) -> None:
         progress=not options.json,
         noise=options.noise,
     )
+    if options.no_train and options.store and not (options.store.exists() or laboratory.notebook.path.exists()):
+        raise StudyError(
+            "there is no such store", where=options.store, remedy="check the path, or leave out --no-train"
+        )
     laboratory.check_data(recipes)
     if options.dry_run:
         _show_plans(options, laboratory, recipes)
@@ -129,6 +132,42 @@ def _write_claims(folder: Path, quick: bool) -> Path:
     return path
 
 
+def _recipes(options: argparse.Namespace) -> list[Recipe]:
+    """What is left of each item; those of which nothing is are left out, where there are others."""
+    from graphnorm.paper.recipes import NothingLeftError, find_recipes
+
+    if options.seeds is not None and options.seeds < 1:
+        raise StudyError(f"--seeds is {options.seeds}", remedy="give 1 or more")
+    items = find_recipes(options.items)
+    _check_names(options)
+    recipes, nothing = [], []
+    for item in items:
+        try:
+            recipes.append(_part(options, item))
+        except NothingLeftError as error:
+            nothing.append((item.item, error))
+    if not recipes:
+        raise nothing[0][1]
+    if nothing:
+        print(f"nothing is left of {', '.join(name for name, _ in nothing)}", file=sys.stderr)
+    return recipes
+
+
+def _check_names(options: argparse.Namespace) -> None:
+    """Refuse names that no item has."""
+    from graphnorm.paper.recipes import RECIPES
+
+    parts = [part for recipe in RECIPES.values() for part in recipe.trained]
+    for option, what in (("models", "model"), ("norms", "norm"), ("protocols", "protocol")):
+        known = list(dict.fromkeys(name for part in parts for name in getattr(part, option)))
+        given = (getattr(options, option) or "none").split(",")
+        if unknown := [name for name in map(str.strip, given) if name not in (*known, "none")]:
+            raise StudyError(
+                f"there is no {what} {', '.join(map(repr, unknown))} in the paper's items; known: {', '.join(known)}",
+                remedy="choose some",
+            )
+
+
 def _part(options: argparse.Namespace, recipe: Recipe) -> Recipe:
     from graphnorm.study.grid import find_grid
 
@@ -143,14 +182,22 @@ def _part(options: argparse.Namespace, recipe: Recipe) -> Recipe:
 
 def _show_plans(options: argparse.Namespace, laboratory: Laboratory, recipes: list[Recipe]) -> None:
     rows: list[list[str | int]] = []
+    different: set[str] = set()
     for recipe in recipes:
         for planned in laboratory.plans(recipe):
-            trials = len(planned.plan.trials)
-            left = laboratory.missing(planned.plan)
-            rows.append([recipe.item, planned.dataset, planned.model, planned.protocol, trials, left])
+            left = laboratory.lacking(planned.plan)
+            different |= set(left)
+            names = [recipe.item, planned.dataset, planned.model, planned.protocol]
+            rows.append([*names, len(planned.plan.trials), len(left)])
+        for dataset, model, done in laboratory.apart(recipe):
+            rows.append([recipe.item, dataset, model, "all graphs", 1, int(not done)])
     columns = ("item", "dataset", "model", "protocol", "trials", "to train")
     if options.json:
         print(json.dumps([dict(zip(columns, row, strict=True)) for row in rows], indent=1))
         return
     texts = [[cell if isinstance(cell, str) else f"{cell:,}" for cell in row] for row in rows]
     print_table(columns, texts, left=columns[:4])
+    if idle := [recipe.item for recipe in recipes if recipe.item not in {row[0] for row in rows}]:
+        print(f"nothing is trained for {', '.join(idle)}")
+    if len(different) < sum(int(row[-1]) for row in rows if row[3] != "all graphs"):
+        print(f"items share trials: {len(different):,} different ones are to be trained")

@@ -27,11 +27,19 @@ from graphnorm.training.trial import Outcome
 if TYPE_CHECKING:
     import pandas
 
-__all__ = ["ABOUT_BASELINES", "FORMAT", "Comparison", "NormResult"]
+__all__ = ["ABOUT_BASELINES", "FORMAT", "Comparison", "NormResult", "about_tests"]
 
 FORMAT = "graphnorm-comparison-1"
 """Changes whenever the meaning of the JSON does."""
 ABOUT_BASELINES = "baselines have the same folds and their own settings; they are neither ranked nor tested"
+
+
+def about_tests(unit: str, overlap: float) -> str:
+    """What p-values are of."""
+    correction = " for overlapping training sets and" if overlap else ""
+    return f"p: paired over {unit}s, corrected{correction} for the number of pairs; * below {ALPHA}"
+
+
 DIGITS = 4
 """Digits of a percentage in JSON: more than single precision has, few enough to read."""
 
@@ -178,10 +186,7 @@ class Comparison:
         if self.protocol.unit == "fold" and any(result.paper for result in self.norms.values()):
             notes += unlike_the_paper(self.settings.folds, self.settings.epochs)
         if any(test.p_adjusted is not None for test in self.significance):
-            correction = " for overlapping training sets and" if self.overlap else ""
-            notes.append(
-                f"p: paired over {self.protocol.unit}s, corrected{correction} for the number of pairs; * below {ALPHA}"
-            )
+            notes.append(about_tests(self.protocol.unit, self.overlap))
         if self.protocol.unit == "seed":
             notes.append("significance is over seeds on one split: it says nothing about other splits")
         return notes

@@ -97,7 +97,7 @@ class Material:
     train: bool = True
     """Whether what is missing may be trained."""
     absent: tuple[str, ...] = ()
-    """Studies of which there is no trial."""
+    """Studies of which there is no trial, in words."""
 
     def graphs(self, name: str) -> PackedGraphs:
         """A dataset of the recipe."""
@@ -144,6 +144,17 @@ class Material:
                 for measured in self.studies
             ],
         }
+
+
+def _in_words(absent: Sequence[Planned]) -> tuple[str, ...]:
+    """Studies, those of one protocol and the same datasets together."""
+    datasets: dict[tuple[str, str], list[str]] = {}
+    for planned in absent:
+        datasets.setdefault((planned.protocol, planned.model), []).append(planned.dataset)
+    models: dict[tuple[str, ...], list[str]] = {}
+    for (protocol, model), names in datasets.items():
+        models.setdefault((protocol, *names), []).append(model)
+    return tuple(f"{', '.join(of)} under {protocol} on {', '.join(on)}" for (protocol, *on), of in models.items())
 
 
 class Laboratory:
@@ -197,6 +208,17 @@ class Laboratory:
             seen = watch_graphs(graphs, training, device=self.device, progress=self.progress)
         self.notebook.add(seen)
         return seen
+
+    def apart(self, recipe: Recipe) -> Iterator[tuple[str, str, bool]]:
+        """Trainings of a recipe that are no trials of the store: dataset, model, and whether they are done."""
+        watched, learned = recipe.watched, recipe.learned
+        for training in watched.trainings if watched else ():
+            seen = self.notebook.find(training)
+            model = "resnet18" if training.dataset == IMAGES else "gin"
+            yield training.dataset, model, seen is not None and seen.trained == training.epochs
+        if learned is not None:
+            for dataset in learned.datasets:
+                yield dataset, "gin", self.notebook.find_learned(dataset, learned.epochs) is not None
 
     def learned(self, dataset: str, epochs: int, *, train: bool = True) -> Learned | None:
         """The α that GraphNorm learned on a dataset, from the same file where it is there."""
@@ -266,15 +288,19 @@ class Laboratory:
 
     def missing(self, plan: Plan) -> int:
         """How many trials of a plan no study of the store has finished."""
+        return len(self.lacking(plan))
+
+    def lacking(self, plan: Plan) -> list[str]:
+        """The keys of these trials."""
         if not self.store.exists():
-            return len(plan.trials)
+            return [trial.key for trial in plan.trials]
         done: set[str] = set()
         with Store(self.store, writable=False) as store:
             for study in store.studies():
                 if study.spec.get("fingerprint") == plan.spec["fingerprint"]:
                     statuses = store.statuses(study)
                     done |= {key for key, status in statuses.items() if status in ("done", "diverged")}
-        return sum(trial.key not in done for trial in plan.trials)
+        return [trial.key for trial in plan.trials if trial.key not in done]
 
     def measure(self, planned: Planned) -> Measured:
         """Train what the store lacks of a study."""
@@ -312,7 +338,7 @@ class Laboratory:
             if self.missing(planned.plan) < len(planned.plan.trials):
                 there.append(planned)
             else:
-                absent.append(f"{planned.dataset}, {planned.model}, {planned.protocol}")
+                absent.append(planned)
         if absent and not there:
             raise NothingThereError(recipe.item, self.store)
         with tempfile.TemporaryDirectory() as folder:
@@ -320,7 +346,7 @@ class Laboratory:
             if there:
                 merge(copy, [self.store])
             studies = tuple(self._read(planned, copy) for planned in there)
-            return self._finish(Material(recipe, quick, studies, self, train, tuple(absent)))
+            return self._finish(Material(recipe, quick, studies, self, train, _in_words(absent)))
 
     def _finish(self, material: Material) -> Product:
         from graphnorm.paper import makers

@@ -18,6 +18,7 @@ from graphnorm.paper.laboratory import Material, Measured, NothingThereError
 from graphnorm.paper.products import Product, Table, list_some
 from graphnorm.paper.reported import dataset_table, reported, reported_baseline
 from graphnorm.paper.tables import Score, agreement, dataset_rows, score_table
+from graphnorm.study.protocol import find_protocol
 
 __all__ = ["alpha", "curves", "dataset_statistics", "learned_shift", "noise", "scores", "spectra", "theory"]
 
@@ -30,6 +31,12 @@ BASELINE = "baseline"
 WORK_QUICK = 2e9
 CELL = ("dataset", "model", "norm", "configurations", "members")
 """What names a cell of a table of scores, and how much of it is trained: configurations, and folds or seeds of each."""
+NUMBERS = (
+    *CELL[:3],
+    *("configurations", "configurations_planned", "members", "members_planned"),
+    *("mean", "std", "reported_mean", "reported_std", "difference", "within_one_sd", "fair_mean", "fair_std"),
+)
+"""The same for programs: a number in each column."""
 
 
 def scores(material: Material) -> Product:
@@ -41,27 +48,32 @@ def scores(material: Material) -> Product:
         for result in measured.results
     }
     rows: list[tuple[list[str | int | None], Score, Score | None]] = []
+    numbers: list[list[str | int | float | bool | None]] = []
     for measured in material.studies:
         if measured.protocol == "fair":
             continue
         for result in measured.results:
-            finished = f"{result.compared} of {len(result.configurations)}"
-            used = 0 if result.selection is None else len(result.selection.choices)
-            trained = f"{used} of {result.members}"
+            configurations = (result.compared, len(result.configurations))
+            members = (0 if result.selection is None else len(result.selection.choices), result.members)
+            counts = [f"{done} of {planned}" for done, planned in (configurations, members)]
             shown = BASELINE if measured.is_baseline else result.norm
-            key = [measured.dataset, measured.model, shown, finished, trained]
             cell = (measured.dataset, measured.model, result.norm)
-            rows.append(([*key], _score(measured, result.norm), fair.get(cell)))
+            cells = [(shown, _score(measured, result.norm), fair.get(cell))]
             if measured.dataset == "ogbg-molhiv" and result.norm == "instance":
                 # The authors' code for this dataset has no α: its GraphNorm is what is called instance here.
                 score = _score(measured, "instance")
                 score.reported = reported(measured.dataset, measured.model, "graph", measured.protocol)
-                rows.append(([measured.dataset, measured.model, "graph, α = 1", finished, trained], score, None))
+                cells.append(("graph, α = 1", score, None))
+            for norm, score, other in cells:
+                rows.append(([measured.dataset, measured.model, norm, *counts], score, other))
+                numbers.append([measured.dataset, measured.model, norm, *configurations, *members])
+                numbers[-1] += [*score.numbers(), *(other or Score(None)).numbers()[:2]]
     table = score_table(rows, CELL)
     normalized = [score for key, score, _ in rows if key[2] != BASELINE]
     baselines = [score for key, score, _ in rows if key[2] == BASELINE]
     return material.product(
         table=table,
+        data=Table(NUMBERS, numbers),
         sentences=(
             agreement(normalized),
             *_about_baselines(baselines),
@@ -119,6 +131,7 @@ def curves(material: Material) -> Product:
     in_part: set[str] = set()
     models = {measured.model for measured in material.studies}
     several = len(models - {"molecular-gin", "molecular-gcn"}) > 1
+    metrics = dict.fromkeys(find_protocol(measured.protocol).metric for measured in material.studies)
     for measured in material.studies:
         title = f"{measured.dataset}, {measured.model}" if several else measured.dataset
         sizes = measured.study.spec["grid"]["batch_size"]
@@ -128,7 +141,7 @@ def curves(material: Material) -> Product:
         gaps += [f"{title}: {gap}" for gap in found]
     remarks = (f"Trained in part: {'; '.join(gaps)}.",) if gaps else ()
     return material.product(
-        figures={"": plot_panels(panels, metric="training metric (%)", in_part=in_part)},
+        figures={"": plot_panels(panels, metric=f"training {' or '.join(metrics)} (%)", in_part=in_part)},
         data=_curve_data(panels),
         sentences=(*remarks, *_about_absent(material), *_about_quick(material)),
         facts={"convergence": _convergence(panels), "missing": [*gaps, *material.absent]},
@@ -185,7 +198,8 @@ def learned_shift(material: Material) -> Product:
     for name in material.recipe.looked_at:
         graphs = material.graphs(name)
         result = regularity(graphs, aggregation=AUTHORS)
-        figures[f"-graphs-{name}"] = plots.plot_typical(graphs, result, typical_graphs(result), title=name)
+        title = f"{name}: how much of the first layer's signal is left by InstanceNorm's shift; colours are degrees"
+        figures[f"-graphs-{name}"] = plots.plot_typical(graphs, result, typical_graphs(result), title=title)
         kept[name] = result.summary()
     return material.product(
         figures=figures,

@@ -16,11 +16,13 @@ from graphnorm.data.cache import replacing
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["QUICK_NOTE", "Product", "Table", "list_some"]
+__all__ = ["QUICK_NOTE", "Product", "Table", "list_some", "signed"]
 
 QUICK_NOTE = "QUICK PASS: scaled down, not the paper's setting"
 """What every output of a quick pass says."""
 NOTHING = "–"
+PAGE = 40
+"""Rows of a table that fit on a page."""
 
 Cell = str | int | float | bool | None
 
@@ -47,22 +49,19 @@ class Table:
         return f"**{caption}**\n\n" + "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
 
     def to_latex(self, caption: str) -> str:
-        """A ``table`` with a ``tabular``, to be put into a document by ``\\input``."""
+        """To be put into a document by ``\\input``: a ``table``, or a ``longtable`` where it is longer than a page."""
         rows = [" & ".join(_latex(_shown(cell)) for cell in row) + r" \\" for row in self.rows]
         head = " & ".join(_latex(name) for name in self.columns) + r" \\"
-        lines = [
-            r"\begin{table}",
-            r"\centering",
-            rf"\caption{{{_latex(caption)}}}",
-            rf"\begin{{tabular}}{{{'l' * len(self.columns)}}}",
-            r"\hline",
-            head,
-            r"\hline",
-            *rows,
-            r"\hline",
-            r"\end{tabular}",
-            r"\end{table}",
-        ]
+        about, form = rf"\caption{{{_latex(caption)}}}", "l" * len(self.columns)
+        head_lines, body = [r"\hline", head, r"\hline"], [*rows, r"\hline"]
+        if len(rows) > PAGE:
+            begin = [r"% needs \usepackage{longtable}", r"{\footnotesize\setlength{\tabcolsep}{3pt}"]
+            begin += [rf"\begin{{longtable}}{{{form}}}", rf"{about} \\", *head_lines, r"\endhead"]
+            lines = [*begin, *body, r"\end{longtable}}"]
+        else:
+            begin = [r"\begin{table}", r"\centering\footnotesize\setlength{\tabcolsep}{3pt}", about]
+            begin += [rf"\begin{{tabular}}{{{form}}}", *head_lines]
+            lines = [*begin, *body, r"\end{tabular}", r"\end{table}"]
         return "\n".join(lines) + "\n"
 
 
@@ -137,7 +136,9 @@ def _shown(cell: Cell) -> str:
         return NOTHING
     if isinstance(cell, bool):
         return "yes" if cell else "no"
-    return f"{cell:.4g}" if isinstance(cell, float) else str(cell)
+    if isinstance(cell, float):
+        return f"{cell:.4g}" if abs(cell) < 1000 else f"{cell:.1f}"
+    return str(cell)
 
 
 def _for_csv(cell: Cell) -> Cell:
@@ -163,3 +164,13 @@ def list_some(names: Sequence[str], most: int = 12) -> str:
     """
     rest = [f"and {len(names) - most} more"] if len(names) > most else []
     return "; ".join([*names[:most], *rest])
+
+
+def signed(difference: float) -> str:
+    """A difference to one digit, with its sign; none where that digit is 0.
+
+    >>> signed(-3.04), signed(-0.04)
+    ('−3.0', '0.0')
+    """
+    text = f"{difference:+.1f}"
+    return text[1:] if text in ("+0.0", "-0.0") else text.replace("-", "−")

@@ -24,6 +24,7 @@ __all__ = [
     "RECIPES",
     "Beside",
     "Learning",
+    "NothingLeftError",
     "Recipe",
     "Trainings",
     "Watched",
@@ -162,6 +163,13 @@ class Learning:
         return Learning(tuple(name for name in self.datasets if name in QUICK.datasets), QUICK.epochs)
 
 
+class NothingLeftError(StudyError):
+    """An item has nothing of what was chosen."""
+
+    def __init__(self, item: str) -> None:
+        super().__init__(f"nothing is left of {item}", remedy="leave out --datasets, --models or the like")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
     """One item of the paper."""
@@ -227,7 +235,7 @@ class Recipe:
             self, trained=tuple(trained), looked_at=looked_at, watched=watched, beside=beside, learned=learned
         )
         if self.datasets and not narrow.datasets:
-            raise StudyError(f"nothing is left of {self.item}", remedy="leave out --datasets, --models or the like")
+            raise NothingLeftError(self.item)
         return narrow
 
 
@@ -388,7 +396,7 @@ RECIPES: dict[str, Recipe] = {recipe.item: recipe for recipe in _RECIPES}
 
 def find_recipes(items: Sequence[str]) -> list[Recipe]:
     """Give recipes by name, each once, in the order of the paper's items where ``all`` is asked for."""
-    names = [name for item in items for name in (RECIPES if item == "all" else [item])]
+    names = [name for item in map(str.lower, items) for name in (RECIPES if item == "all" else [item])]
     unknown = [name for name in names if name not in RECIPES]
     if unknown:
         raise StudyError(

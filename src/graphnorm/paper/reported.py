@@ -22,7 +22,7 @@ __all__ = [
     "unlike_the_paper",
 ]
 
-FOLDS, EPOCHS = 10, 400
+FOLDS, EPOCHS, CONFIGURATIONS = 10, 400, 60
 """Of the paper's cross-validations."""
 
 
@@ -34,7 +34,10 @@ class Reported(NamedTuple):
     table: int
 
     def __str__(self) -> str:
-        return f"{self.mean}" if self.std is None else f"{self.mean} ± {self.std}"
+        if self.std is None:
+            return f"{self.mean}"
+        digits = max(len(f"{value}".partition(".")[2]) for value in (self.mean, self.std))
+        return f"{self.mean:.{digits}f} ± {self.std:.{digits}f}"
 
 
 _COLUMNS = ("MUTAG", "PTC", "PROTEINS", "NCI1", "IMDB-BINARY", "REDDIT-BINARY", "COLLAB")
@@ -124,8 +127,9 @@ def dataset_table() -> dict[str, PaperStatistics]:
     return {name: entry.paper for name, entry in CATALOG.items() if entry.paper is not None}
 
 
-def unlike_the_paper(folds: int, epochs: int) -> list[str]:
+def unlike_the_paper(folds: int, epochs: int, configurations: int = 1) -> list[str]:
     """A note for numbers that stand beside the paper's, where they are of other settings."""
-    if (folds, epochs) == (FOLDS, EPOCHS):
+    if (folds, epochs, configurations) == (FOLDS, EPOCHS, CONFIGURATIONS):
         return []
-    return [f"the paper's numbers are of {FOLDS} folds and {EPOCHS} epochs; these of {folds} and {epochs}"]
+    theirs = f"{FOLDS} folds, {EPOCHS} epochs and the best of {CONFIGURATIONS} configurations"
+    return [f"the paper's numbers are of {theirs}; these of {folds}, {epochs} and {configurations}"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from graphnorm.paper.products import Table
+from graphnorm.paper.products import Table, signed
 from graphnorm.paper.reported import Reported
 
 __all__ = ["Score", "agreement", "dataset_rows", "score_table"]
@@ -39,6 +39,11 @@ class Score:
             return None
         return abs(self.difference) <= self.reported.std
 
+    def numbers(self) -> tuple[float | None, ...]:
+        """Mean and standard deviation, the reported ones, their difference, and whether it is within."""
+        said = (None, None) if self.reported is None else self.reported[:2]
+        return (self.mean, self.std, *said, self.difference, self.within)
+
     def __str__(self) -> str:
         if self.mean is None:
             return "–"
@@ -69,7 +74,7 @@ def score_table(rows: Sequence[tuple[Sequence[str | int | None], Score, Score | 
                 *key,
                 str(score),
                 None if score.reported is None else str(score.reported),
-                None if score.difference is None else f"{score.difference:+.1f}".replace("-", "−"),
+                None if score.difference is None else signed(score.difference),
                 score.within,
                 *([None if fair is None else str(fair)] if with_fair else []),
             ]

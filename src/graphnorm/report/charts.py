@@ -61,7 +61,7 @@ def _curves(source: Source, norms: Sequence[NormScore], curve: str, title: str) 
         traces += _band(norm.name, epochs, mean, std)
         known = [value for value in mean if value is not None]
         if known:
-            higher = f", after {max(known):.1f} %" if max(known) - known[-1] >= 0.05 else ""
+            higher = f" (highest {max(known):.1f} %)" if max(known) - known[-1] >= 0.05 else ""
             ends.append(f"{norm.name} ends at {known[-1]:.1f} %{higher}")
     averaged = f"mean over {source.unit}s with a band of one standard deviation"
     return Chart(
@@ -149,7 +149,7 @@ def score_chart(source: Source) -> Chart | None:
     paper = " A grey bar is the paper's number." if any(norm.paper for norm in norms) else ""
     return Chart(
         name="scores",
-        title=f"Reported {source.metric} of every {source.unit}",
+        title=f"{source.metric[0].upper()}{source.metric[1:]} of every {source.unit}",
         text=f"Every {source.unit} as a dot, means as diamonds: {means}.{paper}",
         data=Table(("norm", source.unit, "score"), rows),
         traces=traces,

@@ -18,6 +18,7 @@ from graphnorm.comparison.job import beside_name
 from graphnorm.data import PackedGraphs
 from graphnorm.errors import GraphnormError, MissingDependencyError
 from graphnorm.paper.colours import colour
+from graphnorm.paper.products import signed
 from graphnorm.report.charts import Chart, curve_charts, packed, score_chart
 from graphnorm.report.sources import NormScore, Source
 from graphnorm.report.structure import Structure, look_at
@@ -188,7 +189,7 @@ def _cells(norm: NormScore, best: bool, has_paper: bool, has_settings: bool) -> 
     if has_paper:
         difference = None if norm.paper is None or norm.mean is None else norm.mean - norm.paper.mean
         cells += [NOTHING if norm.paper is None else str(norm.paper)]
-        cells += [NOTHING if difference is None else f"{difference:+.1f}".replace("-", "−")]
+        cells += [NOTHING if difference is None else signed(difference)]
     return cells + ([norm.settings or NOTHING] if has_settings else [])
 
 

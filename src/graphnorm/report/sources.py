@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from graphnorm.comparison.result import ABOUT_BASELINES, FORMAT
+from graphnorm.comparison.result import ABOUT_BASELINES, FORMAT, about_tests
 from graphnorm.comparison.verdict import judge, name_guessers
 from graphnorm.data import PackedGraphs, load
 from graphnorm.errors import GraphnormError
@@ -223,7 +223,9 @@ def read_study(store: Store, study: Study, find_graphs: FindGraphs | None = None
         notes.append("protocol paper: the folds that choose are those reported, so numbers are optimistic")
     epochs = max(trial.epochs for trial in trials)
     if any(norm.paper for norm in norms) and protocol.unit == "fold":
-        notes += unlike_the_paper(folds, epochs)
+        notes += unlike_the_paper(folds, epochs, max(result.compared for result in results.values()))
+    if any(test.p_adjusted is not None for test in tests):
+        notes.append(about_tests(protocol.unit, overlap))
     where = f"on {study.spec['dataset']} with {study.spec['model']} and these settings"
     verdict = judge(ranked, lambda a, b: _known_pair(tests, a, b), protocol.metric, where, guessing)
     if baselines:
@@ -285,8 +287,8 @@ def _from_study(
     chosen = result.chosen
     return NormScore(
         result.norm,
-        _percent(selection.mean),
-        _percent(selection.std),
+        _finite(100 * selection.mean),
+        _finite(100 * selection.std),
         selection.epoch,
         [_percent(score) for score in selection.scores.values()],
         test,
@@ -314,4 +316,8 @@ def _percent(value: float) -> float | None:
 
 
 def _number(value: float) -> float | None:
-    return round(value, 4) if math.isfinite(value) else None
+    return None if (found := _finite(value)) is None else round(found, 4)
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

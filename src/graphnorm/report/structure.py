@@ -108,7 +108,7 @@ def _spectrum(graph: int, q: Floats, shifted: Floats) -> Chart:
     largest = f"the largest of Q is {q[-1]:.3g}" + (f", of QN {shifted[-1]:.3g}" if len(shifted) else "")
     return Chart(
         name=f"spectrum-{graph}",
-        title=f"Singular values of graph {graph}",
+        title=f"Spectrum of graph {graph}",
         text=f"Singular values of Q (blue) and QN (red) of graph {graph}, {len(q)} nodes, in order: {largest}.",
         data=Table(("matrix", "rank", "singular value"), rows),
         traces=traces,
