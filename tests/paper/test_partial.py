@@ -83,6 +83,14 @@ def test_folds_that_choose_for_themselves(laboratory: Laboratory) -> None:
     assert all(cell["members"] == "4 of 4" and cell["fair"]["mean"] > 0 for cell in product.facts["cells"])
 
 
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_part_of_the_grid_under_fair(laboratory: Laboratory, whole: bool) -> None:
+    fair = scores(protocols=("paper", "fair"))
+    brought_home(laboratory, fair, lambda trial: whole or trial.protocol == "paper" or trial.lr == 1e-2)
+    words = f"Under fair, of a part of the configurations: {TREES}, gin (1 of 2)."
+    assert (words in laboratory.make(fair, train=False).sentences) is not whole
+
+
 def test_fewer_seeds(laboratory: Laboratory) -> None:
     recipe = scores(seeds=5, folds=2)
     brought_home(laboratory, recipe, lambda trial: trial.seed < 2)

@@ -76,6 +76,7 @@ def scores(material: Material) -> Product:
         data=Table(NUMBERS, numbers),
         sentences=(
             agreement(normalized),
+            *_about_fair(material),
             *_about_baselines(baselines),
             *_about_absent(material),
             *_about_quick(material),
@@ -105,6 +106,17 @@ def _cell(keys: list[str | int | None], score: Score, fair: Score | None) -> dic
         "within_one_sd": score.within,
         "fair": None if fair is None else {"mean": fair.mean, "std": fair.std},
     }
+
+
+def _about_fair(material: Material) -> tuple[str, ...]:
+    """From how much of the grid the numbers under fair were chosen, where that is less than all of it."""
+    parts = []
+    for measured in material.studies:
+        fewest = min(result.compared for result in measured.results)
+        planned = len(measured.results[0].configurations)
+        if measured.protocol == "fair" and fewest < planned:
+            parts.append(f"{measured.dataset}, {measured.model} ({fewest} of {planned})")
+    return (f"Under fair, of a part of the configurations: {list_some(parts)}.",) if parts else ()
 
 
 def _about_baselines(scores: list[Score]) -> tuple[str, ...]:
