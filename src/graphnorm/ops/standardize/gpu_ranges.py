@@ -108,19 +108,30 @@ def long_range_statistics(
 
 
 @triton.jit
+def _tile_from(
+    order, order_stride, member, rows, consecutive, shift, first, last, start, channel,
+    CHANNELS: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
+):  # fmt: skip
+    """Where the BR positions from first + start on lie in x, and which elements of that tile are before `last`."""
+    tile = tl.arange(0, BR)
+    inside = start + tile < last - first
+    at = offsets(
+        order, order_stride, member, rows, consecutive, shift, first + start + tile, inside, channel, CHANNELS
+    )  # fmt: skip
+    return at, tile_mask(inside, channel, CHANNELS, BC)
+
+
+@triton.jit
 def apply_range(
     x, y, residual, order, order_stride, member, rows, first, last, channel, centre, scale, offset,
     CHANNELS: tl.constexpr, RELU: tl.constexpr, ACC: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
     """y of positions [first, last)."""
     consecutive, shift = run_of(order, order_stride, member, first, last)
-    tile = tl.arange(0, BR)
     for start in range(0, last - first, BR):
-        inside = start + tile < last - first
-        at = offsets(
-            order, order_stride, member, rows, consecutive, shift, first + start + tile, inside, channel, CHANNELS
+        at, mask = _tile_from(
+            order, order_stride, member, rows, consecutive, shift, first, last, start, channel, CHANNELS, BR, BC
         )  # fmt: skip
-        mask = tile_mask(inside, channel, CHANNELS, BC)
         z = scale[None, :] * (load(x, at, mask, ACC) - centre[None, :]) + offset[None, :]
         finish(y, residual, at, mask, z, RELU, ACC)
 
@@ -137,16 +148,13 @@ def range_sums(
     one before; in twice the registers.
     """
     consecutive, shift = run_of(order, order_stride, member, first, last)
-    tile = tl.arange(0, BR)
     kept: tl.constexpr = BR if APART else 1
     P = tl.zeros((kept, BC), ACC)
     Q = tl.zeros((kept, BC), ACC)
     for start in range(0, last - first, BR):
-        inside = start + tile < last - first
-        at = offsets(
-            order, order_stride, member, rows, consecutive, shift, first + start + tile, inside, channel, CHANNELS
+        at, mask = _tile_from(
+            order, order_stride, member, rows, consecutive, shift, first, last, start, channel, CHANNELS, BR, BC
         )  # fmt: skip
-        mask = tile_mask(inside, channel, CHANNELS, BC)
         d = load_first(x, at, mask, ACC) - centre[None, :]
         dz = before_tail(load_first(dy, at, mask, ACC), d, scale, offset, RELU)
         if APART:
@@ -165,13 +173,10 @@ def gradient_range(
 ):  # fmt: skip
     """dx of positions [first, last)."""
     consecutive, shift = run_of(order, order_stride, member, first, last)
-    tile = tl.arange(0, BR)
     for start in range(0, last - first, BR):
-        inside = start + tile < last - first
-        at = offsets(
-            order, order_stride, member, rows, consecutive, shift, first + start + tile, inside, channel, CHANNELS
+        at, mask = _tile_from(
+            order, order_stride, member, rows, consecutive, shift, first, last, start, channel, CHANNELS, BR, BC
         )  # fmt: skip
-        mask = tile_mask(inside, channel, CHANNELS, BC)
         d = load(x, at, mask, ACC) - centre[None, :]
         found = gradient_of(load(dy, at, mask, ACC), d, scale, offset, slope, constant, RELU)
         tl.store(dx + at, found, mask=mask)
