@@ -111,3 +111,20 @@ def test_debug_checks_what_is_promised(arguments, words):
     with graphnorm.debug():
         Adjacency(rowptr=torch.tensor([0, 1, 2]), col=torch.tensor([1, 0, 9]), symmetric=True)  # padding is not read
         Adjacency(edge_index=torch.empty(2, 0, dtype=torch.int64), num_nodes=0)
+
+
+@pytest.mark.parametrize("backend", ["auto", "reference"])
+@pytest.mark.parametrize("edges", [EDGES, EDGES[:, [1, 2, 4, 0, 3]]], ids=["unsorted", "sorted"])
+def test_made_in_inference_mode_it_serves_training(edges, backend):
+    x, features = torch.randn(4, 2, requires_grad=True), torch.randn(5, 2)
+    right = Adjacency(edge_index=edges, num_nodes=4)
+    with torch.inference_mode():
+        inside = Adjacency(edge_index=edges.clone(), num_nodes=4).to("cpu")
+        inside.transpose()
+
+    def gradient(adjacency):
+        y = graphnorm.functional.aggregate(x, adjacency, edge_x=features)
+        return torch.autograd.grad(y.square().sum(), x)
+
+    with graphnorm.backend(backend):
+        torch.testing.assert_close(gradient(inside), gradient(right))

@@ -35,14 +35,9 @@ def stream(monkeypatch, memory):
 
 @pytest.fixture
 def built(monkeypatch):
-    """The arguments of every construction of Segments from a batch vector."""
-    calls = []
-
-    def count(**arguments):
-        calls.append(arguments)
-        return Segments(**arguments)
-
-    monkeypatch.setattr(recent, "Segments", count)
+    """The arguments of every construction of Segments from a layer's batch vector."""
+    calls, make = [], Segments.of_one_call
+    monkeypatch.setattr(Segments, "of_one_call", lambda *given: calls.append(given) or make(*given))
     return calls
 
 

@@ -156,3 +156,54 @@ def test_what_is_made_of_outside_segments_inside_vmap_is_not_kept():
     segments = Segments(sizes=[2, 3])
     torch.func.vmap(lambda x: x + segments.ids(5))(torch.zeros(2, 5))
     assert not torch._C._functorch.is_functorch_wrapped_tensor(segments.ids(5))
+
+
+UNSORTED = [1, 0, 1, 0, 1]
+
+
+@pytest.mark.parametrize("backend", ["auto", "reference"])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Segments(batch=torch.tensor(UNSORTED)),
+        lambda: Segments(batch=torch.tensor([0, 0, 1, 1, 1])),
+        lambda: Segments(ptr=torch.tensor([0, 2, 5])),
+        lambda: Segments(sizes=[2, 3]),
+        lambda: Segments(batch=torch.tensor(UNSORTED)).to("cpu"),
+    ],
+    ids=["unsorted", "sorted", "ptr", "sizes", "moved"],
+)
+def test_made_in_inference_mode_they_serve_training(make, backend):
+    x, right = torch.randn(5, 2, requires_grad=True), make()
+    with torch.inference_mode():
+        segments = make()
+
+    def gradients(segments):
+        """First and second derivative, of everything that is made of segments."""
+        y = GraphNorm(2)(x, segments) + graphnorm.make_norm("batch", 2)(x, segments)
+        y = y + graphnorm.functional.pool(x, segments)[segments.ids(5)] + x[segments.ids(5)]
+        (first,) = torch.autograd.grad(y.square().sum(), x, create_graph=True)
+        return first, *torch.autograd.grad(first.square().sum(), x)
+
+    with graphnorm.backend(backend):
+        torch.testing.assert_close(gradients(segments), gradients(right))
+
+
+def test_what_inference_mode_has_asked_for_serves_training():
+    batch = torch.tensor(UNSORTED)
+    for segments in (Segments(batch=batch), Segments(sizes=[2, 3])):
+        with torch.inference_mode():
+            asked = [segments.ids(5), segments.merged(5).ptr, segments.merged(5).order]
+        assert not any(tensor.is_inference() for tensor in asked if tensor is not None)
+        assert segments.ids(5) is asked[0]
+
+
+def test_ids_made_in_inference_mode_are_copied_once_and_only_for_training():
+    with torch.inference_mode():
+        batch = torch.tensor(UNSORTED)
+        segments = Segments(batch=batch)
+        assert segments.ids(5) is batch
+    ids = segments.ids(5)
+    assert ids.tolist() == UNSORTED
+    assert not ids.is_inference()
+    assert segments.ids(5) is ids

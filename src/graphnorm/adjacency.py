@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from graphnorm.blocks import Blocks
-from graphnorm.passing import is_passing, may_keep
+from graphnorm.passing import is_passing, lastingly, may_keep, of_inference
 from graphnorm.segments import Segments
 from graphnorm.switches import debugging
 
@@ -84,7 +84,7 @@ class Adjacency:
             self.rowptr, self.col, self.edge_ids = rowptr, col, None
         elif edge_index is not None and num_nodes is not None and rowptr is None and col is None:
             _check_index("edge_index", edge_index, 2)
-            self._read_edge_index(edge_index, num_nodes)
+            lastingly(self._read_edge_index, edge_index, num_nodes)
         else:
             raise ValueError("Adjacency takes rowptr and col, or edge_index and num_nodes")
         if self.rowptr.device != self.col.device:
@@ -115,6 +115,7 @@ class Adjacency:
         if edge_index.device.type == "cpu" and not is_passing(edge_index) and edge_index.shape[1]:
             low, high = map(int, edge_index.aminmax())
             _check_range("edge_index", low, high, num_nodes)
+        edge_index = edge_index.clone() if of_inference(edge_index) else edge_index
         source, target = edge_index[0], edge_index[1]
         by_target = Segments(batch=target, batch_size=num_nodes)
         self.rowptr, self.edge_ids = by_target.ptr, by_target.order
@@ -162,22 +163,28 @@ class Adjacency:
         """The edges by the row they come from. Made once, where it is first asked for; nothing waits for a device."""
         made = self._transpose
         if made is None:
-            row, rows = self.rows(), self.num_rows
-            kept = torch.int32 if rows < torch.iinfo(torch.int32).max else torch.int64
-            source = torch.where(row < rows, self.col, rows).to(kept)
-            source, edge = torch.sort(source, dim=-1, stable=True)
-            boundaries = torch.arange(rows + 1, device=source.device, dtype=kept)
-            boundaries = source.new_zeros(rows + 1) + boundaries  # one for each member where vmap has several
-            rowptr = torch.searchsorted(source.contiguous(), boundaries)
-            col = row.clamp(0, max(0, rows - 1)).gather(-1, edge)
-            edge = edge if self.edge_ids is None else self.edge_ids.gather(-1, edge)
-            made = Transpose(rowptr, col, edge)
-            if may_keep(self.rowptr, rowptr):
+            made = lastingly(self._turn)
+            if may_keep(self.rowptr, made.rowptr):
                 self._transpose = made
         return made
 
+    def _turn(self) -> Transpose:
+        row, rows = self.rows(), self.num_rows
+        kept = torch.int32 if rows < torch.iinfo(torch.int32).max else torch.int64
+        source = torch.where(row < rows, self.col, rows).to(kept)
+        source, edge = torch.sort(source, dim=-1, stable=True)
+        boundaries = torch.arange(rows + 1, device=source.device, dtype=kept)
+        boundaries = source.new_zeros(rows + 1) + boundaries  # one for each member where vmap has several
+        rowptr = torch.searchsorted(source.contiguous(), boundaries)
+        col = row.clamp(0, max(0, rows - 1)).gather(-1, edge)
+        edge = edge if self.edge_ids is None else self.edge_ids.gather(-1, edge)
+        return Transpose(rowptr, col, edge)
+
     def to(self, device: torch.device | str) -> Adjacency:
         """The same edges on another device."""
+        return lastingly(self._moved, device)
+
+    def _moved(self, device: torch.device | str) -> Adjacency:
         edge_ids = None if self.edge_ids is None else self.edge_ids.to(device)
         made = None if self._transpose is None else Transpose(*(t.to(device) for t in self._transpose))
         rowptr, col = self.rowptr.to(device), self.col.to(device)

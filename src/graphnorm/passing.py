@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
-__all__ = ["is_passing", "is_wrapped", "may_keep"]
+__all__ = ["is_passing", "is_wrapped", "lastingly", "may_keep", "of_inference"]
+
+Made = TypeVar("Made")
 
 
 def is_wrapped(tensor: Tensor) -> bool:
@@ -34,3 +39,16 @@ def may_keep(own: Tensor, made: Tensor) -> bool:
         return True
     capturing = made.is_cuda and torch.cuda.is_current_stream_capturing()
     return not (capturing or is_wrapped(made))
+
+
+def lastingly(make: Callable[..., Made], *arguments: object) -> Made:
+    """``make(*arguments)``; in inference mode with ordinary tensors, which serve training afterwards."""
+    if torch.compiler.is_compiling() or not torch.is_inference_mode_enabled():
+        return make(*arguments)
+    with torch._C._InferenceMode(False):
+        return make(*arguments)
+
+
+def of_inference(tensor: Tensor) -> bool:
+    """Whether a tensor was made in inference mode, and so is of no use to training."""
+    return not torch.compiler.is_compiling() and tensor.is_inference()

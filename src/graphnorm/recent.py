@@ -54,14 +54,14 @@ def segments_of(batch: Tensor, batch_size: int | None) -> Segments:
         return Segments(batch=batch, batch_size=batch_size)
     key = _key(batch, batch_size)
     if key is None:
-        return Segments(batch=batch, batch_size=batch_size)
+        return Segments.of_one_call(batch, batch_size)
     version = batch._version
     found = _remembered.get(key)
     if found is not None and found.version == version and found() is batch:
         return found.segments
     new = _Remembered(batch, _forget)
     new.key, new.version = key, version
-    new.segments = Segments(batch=batch.detach(), batch_size=batch_size)  # it keeps its ids, but not the object batch
+    new.segments = Segments.of_one_call(batch.detach(), batch_size)  # it keeps its ids, but not the object batch
     if len(_remembered) >= _MOST:
         _remembered.clear()
     _remembered[key] = new

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from graphnorm import kernels
-from graphnorm.passing import is_wrapped, may_keep
+from graphnorm.passing import is_wrapped, lastingly, may_keep, of_inference
 from graphnorm.switches import debugging
 
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
@@ -80,12 +80,11 @@ class Segments:
         self.order, self.num_rows, self.max_size, self._ids = None, num_rows, max_size, None
         self.may_pad, self._merged, self.plans = True, None, {}
         if batch is not None:
-            self._read_batch(batch, batch_size, assume_sorted)
+            lastingly(self._read_batch, batch, batch_size, assume_sorted)
         elif ptr is not None:
-            self._read_ptr(_vector_of_integers("ptr", ptr))
+            lastingly(self._read_ptr, _vector_of_integers("ptr", ptr))
         else:
-            assert sizes is not None
-            self._read_sizes(sizes)
+            lastingly(self._read_sizes, sizes)
         if batch is None and batch_size not in (None, self.num_graphs):
             found = f"{given[0]} describes {self.num_graphs} graphs"
             raise ValueError(f"batch_size is {batch_size!r}, but {found}; leave it out")
@@ -104,6 +103,13 @@ class Segments:
         self = object.__new__(cls)
         self.ptr, self.order, self.num_rows, self.max_size = ptr, order, num_rows, max_size
         self.may_pad, self._ids, self._merged, self.plans = may_pad, ids, None, {}
+        return self
+
+    @classmethod
+    def of_one_call(cls, batch: Tensor, batch_size: int | None) -> Segments:
+        """Segments of a batch vector for a call under way. Made in inference mode, they are of no use to training."""
+        self = cls.trusted(batch)
+        self._read_batch(batch, batch_size, False)
         return self
 
     # ---- the three ways in ------------------------------------------------------------------------------
@@ -163,7 +169,7 @@ class Segments:
     def _read_ptr(self, ptr: Tensor) -> None:
         if ptr.shape[0] == 0:
             raise ValueError("ptr is empty; with no graphs it is still [0], one entry more than there are graphs")
-        self.ptr = ptr
+        self.ptr = ptr.clone() if of_inference(ptr) else ptr
         if is_wrapped(ptr) or torch.compiler.is_compiling() or (ptr.device.type != "cpu" and not debugging()):
             return
         sizes = ptr.diff()
@@ -211,17 +217,19 @@ class Segments:
         """The batch as a whole: one segment of all rows that belong to a graph. Made once."""
         merged = self._merged
         if merged is None:
-            graphs = self.num_graphs
-            ptr = self.ptr[..., ::graphs] if graphs else self.ptr.expand(*self.ptr.shape[:-1], 2)
-            ptr = ptr.contiguous()
-            order = None
-            if self.order is not None:
-                ids = self.ids(num_rows)
-                order = torch.sort((ids >= 0).to(torch.int8) + (ids >= graphs), stable=True).indices
-            merged = Segments.trusted(ptr, order, self.num_rows, num_rows, self.may_pad)
-            if may_keep(self.ptr, ptr):
+            merged = lastingly(self._merge, num_rows)
+            if may_keep(self.ptr, merged.ptr):
                 self._merged = merged
         return merged
+
+    def _merge(self, num_rows: int) -> Segments:
+        graphs = self.num_graphs
+        ptr = self.ptr[..., ::graphs] if graphs else self.ptr.expand(*self.ptr.shape[:-1], 2)
+        order = None
+        if self.order is not None:
+            ids = self.ids(num_rows)
+            order = torch.sort((ids >= 0).to(torch.int8) + (ids >= graphs), stable=True).indices
+        return Segments.trusted(ptr.contiguous(), order, self.num_rows, num_rows, self.may_pad)
 
     @property
     def device(self) -> torch.device:
@@ -230,19 +238,25 @@ class Segments:
 
     def ids(self, num_rows: int) -> Tensor:
         """The graph of every row, shape ``(N,)``; anything outside ``0 … G - 1`` marks a row of no graph."""
-        if self._ids is None:
-            position = torch.arange(num_rows, device=self.ptr.device)
-            if is_wrapped(self.ptr):  # vmap would expand it, and searchsorted warns of what is not contiguous
-                position = self.ptr.new_zeros(num_rows) + position
-            ids = torch.searchsorted(self.ptr, position, right=True) - 1
-            ids = ids if self.order is None else torch.empty_like(ids).scatter(0, self.order, ids)
-            if not may_keep(self.ptr, ids):
-                return ids
-            self._ids = ids
-        return self._ids
+        ids = self._ids
+        if ids is None or (of_inference(ids) and not torch.is_inference_mode_enabled()):
+            ids = lastingly(self._find_ids, num_rows) if ids is None else ids.clone()
+            if may_keep(self.ptr, ids):
+                self._ids = ids
+        return ids
+
+    def _find_ids(self, num_rows: int) -> Tensor:
+        position = torch.arange(num_rows, device=self.ptr.device)
+        if is_wrapped(self.ptr):  # vmap would expand it, and searchsorted warns of what is not contiguous
+            position = self.ptr.new_zeros(num_rows) + position
+        ids = torch.searchsorted(self.ptr, position, right=True) - 1
+        return ids if self.order is None else torch.empty_like(ids).scatter(0, self.order, ids)
 
     def to(self, device: torch.device | str) -> Segments:
         """The same segments on another device."""
+        return lastingly(self._moved, device)
+
+    def _moved(self, device: torch.device | str) -> Segments:
         move = [None if t is None else t.to(device) for t in (self.order, self._ids)]
         return Segments.trusted(self.ptr.to(device), move[0], self.num_rows, self.max_size, self.may_pad, move[1])
 
