@@ -16,6 +16,8 @@ from graphnorm.training import Outcome, Progress, Trial
 __all__ = ["Display", "clock"]
 
 BETWEEN_REFRESHES, BETWEEN_LINES = 0.5, 10.0
+BASIS_SECONDS = 2.0
+"""Of training, that an estimate is made from."""
 
 
 class Display(Callback):
@@ -28,6 +30,7 @@ class Display(Callback):
         self._epochs: dict[str, int] = {}
         self._ends: dict[str, int] = {}
         self._trained = 0
+        self._basis: tuple[float, int] | None = None
         self._finished = self._trials = 0
         self._last = ""
 
@@ -46,6 +49,8 @@ class Display(Callback):
         """Show the progress, unless that was only just done."""
         self._epochs |= dict.fromkeys((trial.key for trial in progress.trials), progress.epoch)
         self._trained += len(progress.trials)
+        if self._basis is None:  # before it, workers started and the first epochs warmed up
+            self._basis = time.monotonic(), self._trained
         trial = progress.trials[0]
         best = 100 * float(np.nanmax(np.append(progress.metrics["valid"], 0.0)))
         self._last = f"{trial.norm}: epoch {progress.epoch} of {trial.epochs}, best validation {best:.1f} %"
@@ -79,13 +84,18 @@ class Display(Callback):
         if now - self._shown < (BETWEEN_REFRESHES if self._live else BETWEEN_LINES):
             return
         self._shown = now
-        left = sum(self._ends.values()) - sum(self._epochs.values())
-        seconds = left * (now - self._began) / max(self._trained, 1)
-        text = f"{self._finished:,} of {self._trials:,} trials, about {clock(seconds)} left; {self._last}"
+        text = f"{self._finished:,} of {self._trials:,} trials, {self._time_left(now)}; {self._last}"
         if self._live:
             print(f"\r\x1b[2K{text}", end="", file=self._stream, flush=True)
         else:
             print(text, file=self._stream, flush=True)
+
+    def _time_left(self, now: float) -> str:
+        since, before = self._basis or (now, self._trained)
+        if now - since < BASIS_SECONDS or self._trained == before:
+            return "estimating the time left"
+        left = sum(self._ends.values()) - sum(self._epochs.values())
+        return f"about {clock(left * (now - since) / (self._trained - before))} left"
 
     def _line(self, text: str) -> None:
         print(f"\r\x1b[2K{text}" if self._live else text, file=self._stream, flush=True)
