@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
 import pytest
 
+from graphnorm.commands import reproduce
 from graphnorm.data import load
 from graphnorm.errors import StudyError
 from graphnorm.paper import makers
-from graphnorm.paper.recipes import CURVES, QUICK, RECIPES, find_recipes
+from graphnorm.paper.laboratory import Laboratory
+from graphnorm.paper.recipes import CURVES, QUICK, RECIPES, Recipe, find_recipes, is_quick
 from graphnorm.study.grid import GRIDS
 from graphnorm.study.plan import make_plan
 
@@ -64,6 +71,30 @@ def test_a_quick_pass_is_small_and_never_mistaken_for_the_real_one() -> None:
     assert not keys("fig2", quick=True) & keys("fig2", quick=False)
     assert RECIPES["fig11"].quick().trained[0].grid.axes["batch_size"] == QUICK.batch_sizes
     assert not RECIPES["table2"].quick().datasets
+
+
+def specs(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """What a store is told of the studies of an item, as if each dataset were the same small one."""
+    graphs = load("synthetic:trees")
+    monkeypatch.setattr(Laboratory, "graphs", lambda self, name: replace(graphs, name=name))
+    return [planned.plan.spec for planned in Laboratory(Path("none.db"), progress=False).plans(recipe)]
+
+
+@pytest.mark.parametrize("item", ["fig2", "fig11", "table1"])
+def test_studies_of_a_quick_pass_can_be_told(item: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    quick, full = specs(RECIPES[item].quick(), monkeypatch), specs(RECIPES[item].narrowed(seeds=1), monkeypatch)
+    assert quick
+    assert full
+    assert all(map(is_quick, quick))
+    assert not any(map(is_quick, full))
+
+
+@pytest.mark.parametrize("quick", [True, False])
+def test_studies_of_a_quick_pass_with_another_grid_can_be_told(quick: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = dict.fromkeys(("datasets", "models", "norms", "protocols", "baselines", "seeds"))
+    recipe = reproduce._part(Namespace(quick=quick, grid="paper", **given), RECIPES["fig2"])
+    assert len(recipe.trained[0].grid) == 60
+    assert {is_quick(spec) for spec in specs(recipe, monkeypatch)} == {quick}
 
 
 def test_a_part_of_an_item() -> None:

@@ -24,7 +24,8 @@ from graphnorm.analysis.alpha import Alphas
 from graphnorm.analysis.batch_noise import Moments, along, batch_noise
 from graphnorm.data import PackedGraphs, from_networkx, load
 from graphnorm.errors import GraphnormError
-from graphnorm.paper.recipes import Watching
+from graphnorm.paper.products import QUICK_NOTE
+from graphnorm.paper.recipes import QUICK, Watching
 from graphnorm.paper.watching import Learned, Notebook, Seen
 from graphnorm.report import (
     Insight,
@@ -169,6 +170,25 @@ def test_numbers_of_another_setting_are_not_passed_over(tmp_path: Path) -> None:
         "the paper's numbers are of 10 folds, 400 epochs and the best of 60 configurations; these of 2, 3 and 1"
         in source.notes
     )
+
+
+def test_studies_of_a_quick_pass_are_marked(store: Path, tmp_path: Path) -> None:
+    graphs = load("synthetic:trees")
+    plan = make_plan(graphs, Grid("quick", {"epochs": (QUICK.epochs,)}), norms=["graph"], folds=QUICK.folds)
+    with Store(tmp_path / "a.db") as opened:
+        study = opened.add_study("quick", plan.spec, plan.trials, [range(len(plan.trials))])
+        outcomes = FakeTraining()(graphs, plan.trials, make_splits(graphs, plan.trials))
+        opened.save(opened.begin_session(study, "local"), outcomes)
+        quick = read_study(opened, opened.study("quick"))
+    with Store(store, writable=False) as opened:
+        full = read_study(opened, opened.study("trees-paper"))
+
+    def marks(*sources: Source) -> list[str]:
+        return re.findall(r'<p class="quick">(.*?)</p>', build_page(sources).replace("&#39;", "'"))
+
+    assert marks(quick) == [QUICK_NOTE] * 2  # the page and its part
+    assert marks(full, quick) == [f"{QUICK_NOTE} (1 of 2 parts, each marked)", QUICK_NOTE]
+    assert not marks(full)
 
 
 def a_study_that_guesses(path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:

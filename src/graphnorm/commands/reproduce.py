@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -169,6 +170,7 @@ def _check_names(options: argparse.Namespace) -> None:
 
 
 def _part(options: argparse.Namespace, recipe: Recipe) -> Recipe:
+    from graphnorm.paper.recipes import QUICK
     from graphnorm.study.grid import find_grid
 
     choice: dict[str, Any] = {
@@ -176,7 +178,9 @@ def _part(options: argparse.Namespace, recipe: Recipe) -> Recipe:
         for name in ("datasets", "models", "norms", "protocols", "baselines")
     }
     grid = None if options.grid is None else find_grid(options.grid)
-    recipe = recipe.quick() if options.quick else recipe
+    if options.quick:
+        recipe = recipe.quick()
+        grid = None if grid is None else replace(grid, name=QUICK.grid)
     return recipe.narrowed(**choice, grid=grid, seeds=options.seeds)
 
 

@@ -7,7 +7,7 @@ that several items need are trained once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -30,6 +30,7 @@ __all__ = [
     "Watched",
     "Watching",
     "find_recipes",
+    "is_quick",
 ]
 
 TU = ("MUTAG", "PTC", "PROTEINS", "NCI1", "IMDB-BINARY", "REDDIT-BINARY", "COLLAB")
@@ -48,6 +49,8 @@ class Quick:
     """What is left of a recipe in a quick pass: minutes on two cores."""
 
     datasets: tuple[str, ...] = ("MUTAG", "PROTEINS", "IMDB-BINARY")
+    grid: str = "quick"
+    """The name of every grid."""
     epochs: int = 10
     batch_sizes: tuple[int, ...] = (16, 64)
     """Where a recipe compares several."""
@@ -57,6 +60,16 @@ class Quick:
 
 
 QUICK = Quick()
+
+
+def is_quick(spec: Mapping[str, Any]) -> bool:
+    """Whether a study, by the spec in its store, is of a quick pass: of its grid, or a baseline, on so few folds.
+
+    >>> is_quick({"model": "gin", "grid": {"name": "quick"}, "folds": 3})
+    True
+    """
+    quick_grid = spec.get("grid", {}).get("name") == QUICK.grid
+    return spec.get("folds") == QUICK.folds and (quick_grid or spec.get("model") in BASELINES)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +97,7 @@ class Trainings:
         axes["epochs"] = (QUICK.epochs,)
         axes["batch_size"] = axes["batch_size"] or QUICK.batch_sizes
         datasets = tuple(name for name in self.datasets if name in QUICK.datasets)
-        return replace(self, datasets=datasets, grid=Grid("quick", axes), folds=QUICK.folds)
+        return replace(self, datasets=datasets, grid=Grid(QUICK.grid, axes), folds=QUICK.folds)
 
     def settings(self, dataset: str, model: str) -> dict[str, Any]:
         """What all trials of a study share: the readout of the dataset, and the self-loops of the authors' data."""

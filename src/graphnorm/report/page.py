@@ -18,7 +18,7 @@ from graphnorm.comparison.job import beside_name
 from graphnorm.data import PackedGraphs
 from graphnorm.errors import GraphnormError, MissingDependencyError
 from graphnorm.paper.colours import colour
-from graphnorm.paper.products import signed
+from graphnorm.paper.products import QUICK_NOTE, signed
 from graphnorm.report.charts import Chart, curve_charts, packed, score_chart
 from graphnorm.report.sources import NormScore, Source
 from graphnorm.report.structure import Structure, look_at
@@ -104,6 +104,8 @@ def build_page(
         template.render(
             title=title,
             lead=_lead(sources),
+            quick_note=QUICK_NOTE,
+            quick=_quick(sources),
             chapters=chapters,
             charts=packed(json.dumps([item.for_plotly() for item in placed], separators=(",", ":"))),
             show=lambda item: Markup(figure.render(id=item.id, chart=item.chart)),
@@ -148,6 +150,14 @@ def _lead(sources: Sequence[Source]) -> str:
     if not norms:
         return f"Baselines on {what}."
     return f"{len(norms)} normalizations trained alike on {what}, and how sure their differences are."
+
+
+def _quick(sources: Sequence[Source]) -> str:
+    """What the page's head says of quick passes on it; nothing where there are none."""
+    quick = sum(source.quick for source in sources)
+    if not quick:
+        return ""
+    return QUICK_NOTE if quick == len(sources) else f"{QUICK_NOTE} ({quick} of {len(sources)} parts, each marked)"
 
 
 def _chapter(name: str, source: Source) -> dict[str, Any]:

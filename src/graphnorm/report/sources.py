@@ -17,6 +17,7 @@ from graphnorm.comparison.result import ABOUT_BASELINES, FORMAT, about_tests
 from graphnorm.comparison.verdict import judge, name_guessers
 from graphnorm.data import PackedGraphs, load
 from graphnorm.errors import GraphnormError
+from graphnorm.paper.recipes import is_quick
 from graphnorm.paper.reported import Reported, reported, reported_baseline, unlike_the_paper
 from graphnorm.study.baselines import BASELINES
 from graphnorm.study.guessing import guessing_score
@@ -75,6 +76,8 @@ class Source:
     """Other methods on the same folds. They have no part in the verdict, the tests or the charts."""
     origin: Mapping[str, Any] | None = None
     """Where the user's own graphs are, see :func:`graphnorm.data.loading.describe_origin`. Not shown on the page."""
+    quick: bool = False
+    """Whether it is of a quick pass."""
 
     @property
     def metric(self) -> str:
@@ -250,6 +253,7 @@ def read_study(store: Store, study: Study, find_graphs: FindGraphs | None = None
         },
         baselines=baselines,
         origin=study.spec.get("origin"),
+        quick=is_quick(study.spec),
     )
 
 
