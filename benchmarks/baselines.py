@@ -22,7 +22,7 @@ from pathlib import Path
 
 import torch
 
-import graphnorm
+from graphnorm._version import exact_version
 from graphnorm.data import find, load
 from graphnorm.paper.reported import reported_baseline
 from graphnorm.study.baselines import SETTING, baseline_plan, train_baseline
@@ -88,7 +88,7 @@ def measure(name: str, dataset: str, device: str | None, workers: int | None, ep
         row["deviation"] = f"{(100 * chosen.mean - quoted.mean) / spread:+.1f}"
     row |= {"epochs": None if name in KERNELS else epochs, "seconds": f"{time.perf_counter() - began:.0f}"}
     row |= {"workers": workers or os.cpu_count(), "device": device_name(outcomes[0].device)}
-    row |= {"date": datetime.date.today().isoformat(), "graphnorm": graphnorm.__version__}
+    row |= {"date": datetime.date.today().isoformat(), "graphnorm": exact_version()}
     return row | {"torch": torch.__version__, "python": platform.python_version()}
 
 

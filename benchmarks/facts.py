@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-import graphnorm
+from graphnorm._version import exact_version
 from graphnorm.training.fleet import device_name
 
 __all__ = ["RESULTS", "announce", "facts", "write_table"]
@@ -28,7 +28,7 @@ def facts(device: str | torch.device = "cpu", *packages: str) -> dict[str, Any]:
         "device": device_name(torch.device(device)),
         "cores": os.cpu_count(),
         "python": platform.python_version(),
-        "graphnorm": graphnorm.__version__,
+        "graphnorm": exact_version(),
         "torch": torch.__version__,
     }
     for package in packages:

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-import graphnorm
+from graphnorm._version import exact_version
 from graphnorm.data import PackedGraphs, load
 from graphnorm.data.catalog import find
 from graphnorm.models import GIN, GINConvolution
@@ -270,7 +270,7 @@ def main() -> None:
             facts = {
                 "device": device_name(device),
                 "date": str(date.today()),
-                "graphnorm": graphnorm.__version__,
+                "graphnorm": exact_version(),
                 "torch": torch.__version__,
                 "threads": torch.get_num_threads(),
             }

@@ -146,3 +146,11 @@ for batch in ([0, 0, 0, 1, 1, 1, 1, 3, 3], [1, 0, 3, 1, 1, 0, 3, 3, 0]):
 print((y.sum() + x.grad.abs().sum() + norm.mean_scale.grad.sum()).item())
 """)
     assert float(out) == pytest.approx(float(with_library), rel=1e-5)
+
+
+def test_importing_starts_no_process():
+    """Git is asked for the commit where results are recorded, and not before."""
+    assert not run(
+        "import sys, torch; sys.addaudithook(lambda event, given: event == 'subprocess.Popen' and print(given)); "
+        "import graphnorm, graphnorm.data, graphnorm.training, graphnorm.study"
+    )

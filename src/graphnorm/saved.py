@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from graphnorm._version import __version__
+from graphnorm._version import exact_version
 from graphnorm.data import PackedGraphs
 from graphnorm.data.cache import replacing
 from graphnorm.data.files import decoding
@@ -119,7 +119,7 @@ def save_model(outcome: Outcome, graphs: PackedGraphs, path: str | os.PathLike[s
     safetensors = _safetensors("saving a model")
     description = {
         "format": FORMAT,
-        "version": __version__,
+        "version": exact_version(),
         "trial": outcome.trial.to_dict(),
         "norm_factory": name_factory(outcome.trial.norm),
         "classes": graphs.classes,

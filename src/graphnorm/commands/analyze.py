@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from graphnorm._version import __version__
+from graphnorm._version import exact_version
 from graphnorm.commands.options import Subparsers, common, load_graphs, own_graphs
 from graphnorm.errors import GraphnormError
 
@@ -124,7 +124,7 @@ def _analyze(options: argparse.Namespace, subject: Subject, parts: list[str], fo
         findings[part] = PARTS[part](subject)
     _say("writing …", options)
     numbers = {
-        "graphnorm": __version__,
+        "graphnorm": exact_version(),
         "dataset": graphs.name,
         "fingerprint": graphs.fingerprint,
         "statistics": vars(graphs.statistics()),

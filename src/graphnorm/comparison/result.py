@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from graphnorm._version import __version__
+from graphnorm._version import exact_version
 from graphnorm.comparison import tables
 from graphnorm.comparison.convergence import Convergence, measure_convergence
 from graphnorm.comparison.settings import Settings
@@ -203,7 +203,7 @@ class Comparison:
         """Everything, as JSON has it; see the documentation for the meaning of each field."""
         return {
             "format": FORMAT,
-            "version": __version__,
+            "version": exact_version(),
             "dataset": self.dataset,
             "fingerprint": self.fingerprint,
             "graphs": self.num_graphs,

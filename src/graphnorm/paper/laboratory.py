@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from graphnorm._version import __version__
+from graphnorm._version import exact_version
 from graphnorm.data import Images, PackedGraphs, find, load, load_cifar10
 from graphnorm.data.loading import obtain
 from graphnorm.errors import DownloadError, StudyError
@@ -124,7 +124,7 @@ class Material:
         codes = [f"graphnorm {one['graphnorm']}, torch {one['torch']}" for one in apart]
         return {
             "made": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-            "graphnorm": __version__,
+            "graphnorm": exact_version(),
             "torch": torch.__version__,
             "python": platform.python_version(),
             "trained_with": sorted({record.code for record in records} | set(codes)),

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from graphnorm._version import __version__
+from graphnorm._version import exact_version
 from graphnorm.analysis.alpha import Alphas, alpha_along_training
 from graphnorm.analysis.batch_noise import LayerNoise, noise_along_training
 from graphnorm.analysis.checkpoints import dense_first
@@ -213,7 +213,7 @@ def watch_images(
 def _provenance(device: torch.device) -> dict[str, Any]:
     return {
         "made": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "graphnorm": __version__,
+        "graphnorm": exact_version(),
         "torch": torch.__version__,
         "device": device_name(device),
     }

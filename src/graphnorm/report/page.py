@@ -13,7 +13,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from graphnorm._version import __version__
+from graphnorm._version import exact_version
 from graphnorm.comparison.job import beside_name
 from graphnorm.data import PackedGraphs
 from graphnorm.errors import GraphnormError, MissingDependencyError
@@ -113,7 +113,7 @@ def build_page(
             js=Markup(_file("page.js")),
             plotly=_plotly(),
             made=datetime.datetime.now(datetime.UTC).strftime("%d %B %Y"),
-            version=__version__,
+            version=exact_version(),
         )
     )
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from graphnorm._version import __version__
+from graphnorm._version import exact_version
 from graphnorm.errors import StoreError
 from graphnorm.study.contents import FINAL, Record, Session, Status, Study, number_configuration
 from graphnorm.study.curves import Curve, CurveError, pack_curve, unpack_curves
@@ -199,7 +199,7 @@ class Store:
         """Note that this process begins to write to a study."""
         import torch
 
-        code = f"graphnorm {__version__}, torch {torch.__version__}"
+        code = f"graphnorm {exact_version()}, torch {torch.__version__}"
         with self._writing():
             cursor = self._connection.execute(
                 "INSERT INTO sessions (study, host, pid, engine, code, started) VALUES (?, ?, ?, ?, ?, ?)",
