@@ -15,9 +15,12 @@ from graphnorm.analysis.results import plain
 from graphnorm.data.catalog import find
 from graphnorm.paper.figures import Curves, average_curves, plot_panels
 from graphnorm.paper.laboratory import Material, Measured, NothingThereError
-from graphnorm.paper.products import Product, Table, list_some
-from graphnorm.paper.reported import dataset_table, reported, reported_baseline
-from graphnorm.paper.tables import Score, agreement, dataset_rows, score_table
+from graphnorm.paper.products import Product, Table
+from graphnorm.paper.remarks import about_absent as _about_absent
+from graphnorm.paper.remarks import about_quick as _about_quick
+from graphnorm.paper.reported import dataset_table
+from graphnorm.paper.scores import scores
+from graphnorm.paper.tables import dataset_rows
 from graphnorm.study.protocol import find_protocol
 
 __all__ = ["alpha", "curves", "dataset_statistics", "learned_shift", "noise", "scores", "spectra", "theory"]
@@ -26,114 +29,7 @@ AUTHORS = Aggregation("gin", xi=0.0, self_loop=True)
 """Q as the authors' data makes it: A + 2I."""
 LARGEST_SAMPLE = 500
 """Nodes of a graph whose singular values are shown."""
-BASELINE = "baseline"
-"""What stands in the place of the normalization."""
 WORK_QUICK = 2e9
-CELL = ("dataset", "model", "norm", "configurations", "members")
-"""What names a cell of a table of scores, and how much of it is trained: configurations, and folds or seeds of each."""
-NUMBERS = (
-    *CELL[:3],
-    *("configurations", "configurations_planned", "members", "members_planned"),
-    *("mean", "std", "reported_mean", "reported_std", "difference", "within_one_sd", "fair_mean", "fair_std"),
-)
-"""The same for programs: a number in each column."""
-
-
-def scores(material: Material) -> Product:
-    """A table of scores beside the paper's."""
-    fair = {
-        (measured.dataset, measured.model, result.norm): _score(measured, result.norm)
-        for measured in material.studies
-        if measured.protocol == "fair"
-        for result in measured.results
-    }
-    rows: list[tuple[list[str | int | None], Score, Score | None]] = []
-    numbers: list[list[str | int | float | bool | None]] = []
-    for measured in material.studies:
-        if measured.protocol == "fair":
-            continue
-        for result in measured.results:
-            configurations = (result.compared, len(result.configurations))
-            members = (0 if result.selection is None else len(result.selection.choices), result.members)
-            counts = [f"{done} of {planned}" for done, planned in (configurations, members)]
-            shown = BASELINE if measured.is_baseline else result.norm
-            cell = (measured.dataset, measured.model, result.norm)
-            cells = [(shown, _score(measured, result.norm), fair.get(cell))]
-            if measured.dataset == "ogbg-molhiv" and result.norm == "instance":
-                # The authors' code for this dataset has no α: its GraphNorm is what is called instance here.
-                score = _score(measured, "instance")
-                score.reported = reported(measured.dataset, measured.model, "graph", measured.protocol)
-                cells.append(("graph, α = 1", score, None))
-            for norm, score, other in cells:
-                rows.append(([measured.dataset, measured.model, norm, *counts], score, other))
-                numbers.append([measured.dataset, measured.model, norm, *configurations, *members])
-                numbers[-1] += [*score.numbers(), *(other or Score(None)).numbers()[:2]]
-    table = score_table(rows, CELL)
-    normalized = [score for key, score, _ in rows if key[2] != BASELINE]
-    baselines = [score for key, score, _ in rows if key[2] == BASELINE]
-    return material.product(
-        table=table,
-        data=Table(NUMBERS, numbers),
-        sentences=(
-            agreement(normalized),
-            *_about_fair(material),
-            *_about_baselines(baselines),
-            *_about_absent(material),
-            *_about_quick(material),
-        ),
-        facts={"cells": [_cell(keys, score, other) for keys, score, other in rows], "missing": list(material.absent)},
-    )
-
-
-def _score(measured: Measured, norm: str) -> Score:
-    selection = next(result.selection for result in measured.results if result.norm == norm)
-    if measured.is_baseline:
-        said = reported_baseline(measured.dataset, measured.model, measured.protocol)
-    else:
-        said = reported(measured.dataset, measured.model, norm, measured.protocol)
-    if selection is None:
-        return Score(None, reported=said)
-    return Score(100 * selection.mean, 100 * selection.std, said)
-
-
-def _cell(keys: list[str | int | None], score: Score, fair: Score | None) -> dict[str, Any]:
-    said = score.reported
-    return dict(zip(CELL, keys, strict=True)) | {
-        "mean": score.mean,
-        "std": score.std,
-        "reported": None if said is None else {"mean": said.mean, "std": said.std},
-        "difference": score.difference,
-        "within_one_sd": score.within,
-        "fair": None if fair is None else {"mean": fair.mean, "std": fair.std},
-    }
-
-
-def _about_fair(material: Material) -> tuple[str, ...]:
-    """From how much of the grid the numbers under fair were chosen, where that is less than all of it."""
-    parts = []
-    for measured in material.studies:
-        fewest = min(result.compared for result in measured.results)
-        planned = len(measured.results[0].configurations)
-        if measured.protocol == "fair" and fewest < planned:
-            parts.append(f"{measured.dataset}, {measured.model} ({fewest} of {planned})")
-    return (f"Under fair, of a part of the configurations: {list_some(parts)}.",) if parts else ()
-
-
-def _about_baselines(scores: list[Score]) -> tuple[str, ...]:
-    if not scores:
-        return ()
-    words = "Baselines have the same folds, and settings of their own: they are not tuned over the grid."
-    return (words, "Of the baselines: " + agreement(scores)) if any(s.within is not None for s in scores) else (words,)
-
-
-def _about_absent(material: Material) -> tuple[str, ...]:
-    return (f"Not trained: {list_some(material.absent)}.",) if material.absent else ()
-
-
-def _about_quick(material: Material) -> tuple[str, ...]:
-    if not material.quick:
-        return ()
-    return ("This is a quick pass: fewer datasets, folds, epochs and configurations. The differences say nothing yet.",)
 
 
 def curves(material: Material) -> Product:
