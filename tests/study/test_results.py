@@ -71,6 +71,26 @@ def test_the_same_choice_as_from_every_curve(
         assert result.selection is not None
         expected = from_every_curve(trials, outcomes, result.norm, find_protocol(protocol).nested)
         np.testing.assert_equal(list(result.selection.choices), expected)  # NaN is the score of a diverged member
+        rates = [[t in outcomes for t in trials if t.norm == result.norm and t.lr == lr] for lr in RATES]
+        assert result.took_part == tuple(k for k, finished in enumerate(rates) if all(finished))
+        assert result.compared >= len(result.took_part)
+
+
+@pytest.mark.parametrize("protocol", ["paper", "fair", "ogb"])
+def test_a_choice_among_some_is_that_of_a_study_of_them(protocol: str, tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    trials = trials_of(protocol)
+    outcomes = [outcome_of(trial, random) for trial in trials]
+    some = [outcome for outcome in outcomes if outcome.trial.lr > RATES[20] and outcome.trial.norm == "batch"]
+    found = []
+    for name, given in (("all", outcomes), ("some", some)):
+        with Store(tmp_path / f"{name}.db") as store:
+            study = store.add_study(name, {}, [one.trial for one in given], [range(len(given))])
+            store.save(store.begin_session(study, "local"), given)
+            found.append(study_results(store, study, among=lambda t: t.lr > RATES[20] and t.norm == "batch"))
+    assert found[0][0].selection is not None
+    np.testing.assert_equal(found[0], found[1])
+    assert len(found[0]) == 1  # what is left none has no result
 
 
 def test_curves_that_cannot_win_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

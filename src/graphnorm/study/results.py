@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +14,7 @@ from graphnorm.study.protocol import Protocol, find_protocol
 from graphnorm.study.selection import DIGITS, Choice, Selection, average_best, evaluate, select
 from graphnorm.study.standings import DONE, OPEN, Standings, read_standings
 from graphnorm.study.store import SETTINGS, Store, Study
-from graphnorm.training import Outcome
+from graphnorm.training import Outcome, Trial
 
 __all__ = ["NormResult", "study_results"]
 
@@ -38,6 +39,8 @@ class NormResult:
     """None while no configuration is finished on every fold."""
     compared: int = 0
     """Configurations that took part in it, in the fold with the fewest."""
+    took_part: tuple[int, ...] = ()
+    """The places of those that did in every fold."""
 
     @property
     def members(self) -> int:
@@ -68,19 +71,25 @@ class NormResult:
         return found
 
 
-def study_results(store: Store, study: Study, *, partial: bool = False) -> list[NormResult]:
+def study_results(
+    store: Store, study: Study, *, partial: bool = False, among: Callable[[Trial], bool] | None = None
+) -> list[NormResult]:
     """Select by the study's protocol, for each normalization, from what is finished.
 
     A configuration takes part once it is finished on all its folds and seeds; under a nested protocol, where each fold
     chooses for itself, it takes part in a fold once it is finished there.
 
     partial: where none is finished on all, the folds and seeds of the one that has most count, and no others.
+
+    among: of which configurations there may be a choice, where not of all, by any trial of each; a normalization that
+    is left none has no result.
     """
     standings = read_standings(store, study)
     chooser = _Chooser(store, study, standings, find_protocol(standings.configurations[0].protocol))
     groups: dict[str, list[int]] = {}
     for number, trial in enumerate(standings.configurations):
-        groups.setdefault(trial.norm, []).append(number)
+        if among is None or among(trial):
+            groups.setdefault(trial.norm, []).append(number)
     results = []
     for norm, numbers in groups.items():
         chosen = chooser.choose(np.array(numbers), partial)
@@ -93,11 +102,20 @@ def study_results(store: Store, study: Study, *, partial: bool = False) -> list[
                 trials=int((standings.places[numbers] >= 0).sum()),
                 finished=int((standings.status[numbers] != OPEN).sum()),
                 configurations=tuple({name: values[name] for name in varied} for values in settings),
-                selection=None if chosen is None else Selection(chooser.protocol, tuple(chosen[0])),
-                compared=0 if chosen is None else chosen[1],
+                selection=None if chosen is None else Selection(chooser.protocol, chosen.choices),
+                compared=0 if chosen is None else chosen.fewest,
+                took_part=() if chosen is None else chosen.everywhere,
             )
         )
     return results
+
+
+class _Chosen(NamedTuple):
+    """What units chose, from how few configurations, and the places of those that were there for each of them."""
+
+    choices: tuple[Choice, ...]
+    fewest: int
+    everywhere: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -109,8 +127,8 @@ class _Chooser:
     standings: Standings
     protocol: Protocol
 
-    def choose(self, numbers: Numbers, partial: bool) -> tuple[list[Choice], int] | None:
-        """What each unit chooses among the configurations that are finished on it, and how few these are.
+    def choose(self, numbers: Numbers, partial: bool) -> _Chosen | None:
+        """What each unit chooses among the configurations that are finished on it.
 
         None where one has none, and where there is no unit. Where ``partial``, only the members count on which the
         configuration that has most of them is finished.
@@ -134,7 +152,8 @@ class _Chooser:
             best = self._best(finished, unit)
             place = int(np.flatnonzero(numbers == best)[0])
             choices += [choice._replace(configuration=place) for choice in select([self._outcomes(best, unit)]).choices]
-        return choices, fewest
+        everywhere = np.flatnonzero((self.standings.status[numbers][:, used] != OPEN).all(axis=1))
+        return _Chosen(tuple(choices), fewest, tuple(everywhere.tolist()))
 
     def _best(self, finished: Numbers, unit: list[int]) -> int:
         """The configuration that :func:`select` would choose among all.
