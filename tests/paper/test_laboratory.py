@@ -78,7 +78,7 @@ def test_baselines_are_studies_of_the_same_store(laboratory: Laboratory, monkeyp
     ]
     cells = product.facts["cells"][2:]
     assert all(40 < cell["mean"] <= 100 and cell["fair"]["mean"] > 40 for cell in cells)
-    assert "settings of their own" in product.sentences[1]
+    assert any("settings of their own" in sentence for sentence in product.sentences)
     monkeypatch.setattr("graphnorm.paper.laboratory.local_engine", None)  # nothing is left to train
     assert laboratory.make(with_baselines).table == product.table
 

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from fake_training import FakeTraining
-from graphnorm.data import load
+from fake_store import brought_home
 from graphnorm.errors import StudyError
 from graphnorm.paper.laboratory import Laboratory
 from graphnorm.paper.recipes import CURVES, Recipe, Trainings
 from graphnorm.study.grid import Grid
-from graphnorm.study.protocol import make_splits
-from graphnorm.study.store import Store
 from graphnorm.training import Trial
 
-Kept = Callable[[Trial], bool]
 TREES = "synthetic:trees"
 
 
@@ -25,18 +20,6 @@ TREES = "synthetic:trees"
 def laboratory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Laboratory:
     monkeypatch.setattr("graphnorm.paper.laboratory.local_engine", None)
     return Laboratory(tmp_path / "a.db", device="cpu", workers=1, progress=False)
-
-
-def brought_home(laboratory: Laboratory, recipe: Recipe, kept: Kept) -> None:
-    """Put the trials of a recipe that are kept into the store, in a study of their own."""
-    for number, planned in enumerate(laboratory.plans(recipe)):
-        trials = [trial for trial in planned.plan.trials if kept(trial)]
-        if trials:
-            graphs = load(planned.dataset)
-            with Store(laboratory.store) as store:
-                study = store.add_study(f"part {number}", planned.plan.spec, trials, [range(len(trials))])
-                outcomes = FakeTraining()(graphs, trials, make_splits(graphs, trials))
-                store.save(store.begin_session(study, "local"), outcomes)
 
 
 def scores(**changes: object) -> Recipe:
@@ -80,15 +63,22 @@ def test_folds_that_choose_for_themselves(laboratory: Laboratory) -> None:
     fair = scores(protocols=("paper", "fair"))
     brought_home(laboratory, fair, lambda trial: trial.fold < (2 if trial.protocol == "fair" else 4))
     product = laboratory.make(fair, train=False)
-    assert all(cell["members"] == "4 of 4" and cell["fair"]["mean"] > 0 for cell in product.facts["cells"])
+    assert all(cell["members"] == 4 and cell["fair"]["mean"] > 0 for cell in product.facts["cells"])
+    assert all(cell["fair"]["members"] == 2 for cell in product.facts["cells"])
 
 
 @pytest.mark.parametrize("whole", [False, True])
 def test_a_part_of_the_grid_under_fair(laboratory: Laboratory, whole: bool) -> None:
     fair = scores(protocols=("paper", "fair"))
     brought_home(laboratory, fair, lambda trial: whole or trial.protocol == "paper" or trial.lr == 1e-2)
-    words = f"Under fair, of a part of the configurations: {TREES}, gin (1 of 2)."
-    assert (words in laboratory.make(fair, train=False).sentences) is not whole
+    words = f"Under fair, of a part of the 2 configurations: {TREES}, gin (1)."
+    product = laboratory.make(fair, train=False)
+    assert (words in product.sentences) is not whole
+    assert product.table is not None
+    assert product.data is not None
+    assert all(str(row[-1]).endswith("(1 of 2)") is not whole for row in product.table.rows)
+    counts = [product.data.columns.index(f"fair_configurations{end}") for end in ("", "_planned")]
+    assert {tuple(row[k] for k in counts) for row in product.data.rows} == {(2 if whole else 1, 2)}
 
 
 def test_fewer_seeds(laboratory: Laboratory) -> None:

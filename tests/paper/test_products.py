@@ -5,13 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from pathlib import Path
 
 import pytest
 
-from graphnorm.paper.products import QUICK_NOTE, Product, Table
+from graphnorm.paper.products import QUICK_NOTE, Product, Stacked, Table
 from graphnorm.paper.reported import Reported
-from graphnorm.paper.tables import Score, agreement, dataset_rows, score_table
+from graphnorm.paper.tables import Score, agreement, dataset_rows, within_an_error
 
 TABLE = Table(("name & more", "x"), [["50 % of a_b", 1.23456789], ["a|b", None], ["α ± −", True]])
 
@@ -47,20 +48,54 @@ def test_large_numbers_keep_their_digits() -> None:
 def test_measured_beside_reported() -> None:
     near, far = Score(91.0, 5.0, Reported(91.6, 6.5, 1)), Score(80.0, 5.0, Reported(91.6, 6.5, 1))
     bare, missing = Score(66.0, 2.0, Reported(67.0, None, 1)), Score(float("nan"), reported=Reported(90.0, 1.0, 1))
-    assert [score.within for score in (near, far, bare, missing)] == [True, False, None, None]
-    assert agreement([near, far, bare, missing]).startswith("1 of 2 cells")
-    assert agreement([bare]) == "No cell can be compared with the paper's numbers."
-    table = score_table([(["MUTAG"], near, Score(88.0, 6.0)), (["PTC"], missing, None)], ["dataset"])
-    assert table.columns == ("dataset", "measured", "reported", "difference", "within one sd", "under fair")
-    assert table.rows[0] == ["MUTAG", "91.0 ± 5.0", "91.6 ± 6.5", "−0.6", True, "88.0 ± 6.0"]
-    assert table.rows[1] == ["PTC", "–", "90.0 ± 1.0", None, None, None]
-    assert far.numbers() == (80.0, 5.0, 91.6, 6.5, pytest.approx(-11.6), False)
-    assert missing.numbers() == (None, None, 90.0, 1.0, None, None)
+    between = Score(89.0, 5.0, Reported(91.6, 6.5, 1))  # 6.5 / √10 is 2.06
+    together = (near, between, far, bare, missing)
+    assert [score.within for score in together] == [True, True, False, None, None]
+    assert [score.within_error for score in together] == [True, False, False, None, None]
+    assert agreement({"a": [near], "b": [between, far, bare], "c": [missing]}) == (
+        "2 of 3 cells lie within one reported standard deviation of the paper (67 %): 1 of 1 a, 1 of 2 b."
+    )
+    assert agreement({"": [bare]}) == "No cell can be compared with the paper's numbers."
+    assert within_an_error(together, "folds")[0].endswith("lie 1 of 3.")
+    assert within_an_error([bare, missing], "folds") == ()
 
 
 def test_dataset_rows() -> None:
-    rows = dataset_rows("COLLAB", (5000, 3, 74.49, 4989.5, 66.0), (5000, 2, 74.5, 4989.5, 66.9))
-    assert [row[-1] for row in rows] == [True, False, True, True, False]
+    """Rounded or cut off, an average is as printed; a digit further it is not, even if by less than 0.1."""
+    rows = dataset_rows("COLLAB", (5000, 3, 74.49, 4989.44, 66.98), (5000, 2, 74.5, 4989.5, 66.9))
+    assert [row[-1] for row in rows] == [True, False, True, False, True]
+
+
+def test_two_lines_in_a_cell() -> None:
+    table = Table(("a",), [[Stacked("90.0 ± 1.0 †", "91_0")], [Stacked("–")]])
+    assert table.to_markdown("c").splitlines()[4:] == ["| 90.0 ± 1.0 †<br><small>91_0</small> |", "| – |"]
+    latex = table.to_latex("c")
+    assert r"\shortstack[l]{\strut 90.0 $\pm$ 1.0 \dag{}\\{\scriptsize 91\_0}} \\" in latex
+    assert "\n-- \\\\\n" in latex
+
+
+@pytest.mark.parametrize("rows", [3, 50])
+@pytest.mark.parametrize("width", [10, 130])
+def test_latex_is_balanced_and_plain(rows: int, width: int) -> None:
+    """Braces and environments close in order; what is not ASCII has a command; wide tables are turned."""
+    cell = "a_b & 50 % ± − – α × → √ † ‡ § {x}"
+    table = Table(("c" * width, "#"), [[cell, Stacked(cell, "~^")]] * rows)
+    latex = table.to_latex(cell, notes=("A note: √10.", cell))
+    assert latex.isascii()
+    opened: list[str] = []
+    for token in re.findall(r"\\(?:begin|end)\{\w+\}|\\.|[{}]", latex):
+        if token == "{" or token.startswith(r"\begin"):
+            opened.append(token.replace(r"\begin", r"\end"))
+        elif token == "}" or token.startswith(r"\end"):
+            assert opened.pop() == token.replace("}", "{", token == "}")
+    assert not opened
+    needed = [name for name, holds in (("longtable", rows > 40), ("pdflscape", width > 120)) if holds]
+    assert latex.startswith(f"% needs \\usepackage{{{','.join(needed)}}}\n") is bool(needed)
+    assert (r"\begin{landscape}" in latex) is (width > 120)
+    assert latex.index("A note: $\\surd$10.") > latex.index(r"\hline")
+    for line in latex.splitlines():
+        if line.endswith(r"\\") and not line.startswith(r"\caption"):
+            assert len(re.findall(r"(?<!\\)&", line)) == 1  # one between two columns
 
 
 @pytest.mark.parametrize("quick", [False, True])
@@ -69,14 +104,16 @@ def test_a_quick_pass_is_marked_on_every_output(quick: bool, tmp_path: Path) -> 
 
     figure = Figure()
     figure.subplots().plot([1, 2])
-    product = Product("fig2", "Figure 2", quick, figures={"": figure, "-b": figure}, table=TABLE, sentences=("So.",))
+    product = Product("fig2", "Figure 2", quick, figures={"": figure, "-b": figure}, table=TABLE, sentences=("So.",),
+                      wide=TABLE, wide_notes=("Marks.",))  # fmt: skip
     files = product.write(tmp_path)
     assert {path.suffix for path in files} == {".png", ".svg", ".pdf", ".md", ".tex", ".csv", ".json"}
     assert all(path.name.startswith("fig2-quick") is quick for path in files)
     assert sorted(files) == sorted(tmp_path.iterdir())
-    for ending in ("md", "tex", "json"):
-        text = (tmp_path / f"{product.stem}.{ending}").read_text()
+    for ending in (".md", ".tex", ".json", "-wide.md", "-wide.tex"):
+        text = (tmp_path / f"{product.stem}{ending}").read_text()
         assert (QUICK_NOTE in text) is quick
+        assert ("Marks." in text) is ("wide" in ending)
     assert (figure.get_suptitle() == f"Figure 2. {QUICK_NOTE}") is quick
     assert json.loads((tmp_path / f"{product.stem}.json").read_text())["quick"] is quick
 

@@ -16,6 +16,7 @@ from graphnorm.data.catalog import find
 from graphnorm.paper.figures import Curves, average_curves, plot_panels
 from graphnorm.paper.laboratory import Material, Measured, NothingThereError
 from graphnorm.paper.products import Product, Table
+from graphnorm.paper.recipes import MOLHIV
 from graphnorm.paper.remarks import about_absent as _about_absent
 from graphnorm.paper.remarks import about_quick as _about_quick
 from graphnorm.paper.reported import dataset_table
@@ -147,7 +148,7 @@ def dataset_statistics(material: Material) -> Product:
     for name in material.recipe.looked_at:
         found, said = material.graphs(name).statistics(), dataset_table()[name]
         edges, degree = found.avg_edges, found.avg_degree
-        if name == "ogbg-molhiv":  # the paper's one column without self-loops, and undirected
+        if name == MOLHIV:  # the paper's one column without self-loops, and undirected
             edges, degree = found.avg_undirected_edges, 2 * found.avg_undirected_edges / found.avg_nodes
         counted = (found.num_graphs, found.num_classes, found.avg_nodes, edges, degree)
         rows += dataset_rows(name, counted, said)

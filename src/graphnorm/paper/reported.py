@@ -6,15 +6,19 @@ alone. The statistics of the dataset table are those of :data:`graphnorm.data.CA
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 from graphnorm.data.catalog import CATALOG, PaperStatistics
+from graphnorm.paper import recipes
 
 __all__ = [
     "BASELINES",
+    "BASELINE_NAMES",
     "GIN",
     "MOLHIV",
     "MOLHIV_BASELINES",
+    "REPETITIONS",
     "Reported",
     "dataset_table",
     "reported",
@@ -22,8 +26,10 @@ __all__ = [
     "unlike_the_paper",
 ]
 
-FOLDS, EPOCHS, CONFIGURATIONS = 10, 400, 60
-"""Of the paper's cross-validations."""
+CROSS_VALIDATION = recipes.RECIPES["table1"].trained[0]
+"""The paper's: its folds, and its grid of configurations."""
+REPETITIONS = {1: CROSS_VALIDATION.folds, 2: recipes.RECIPES["table2"].trained[0].seeds}
+"""Over how many folds or seeds the numbers of each table are averages."""
 
 
 class Reported(NamedTuple):
@@ -33,6 +39,15 @@ class Reported(NamedTuple):
     std: float | None
     table: int
 
+    @property
+    def error(self) -> float | None:
+        """The standard error of the mean: the standard deviation over √n folds or seeds.
+
+        >>> round(Reported(91.6, 6.5, 1).error, 2)
+        2.06
+        """
+        return None if self.std is None else self.std / math.sqrt(REPETITIONS[self.table])
+
     def __str__(self) -> str:
         if self.std is None:
             return f"{self.mean}"
@@ -40,13 +55,12 @@ class Reported(NamedTuple):
         return f"{self.mean:.{digits}f} ± {self.std:.{digits}f}"
 
 
-_COLUMNS = ("MUTAG", "PTC", "PROTEINS", "NCI1", "IMDB-BINARY", "REDDIT-BINARY", "COLLAB")
 _Cell = tuple[float, float] | float | None
 
 
 def _row(*cells: _Cell) -> dict[str, Reported]:
     """A row of Table 1, by dataset; what the table leaves out is not there."""
-    values = {name: cell for name, cell in zip(_COLUMNS, cells, strict=True) if cell is not None}
+    values = {name: cell for name, cell in zip(recipes.TU, cells, strict=True) if cell is not None}
     return {
         name: Reported(*cell, table=1) if isinstance(cell, tuple) else Reported(cell, None, 1)
         for name, cell in values.items()
@@ -68,6 +82,8 @@ BASELINES: dict[str, dict[str, Reported]] = {
     "AWL": _row((87.9, 9.8), None, None, None, (74.5, 5.9), (87.9, 2.5), (73.9, 1.9)),
 }
 """Table 1: other methods."""
+BASELINE_NAMES = {"wl": "WL subtree", "dcnn": "DCNN", "dgcnn": "DGCNN", "awl": "AWL"}
+"""What the paper calls them, by the names they have here."""
 
 MOLHIV: dict[str, dict[str, Reported]] = {
     "molecular-gcn": {
@@ -97,7 +113,7 @@ def reported(dataset: str, model: str, norm: str, protocol: str) -> Reported | N
     >>> str(reported("MUTAG", "gin", "graph", "paper"))
     '91.6 ± 6.5'
     """
-    if dataset == "ogbg-molhiv" and protocol == "ogb":
+    if dataset == recipes.MOLHIV and protocol == "ogb":
         return MOLHIV.get(model, {}).get(norm)
     if model == "gin" and protocol == "paper":
         return GIN.get(norm, {}).get(dataset)
@@ -110,12 +126,11 @@ def reported_baseline(dataset: str, baseline: str, protocol: str) -> Reported | 
     >>> str(reported_baseline("MUTAG", "wl", "paper"))
     '90.4 ± 5.7'
     """
-    if dataset == "ogbg-molhiv" and protocol == "ogb":
+    if dataset == recipes.MOLHIV and protocol == "ogb":
         return MOLHIV_BASELINES.get({"ogb-gcn": "GCN", "ogb-gin": "GIN"}.get(baseline, ""))
     if protocol != "paper":
         return None
-    name = {"wl": "WL subtree", "dcnn": "DCNN", "dgcnn": "DGCNN", "awl": "AWL"}.get(baseline, "")
-    return BASELINES.get(name, {}).get(dataset)
+    return BASELINES.get(BASELINE_NAMES.get(baseline, ""), {}).get(dataset)
 
 
 def dataset_table() -> dict[str, PaperStatistics]:
@@ -129,7 +144,8 @@ def dataset_table() -> dict[str, PaperStatistics]:
 
 def unlike_the_paper(folds: int, epochs: int, configurations: int = 1) -> list[str]:
     """A note for numbers that stand beside the paper's, where they are of other settings."""
-    if (folds, epochs, configurations) == (FOLDS, EPOCHS, CONFIGURATIONS):
+    theirs = (CROSS_VALIDATION.folds, *CROSS_VALIDATION.grid.axes["epochs"], len(CROSS_VALIDATION.grid))
+    if (folds, epochs, configurations) == theirs:
         return []
-    theirs = f"{FOLDS} folds, {EPOCHS} epochs and the best of {CONFIGURATIONS} configurations"
-    return [f"the paper's numbers are of {theirs}; these of {folds}, {epochs} and {configurations}"]
+    words = "{} folds, {} epochs and the best of {} configurations".format(*theirs)
+    return [f"the paper's numbers are of {words}; these of {folds}, {epochs} and {configurations}"]

@@ -1,111 +1,215 @@
-"""Tables 1 and 2: scores beside the paper's."""
+"""Tables 1 and 2: scores beside the paper's, a row for each, and once more in the paper's own shape."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import replace
 
-from graphnorm.paper.laboratory import Material, Measured
-from graphnorm.paper.products import Product, Table, list_some
+from graphnorm.paper.cells import FAIR, SETTINGS, Cell, Common, find_cells, is_fair_alone, short
+from graphnorm.paper.laboratory import Material
+from graphnorm.paper.products import Product, Table, list_some, signed
 from graphnorm.paper.remarks import about_absent, about_quick
-from graphnorm.paper.reported import reported, reported_baseline
-from graphnorm.paper.tables import Score, agreement, score_table
+from graphnorm.paper.tables import Score, agreement, within_an_error
+from graphnorm.paper.wide import wide_notes, wide_table
+from graphnorm.study.protocol import find_protocol
 
 __all__ = ["scores"]
-
-BASELINE = "baseline"
-"""What stands in the place of the normalization."""
-CELL = ("dataset", "model", "norm", "configurations", "members")
-"""What names a cell of a table of scores, and how much of it is trained: configurations, and folds or seeds of each."""
-NUMBERS = (
-    *CELL[:3],
-    *("configurations", "configurations_planned", "members", "members_planned"),
-    *("mean", "std", "reported_mean", "reported_std", "difference", "within_one_sd", "fair_mean", "fair_std"),
-)
-"""The same for programs: a number in each column."""
 
 
 def scores(material: Material) -> Product:
     """A table of scores beside the paper's."""
-    fair = {
-        (measured.dataset, measured.model, result.norm): _score(measured, result.norm)
-        for measured in material.studies
-        if measured.protocol == "fair"
-        for result in measured.results
-    }
-    rows: list[tuple[list[str | int | None], Score, Score | None]] = []
-    numbers: list[list[str | int | float | bool | None]] = []
-    for measured in material.studies:
-        if measured.protocol == "fair":
-            continue
-        for result in measured.results:
-            configurations = (result.compared, len(result.configurations))
-            members = (0 if result.selection is None else len(result.selection.choices), result.members)
-            counts = [f"{done} of {planned}" for done, planned in (configurations, members)]
-            shown = BASELINE if measured.is_baseline else result.norm
-            cell = (measured.dataset, measured.model, result.norm)
-            cells = [(shown, _score(measured, result.norm), fair.get(cell))]
-            if measured.dataset == "ogbg-molhiv" and result.norm == "instance":
-                # The authors' code for this dataset has no α: its GraphNorm is what is called instance here.
-                score = _score(measured, "instance")
-                score.reported = reported(measured.dataset, measured.model, "graph", measured.protocol)
-                cells.append(("graph, α = 1", score, None))
-            for norm, score, other in cells:
-                rows.append(([measured.dataset, measured.model, norm, *counts], score, other))
-                numbers.append([measured.dataset, measured.model, norm, *configurations, *members])
-                numbers[-1] += [*score.numbers(), *(other or Score(None)).numbers()[:2]]
-    table = score_table(rows, CELL)
-    normalized = [score for key, score, _ in rows if key[2] != BASELINE]
-    baselines = [score for key, score, _ in rows if key[2] == BASELINE]
-    return material.product(
-        table=table,
-        data=Table(NUMBERS, numbers),
+    cells = find_cells(material)
+    units = _units(material)
+    judged = [cell for cell in cells if not (cell.is_baseline or cell.repeats)]
+    product = material.product(
+        table=_for_people(cells, units),
+        wide=wide_table(material, cells),
+        data=_for_programs(cells, units),
         sentences=(
-            agreement(normalized),
-            *_about_fair(material),
-            *_about_baselines(baselines),
+            *_about_agreement(judged, units),
+            *_about_repeats(cells),
+            *_about_authors_rate(judged),
+            *_about_fair(material, cells),
+            *_about_baselines([cell.score for cell in cells if cell.is_baseline]),
+            *_about_grids(cells),
+            *_about_devices(cells),
             *about_absent(material),
             *about_quick(material),
         ),
-        facts={"cells": [_cell(keys, score, other) for keys, score, other in rows], "missing": list(material.absent)},
+        facts={"cells": [cell.to_dict() for cell in cells], "missing": list(material.absent)},
     )
+    caption = f"{product.caption}, protocol {FAIR}" if is_fair_alone(material) else product.caption
+    return replace(product, caption=caption, wide_notes=wide_notes(cells, units, product.facts))
 
 
-def _score(measured: Measured, norm: str) -> Score:
-    selection = next(result.selection for result in measured.results if result.norm == norm)
-    if measured.is_baseline:
-        said = reported_baseline(measured.dataset, measured.model, measured.protocol)
-    else:
-        said = reported(measured.dataset, measured.model, norm, measured.protocol)
-    if selection is None:
-        return Score(None, reported=said)
-    return Score(100 * selection.mean, 100 * selection.std, said)
+def _units(material: Material) -> str:
+    """What scores are averages over: the head of the column that counts them."""
+    kinds = {find_protocol(measured.protocol).unit for measured in material.studies}
+    several = any(measured.study.spec["seeds"] > 1 for measured in material.studies)
+    if kinds == {"seed"}:
+        return "seeds"
+    return "folds and seeds" if several or len(kinds) > 1 else "folds"
 
 
-def _cell(keys: list[str | int | None], score: Score, fair: Score | None) -> dict[str, Any]:
-    said = score.reported
-    return dict(zip(CELL, keys, strict=True)) | {
+def _for_people(cells: Sequence[Cell], units: str) -> Table:
+    """A row for each cell: from how much it was chosen, measured, reported, their difference, and what was chosen."""
+    rates = sorted({cell.at_authors_rate.lr for cell in cells if cell.at_authors_rate is not None})
+    with_fair = any(cell.fair is not None for cell in cells)
+    alone = {cell.protocol for cell in cells} == {FAIR}
+    measured = f"measured, {FAIR}" if alone else "measured"
+    columns = ["dataset", "model", "norm", "configurations", units, measured, "reported", "difference", "within one sd"]
+    columns += ["chosen", "epoch"]
+    columns += [f"at lr {' or '.join(map(short, rates))}"] if rates else []
+    columns += [f"under {FAIR}"] if with_fair else []
+    rows = []
+    for cell in cells:
+        score, rate = cell.score, cell.at_authors_rate
+        row = [cell.dataset, cell.model, cell.norm, f"{cell.compared} of {cell.planned}"]
+        row += [f"{cell.members} of {cell.members_planned}", str(score)]
+        rows.append(
+            [
+                *row,
+                None if score.reported is None else str(score.reported),
+                None if score.difference is None else signed(score.difference),
+                score.within,
+                cell.chosen,
+                _epochs(cell),
+                *([None if rate is None else str(rate.score)] if rates else []),
+                *([None if cell.fair is None else _with_extent(cell.fair)] if with_fair else []),
+            ]
+        )
+    return Table(tuple(columns), rows)
+
+
+def _with_extent(cell: Cell) -> str:
+    """The score, and of how many configurations where that is not all."""
+    return str(cell.score) if cell.compared == cell.planned else f"{cell.score} ({cell.compared} of {cell.planned})"
+
+
+def _epochs(cell: Cell) -> str | None:
+    """The epoch, or from the first to the last where members have their own."""
+    if not cell.epochs or cell.is_baseline:
+        return None
+    return f"{min(cell.epochs)}" if cell.epoch is not None else f"{min(cell.epochs)}–{max(cell.epochs)}"
+
+
+def _for_programs(cells: Sequence[Cell], units: str) -> Table:
+    """The same with a number in each column."""
+    rows = [_numbers(cell, units.replace(" ", "_")) for cell in cells]
+    return Table(tuple(rows[0]) if rows else (), [list(row.values()) for row in rows])
+
+
+def _numbers(cell: Cell, units: str) -> dict[str, str | float | None]:
+    chosen, score = cell.configuration or {}, cell.score
+    said, rate = score.reported, cell.at_authors_rate
+    found: dict[str, str | float | None] = {
+        "dataset": cell.dataset,
+        "model": cell.model,
+        "norm": cell.norm,
+        "protocol": cell.protocol,
+        **_origin(cell, units),
         "mean": score.mean,
         "std": score.std,
-        "reported": None if said is None else {"mean": said.mean, "std": said.std},
+        "reported_mean": None if said is None else said.mean,
+        "reported_std": None if said is None else said.std,
         "difference": score.difference,
         "within_one_sd": score.within,
-        "fair": None if fair is None else {"mean": fair.mean, "std": fair.std},
+        "within_one_se": score.within_error,
+        **{name: chosen.get(name) for name in SETTINGS},
+        "epoch": None if cell.is_baseline else cell.epoch,
+        **{f"common_{name}": getattr(cell.common, name, None) for name in Common._fields},
+        "authors_lr": None if rate is None else rate.lr,
+        "authors_lr_mean": None if rate is None else rate.score.mean,
+        "authors_lr_std": None if rate is None else rate.score.std,
+        "repeats": cell.repeats,
+        "fair_mean": None if cell.fair is None else cell.fair.score.mean,
+        "fair_std": None if cell.fair is None else cell.fair.score.std,
+    }
+    beside = _origin(cell.fair or cell, units)
+    return found | {f"fair_{name}": None if cell.fair is None else value for name, value in beside.items()}
+
+
+def _origin(cell: Cell, units: str) -> dict[str, str | float | None]:
+    return {
+        "device": " and ".join(cell.devices) or None,
+        "configurations": cell.compared,
+        "configurations_planned": cell.planned,
+        units: cell.members,
+        f"{units}_planned": cell.members_planned,
     }
 
 
-def _about_fair(material: Material) -> tuple[str, ...]:
-    """From how much of the grid the numbers under fair were chosen, where that is less than all of it."""
-    parts = []
-    for measured in material.studies:
-        fewest = min(result.compared for result in measured.results)
-        planned = len(measured.results[0].configurations)
-        if measured.protocol == "fair" and fewest < planned:
-            parts.append(f"{measured.dataset}, {measured.model} ({fewest} of {planned})")
-    return (f"Under fair, of a part of the configurations: {list_some(parts)}.",) if parts else ()
+def _about_agreement(cells: Sequence[Cell], units: str) -> tuple[str, ...]:
+    """How many lie near the paper's, by how much of the grid they were chosen from."""
+    parts = {extent: [cell.score for cell in cells if cell.extent == extent] for extent in _extents(cells)}
+    return (agreement(parts), *within_an_error([cell.score for cell in cells], units))
+
+
+def _extents(cells: Sequence[Cell]) -> list[str]:
+    """The extents of cells that can be compared with the paper, the largest first."""
+    found = {cell.extent: cell.compared / cell.planned for cell in cells if cell.score.within is not None}
+    return sorted(found, key=lambda extent: -found[extent])
+
+
+def _about_repeats(cells: Sequence[Cell]) -> tuple[str, ...]:
+    names = dict.fromkeys(cell.norm for cell in cells if cell.repeats)
+    return tuple(
+        f"Rows {name} are instance's measurement beside the paper's GraphNorm, and not counted." for name in names
+    )
+
+
+def _about_authors_rate(cells: Sequence[Cell]) -> tuple[str, ...]:
+    """How many lie near the paper's where there is no choice between learning rates."""
+    found: dict[float, list[Score]] = {}
+    for cell in cells:
+        if cell.at_authors_rate is not None:
+            found.setdefault(cell.at_authors_rate.lr, []).append(cell.at_authors_rate.score)
+    return tuple(
+        f"At the authors' learning rate of {short(rate)} alone: {agreement({'': rated})}"
+        for rate, rated in found.items()
+    )
+
+
+def _about_fair(material: Material, cells: Sequence[Cell]) -> tuple[str, ...]:
+    """Where folds chose among less than the grid under that protocol, and that the paper has nothing like it."""
+    if is_fair_alone(material):
+        return (f"Under {FAIR} a fold has no part in any choice; the paper has no such numbers.",)
+    parts: dict[str, set[int]] = {}
+    for fair in (cell.fair for cell in cells if cell.fair is not None):
+        if fair.compared < fair.planned:
+            parts.setdefault(f"{fair.dataset}, {fair.model}", set()).add(fair.compared)
+    if not parts:
+        return ()
+    planned = max(cell.planned for cell in cells)
+    words = [f"{where} ({' to '.join(map(str, sorted({min(found), max(found)})))})" for where, found in parts.items()]
+    return (f"Under {FAIR}, of a part of the {planned} configurations: {list_some(words)}.",)
 
 
 def _about_baselines(scores: list[Score]) -> tuple[str, ...]:
     if not scores:
         return ()
     words = "Baselines have the same folds, and settings of their own: they are not tuned over the grid."
-    return (words, "Of the baselines: " + agreement(scores)) if any(s.within is not None for s in scores) else (words,)
+    compared = any(score.within is not None for score in scores)
+    return (words, "Of the baselines: " + agreement({"": scores})) if compared else (words,)
+
+
+def _about_grids(cells: Sequence[Cell]) -> tuple[str, ...]:
+    """That configurations are none of the recipe's own, where they are not."""
+    foreign = dict.fromkeys(f"{cell.dataset}, {cell.model}" for cell in cells if not cell.is_of_own_grid)
+    return (f"Of another grid than the item's own: {list_some(list(foreign))}.",) if foreign else ()
+
+
+def _about_devices(cells: Sequence[Cell]) -> tuple[str, ...]:
+    """Which cells were trained where, if not all on the same device."""
+    places: dict[tuple[str, ...], dict[str, None]] = {}
+    parts = [part for cell in cells for part in (cell, cell.fair) if part is not None and part.devices]
+    for cell in parts:
+        under = f" under {FAIR}" if cell.protocol == FAIR else ""
+        places.setdefault(cell.devices, {})[f"{cell.dataset}, {cell.model}{under}"] = None
+    if len(places) < 2:
+        return ()
+    most = max(places, key=lambda devices: len(places[devices]))
+    others = [
+        f"{' and '.join(devices)}: {list_some(list(where))}" for devices, where in places.items() if devices != most
+    ]
+    return (f"Trained on {'; on '.join(others)}; the rest on {' and '.join(most)}.",)

@@ -1,0 +1,215 @@
+"""Tables of scores: what each cell says of itself, and the paper's shape; nothing is trained."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import pytest
+
+from fake_store import brought_home
+from fake_training import FakeTraining
+from graphnorm.paper import cells, reported, wide
+from graphnorm.paper.laboratory import Laboratory
+from graphnorm.paper.products import Product
+from graphnorm.paper.recipes import CURVES, RECIPES, Beside, Recipe, Trainings
+from graphnorm.paper.reported import Reported
+from graphnorm.study.grid import Grid
+from graphnorm.training import Outcome, Split, Trial
+
+TREES = "synthetic:trees"
+SLOW, FAST = 1e-3, 1e-2
+
+
+class BetterWhenFast(FakeTraining):
+    """The larger learning rate is better by 5 points, on every fold and under every protocol."""
+
+    def _outcome(self, trial: Trial, split: Split) -> Outcome:
+        outcome = super()._outcome(trial, split)
+        for curve in outcome.curves.values():
+            curve += 0.05 * (trial.lr == FAST)
+        return outcome
+
+
+@pytest.fixture
+def laboratory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Laboratory:
+    monkeypatch.setattr("graphnorm.paper.laboratory.local_engine", None)
+    return Laboratory(tmp_path / "a.db", device="cpu", workers=1, progress=False)
+
+
+def recipe(**changes: Any) -> Recipe:
+    beside = changes.pop("beside", None)
+    given: dict[str, Any] = {"datasets": (TREES,), "norms": ("none", "batch", "graph"), "folds": 4, "hidden": 8}
+    given["grid"] = Grid("two", {**CURVES.axes, "epochs": (3,), "lr": (SLOW, FAST)})
+    return Recipe(item="table", caption="Table", maker="scores", trained=(Trainings(**given | changes),), beside=beside)
+
+
+def made(laboratory: Laboratory, wanted: Recipe, kept: Any = lambda trial: True) -> Product:
+    brought_home(laboratory, wanted, kept, BetterWhenFast())
+    return laboratory.make(wanted, train=False)
+
+
+def by_norm(product: Product) -> dict[str, dict[str, Any]]:
+    found = json.loads(json.dumps(product.facts["cells"]))  # as it is written
+    return {cell["norm"]: cell for cell in found}
+
+
+def rows(product: Product) -> list[dict[str, Any]]:
+    assert product.table is not None
+    return [dict(zip(product.table.columns, row, strict=True)) for row in product.table.rows]
+
+
+def test_a_cell_says_how_it_was_chosen(laboratory: Laboratory, tmp_path: Path) -> None:
+    product = made(laboratory, recipe())
+    cell = by_norm(product)["graph"]
+    assert [cell[name] for name in ("compared", "planned", "members", "members_planned")] == [2, 2, 4, 4]
+    assert mean(cell["scores"]) == pytest.approx(cell["mean"])
+    assert len(cell["scores"]) == 4
+    assert cell["chosen"] == {
+        "configuration": {"lr": FAST, "batch_size": 128, "dropout": 0.5, "weight_decay": 0.0},
+        "epoch": 3,
+    }
+    assert (cell["device"], cell["protocol"], cell["repeats"], cell["common"]) == (["fake"], "paper", False, None)
+    row = rows(product)[-1]
+    assert (row["configurations"], row["folds"], row["chosen"], row["epoch"]) == ("2 of 2", "4 of 4", "lr 1e-2", "3")
+    files = {file.name: file.read_text() for file in product.write(tmp_path / "out")}
+    assert set(files) == {"table.md", "table.tex", "table-wide.md", "table-wide.tex", "table.csv", "table.json"}
+    line = csv.DictReader(io.StringIO(files["table.csv"])).__next__()
+    shown = ("norm", "protocol", "device", "configurations", "configurations_planned", "folds", "lr", "epoch")
+    assert [line[name] for name in shown] == ["none", "paper", "fake", "2", "2", "4", "0.01", "3"]
+    assert f"Protocol paper; made on {product.facts['made'][:10]} with graphnorm" in files["table.md"]
+    assert f"Made on {product.facts['made'][:10]} with graphnorm" in files["table-wide.md"]
+
+
+def test_scores_by_fold_keep_their_places(laboratory: Laboratory) -> None:
+    cell = by_norm(made(laboratory, recipe(), lambda trial: trial.fold in (1, 3)))["batch"]
+    assert [score is None for score in cell["scores"]] == [True, False, True, False]
+    assert (cell["members"], cell["members_planned"]) == (2, 4)
+
+
+def test_seeds_are_named_as_what_they_are(laboratory: Laboratory) -> None:
+    product = made(laboratory, recipe(folds=2, seeds=3), lambda trial: trial.seed < 2)
+    assert {row["folds and seeds"] for row in rows(product)} == {"4 of 6"}
+    assert len(by_norm(product)["graph"]["scores"]) == 2  # a fold counts once
+
+
+def test_a_part_of_the_grid_is_counted_against_the_whole(
+    laboratory: Laboratory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the study itself was of that part, and not of one's own grid."""
+    monkeypatch.setitem(RECIPES, "table", recipe())
+    slow = recipe().trained[0].grid.fixed(lr=SLOW)
+    product = made(laboratory, recipe().narrowed(grid=slow))
+    assert {(cell["compared"], cell["planned"]) for cell in product.facts["cells"]} == {(1, 2)}
+    assert rows(product)[0]["configurations"] == "1 of 2"
+    assert rows(product)[0]["chosen"] == "lr 1e-3"
+    assert not any("another grid" in sentence for sentence in product.sentences)
+    other = made(laboratory, recipe().narrowed(grid=slow.fixed(lr=0.5)))
+    assert f"Of another grid than the item's own: {TREES}, gin." in other.sentences
+
+
+def test_what_all_normalizations_could_choose(laboratory: Laboratory) -> None:
+    found = by_norm(made(laboratory, recipe(), lambda trial: trial.norm != "none" or trial.lr == SLOW))
+    assert found["none"]["common"] is None
+    for norm in ("batch", "graph"):
+        common = found[norm]["common"]
+        assert common["mean"] == pytest.approx(found[norm]["mean"] - 5)
+        assert common["std"] == pytest.approx(found[norm]["std"], abs=1e-3)
+        assert common["configurations"] == 1
+
+
+def test_nothing_that_all_could_choose(laboratory: Laboratory) -> None:
+    product = made(laboratory, recipe(), lambda trial: (trial.norm == "none") is (trial.lr == SLOW))
+    for cell in by_norm(product).values():
+        assert cell["common"] == {"mean": None, "std": None, "configurations": 0}
+
+
+def test_fair_alone(laboratory: Laboratory) -> None:
+    both = recipe(protocols=("paper", "fair"))
+    brought_home(laboratory, both, lambda trial: True, BetterWhenFast())
+    product = laboratory.make(both.narrowed(protocols=("fair",)), train=False)
+    assert product.caption == "Table, protocol fair"
+    beside = laboratory.make(both, train=False)
+    assert [row["measured, fair"] for row in rows(product)] == [row["under fair"] for row in rows(beside)]
+    assert {cell["protocol"] for cell in product.facts["cells"]} == {"fair"}
+    assert {cell["fair"]["mean"] for cell in beside.facts["cells"]} == {c["mean"] for c in product.facts["cells"]}
+
+
+def test_fair_where_there_is_nothing_else(laboratory: Laboratory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(reported.GIN["graph"], TREES, Reported(90.0, 1.0, 1))
+    product = made(laboratory, recipe(protocols=("paper", "fair")), lambda trial: trial.protocol == "fair")
+    for row in rows(product):
+        assert (row["measured"], row["configurations"]) == ("–", "0 of 2")
+        assert row["under fair"] != "–"
+    assert rows(product)[-1]["reported"] == "90.0 ± 1.0"
+
+
+@pytest.fixture
+def as_molhiv(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The synthetic trees take the place of ogbg-molhiv, and have numbers in the paper."""
+    for module in (cells, wide):
+        monkeypatch.setattr(module, "MOLHIV", TREES)
+    monkeypatch.setattr(cells, "authors_rate", lambda model: SLOW)
+    for norm, said in (("batch", 79.0), ("instance", 86.0), ("graph", 89.0)):
+        monkeypatch.setitem(reported.GIN[norm], TREES, Reported(said, 2.0, 1))
+
+
+@pytest.mark.usefixtures("as_molhiv")
+def test_the_authors_learning_rate(laboratory: Laboratory) -> None:
+    """Batch and graph are as reported with the smaller learning rate, instance with the larger one that is chosen."""
+    product = made(laboratory, recipe(norms=("batch", "instance", "graph")))
+    found = by_norm(product)
+    assert [norm for norm, cell in found.items() if cell["repeats"]] == ["graph, α = 1"]
+    again, instance = found["graph, α = 1"], found["instance"]
+    assert (again["mean"], again["reported"]["mean"]) == (instance["mean"], 89.0)
+    for cell in found.values():
+        assert cell["at_authors_rate"]["lr"] == SLOW
+        assert cell["at_authors_rate"]["mean"] == pytest.approx(cell["mean"] - 5)
+    assert [norm for norm, cell in found.items() if cell["within_one_sd"]] == ["instance"]
+    slow = [norm for norm, cell in found.items() if cell["at_authors_rate"]["within_one_sd"]]
+    assert slow == ["batch", "graph"]
+    assert product.sentences[0].startswith("1 of 3 cells")
+    assert "At the authors' learning rate of 1e-3 alone: 2 of 3 cells" in " ".join(product.sentences)
+    assert rows(product)[0]["at lr 1e-3"].startswith(f"{found['batch']['at_authors_rate']['mean']:.1f} ± ")
+    assert product.wide is not None
+    assert product.wide.columns == ("norm", "GIN")
+    assert [row[0] for row in product.wide.rows] == ["BatchNorm", "InstanceNorm", "GraphNorm, α = 1", "GraphNorm"]
+    assert "Chosen, of 3 cells: lr 1e-2 in 3." in product.wide_notes
+
+
+def test_the_shape_of_the_paper(laboratory: Laboratory, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = "synthetic:regular"
+    monkeypatch.setitem(reported.GIN["graph"], other, Reported(90.0, 1.0, 1))
+    monkeypatch.setitem(reported.BASELINES["WL subtree"], other, Reported(80.0, 1.0, 1))
+    wanted = recipe(
+        datasets=(TREES, other),
+        models=("gin", "gcn"),
+        grid=Grid("four", {**CURVES.axes, "epochs": (3,), "lr": (SLOW, FAST), "dropout": (0.0, 0.5)}),
+        beside=Beside(baselines=("wl", "mlp"), datasets=(TREES, other), folds=4),
+    )
+
+    def kept(trial: Trial) -> bool:
+        if trial.dataset != TREES or trial.model != "gin" or trial.norm == "none":
+            return False
+        return trial.lr == FAST and (trial.norm == "batch" or trial.dropout == 0.5) and trial.fold < 3
+
+    product = made(laboratory, wanted, kept)
+    found = by_norm(product)
+    assert product.wide is not None
+    assert product.wide.columns == ("model", "norm", TREES, other)
+    texts = {(row[0], row[1]): row[2:] for row in product.wide.rows}
+    assert texts["WL subtree", "–"] == [("–", None), ("–", "80.0 ± 1.0")]
+    assert texts["GIN", "BatchNorm"][0] == (f"{found['batch']['mean']:.1f} ± {found['batch']['std']:.1f} ‡§", None)
+    assert texts["GIN", "GraphNorm"][0].above.endswith(" †§")  # type: ignore[union-attr]
+    assert texts["GIN", "GraphNorm"][1] == ("–", "90.0 ± 1.0")
+    assert list(texts) == [("WL subtree", "–"), ("GIN", "BatchNorm"), ("GIN", "GraphNorm")]  # no rows of dashes alone
+    assert product.wide_notes[1:4] == (
+        "† From one of 4 configurations.",
+        f"‡ From a part of 4 configurations: {TREES}, gin: 2 (batch).",
+        f"§ From fewer than 4 folds: {TREES}, gin: 3 (batch, graph).",
+    )
+    assert product.sentences[0] == "No cell can be compared with the paper's numbers."
