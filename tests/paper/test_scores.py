@@ -18,6 +18,7 @@ from graphnorm.paper.laboratory import Laboratory
 from graphnorm.paper.products import Product
 from graphnorm.paper.recipes import CURVES, RECIPES, Beside, Recipe, Trainings
 from graphnorm.paper.reported import Reported
+from graphnorm.paper.tables import Score
 from graphnorm.study.grid import Grid
 from graphnorm.training import Outcome, Split, Trial
 
@@ -110,6 +111,36 @@ def test_a_part_of_the_grid_is_counted_against_the_whole(
     assert not any("another grid" in sentence for sentence in product.sentences)
     other = made(laboratory, recipe().narrowed(grid=slow.fixed(lr=0.5)))
     assert f"Of another grid than the item's own: {TREES}, gin." in other.sentences
+
+
+@pytest.mark.parametrize(
+    ("compared", "planned", "words"),
+    [
+        (60, 60, "the whole grid"),
+        (12, 60, "a part of the grid"),
+        (1, 60, "one configuration"),
+        (1, 1, "one configuration"),
+    ],
+)
+def test_how_much_of_the_grid(compared: int, planned: int, words: str) -> None:
+    """A grid of one configuration is no search either."""
+    cell = cells.Cell(
+        dataset=TREES, model="gin", norm="graph", protocol="paper", score=Score(90.0), compared=compared,
+        planned=planned, members_planned=10,
+    )  # fmt: skip
+    assert cell.extent == f"with {words}"
+
+
+def test_agreement_by_parts_of_the_grid(laboratory: Laboratory, monkeypatch: pytest.MonkeyPatch) -> None:
+    for norm, said in (("batch", 84.0), ("graph", 50.0)):
+        monkeypatch.setitem(reported.GIN[norm], TREES, Reported(said, 2.0, 1))
+    product = made(laboratory, recipe(), lambda trial: trial.norm == "batch" or trial.lr == FAST)
+    assert product.sentences[:2] == (
+        "1 of 2 cells lie within one reported standard deviation of the paper (50 %): "
+        "1 of 1 with the whole grid, 0 of 1 with one configuration.",
+        "One standard deviation over folds is a wide yardstick: within one standard error of the reported mean "
+        "(its standard deviation / √10) lie 1 of 2.",
+    )
 
 
 def test_what_all_normalizations_could_choose(laboratory: Laboratory) -> None:

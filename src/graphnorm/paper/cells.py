@@ -115,9 +115,9 @@ class Cell:
     @property
     def extent(self) -> str:
         """From how much of the grid it was chosen, in words."""
-        if self.compared == self.planned:
-            return "with the whole grid"
-        return "with one configuration" if self.compared == 1 else "with a part of the grid"
+        if self.compared == 1:
+            return "with one configuration"
+        return "with the whole grid" if self.compared == self.planned else "with a part of the grid"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""

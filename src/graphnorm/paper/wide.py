@@ -70,7 +70,7 @@ def _leading(protocols: Sequence[str]) -> str:
 
 def _place(dataset: str, model: str, norm: str) -> _Place:
     if dataset == MOLHIV:
-        kind = next(part for part in model.split("-") if part in ("gin", "gcn"))
+        kind = next((part for part in model.split("-") if part in ("gin", "gcn")), model)
         ogb = "OGB's own, virtual node" if "virtual" in model else "OGB's own"
         return _Place("", ogb if norm == BASELINE else _in_full(norm), kind.upper(), norm == BASELINE)
     if norm == BASELINE:
