@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from graphnorm.errors import GraphnormError
-from graphnorm.paper.claims import CLAIMS, claims_page, read_items
-from graphnorm.paper.recipes import RECIPES
+from graphnorm.paper.claims import CLAIMS, _planned, claims_page, read_items
+from graphnorm.paper.laboratory import Laboratory
+from graphnorm.paper.recipes import RECIPES, Beside, Recipe, Trainings
 
-ABOUT = {"quick": False, "graphnorm": "1", "torch": "2", "made": "2026-01-02T03", "trained_on": [], "studies": []}
+ABOUT: dict[str, Any] = {"quick": False, "graphnorm": "1", "torch": "2", "made": "2026-01-02T03"}
+ABOUT |= {"trained_on": [], "studies": [], "sentences": []}
 
 
 def page(item: str, **facts: Any) -> str:
@@ -113,7 +116,7 @@ def test_images_of_another_item_bring_their_remarks() -> None:
     }
     text = claims_page(items)
     assert "8, 16, 32 and 64. | does not hold here \\* | 4 of 8 | – |" in text
-    assert text.endswith("Note: Not measured: 32. The images of CIFAR-10 went through JPEG.\n")
+    assert text.endswith("Notes:\n\n- Not measured: 32.\n- The images of CIFAR-10 went through JPEG.\n")
 
 
 THEORY = {
@@ -140,13 +143,15 @@ def test_theory() -> None:
 def test_what_is_unfinished_is_said_once_for_an_item() -> None:
     cells = [cell(norm, True) for norm in ("graph", "layer", "batch", "instance")]
     studies = [{"finished": 1234, "trials": 4000}]
-    text = page("table1", cells=cells, missing=["PTC, gin", "NCI1, gin"], studies=studies)
-    assert text.count("Note: Missing: PTC, gin; NCI1, gin.") == 1
+    notes = ["4 of 4 cells lie within.", "Not trained: PTC, gin."]
+    text = page("table1", cells=cells, studies=studies, sentences=notes)
+    assert text.count("- Not trained: PTC, gin.") == 1  # of two claims
+    assert "4 of 4 cells lie within." not in text
     assert "1,234 of 84,700 trials are trained." in text  # of the whole recipe, not of the studies that are there
     assert "| holds \\* |" in text
-    assert "\\*" not in page("table1", cells=cells, studies=studies)
-    notes = {"sentences": ["1 of 2 are as printed.", "COLLAB has three classes."]}
-    assert "Note: COLLAB has three classes." in page("table3", as_printed={"equal": 1, "statistics": 2}, **notes)
+    assert "\\*" not in page("table1", cells=cells, studies=studies, sentences=notes[:1])
+    said = ["1 of 2 are as printed.", "COLLAB has three classes."]
+    assert "- COLLAB has three classes." in page("table3", as_printed={"equal": 1, "statistics": 2}, sentences=said)
 
 
 def test_quick_passes_are_kept_apart(tmp_path: Path) -> None:
@@ -159,3 +164,15 @@ def test_quick_passes_are_kept_apart(tmp_path: Path) -> None:
     (tmp_path / "table3-quick.json").write_text(json.dumps(facts | {"quick": True}))
     assert "QUICK PASS" in claims_page(read_items(tmp_path, quick=True))
     assert "QUICK PASS" not in claims_page(read_items(tmp_path))
+
+
+def test_planned_trials_are_those_of_all_plans(tmp_path: Path) -> None:
+    trees = ("synthetic:trees",)
+    part = Trainings(datasets=trees, models=("gin", "gcn"), protocols=("paper", "fair"), folds=3, seeds=2)
+    beside = Beside(baselines=("wl",), datasets=trees, protocols=("paper",), folds=3)
+    recipe = Recipe(
+        item="small", caption="", maker="scores", trained=(part, replace(part, models=("gin",))), beside=beside
+    )
+    laboratory = Laboratory(tmp_path / "a.db", device="cpu", progress=False)
+    assert _planned(recipe) == sum(len(planned.plan.trials) for planned in laboratory.plans(recipe)) == 2 * 90 + 3
+    assert _planned(RECIPES["table2"]) == 2 * 5 * 2 * 10 + 4 * 10  # seeds alone

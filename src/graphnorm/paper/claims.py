@@ -15,7 +15,7 @@ from graphnorm.errors import GraphnormError
 from graphnorm.paper import judging
 from graphnorm.paper.contests import converges_within, scores_best, trains
 from graphnorm.paper.judging import Facts, Judge, Judged
-from graphnorm.paper.products import QUICK_NOTE, list_some
+from graphnorm.paper.products import QUICK_NOTE
 from graphnorm.paper.recipes import IMAGES, RECIPES, Beside, Recipe, Trainings
 from graphnorm.study.protocol import find_protocol
 from graphnorm.study.significance import ALPHA
@@ -52,7 +52,8 @@ class Claim:
         return [*_notes(items[self.item]), *of_images]
 
 
-_NORMALIZATIONS = ("layer", "batch", "instance")
+_CHOSEN = "As in the paper, the folds that choose configuration and epoch are those that are reported."
+_NO_ALPHA = "The authors' code for this dataset has no α: what it calls GraphNorm is `instance` here."
 
 CLAIMS: tuple[Claim, ...] = (
     Claim("theory", "Theorem 1: the singular values of QN interlace those of Q.", judging.interlaces),
@@ -159,20 +160,23 @@ CLAIMS: tuple[Claim, ...] = (
         "Section 5, Table 1: GraphNorm “improves the generalization on most benchmarks”: the highest accuracy of GIN.",
         scores_best("gin"),
         of_most=True,
+        remark=_CHOSEN,
     ),
     Claim(
         "table1",
         "Not in the paper: the same of GCN, of which Table 1 has no numbers.",
         scores_best("gcn"),
         of_most=True,
+        remark=_CHOSEN,
     ),
     Claim("table1", "Table 1: the numbers, within one reported standard deviation.", judging.within_reported),
     Claim(
         "table2",
         "Section 5, Table 2: GraphNorm has the highest test ROC-AUC of GIN on ogbg-molhiv.",
         scores_best("molecular-gin"),
+        remark=_NO_ALPHA,
     ),
-    Claim("table2", "Section 5, Table 2: the same of GCN.", scores_best("molecular-gcn")),
+    Claim("table2", "Section 5, Table 2: the same of GCN.", scores_best("molecular-gcn"), remark=_NO_ALPHA),
     Claim("table2", "Table 2: the numbers, within one reported standard deviation.", judging.within_reported),
 )
 """In the order of the page; those of one item follow each other."""
@@ -183,8 +187,8 @@ RULES = (
     "Normalizations are compared by the average of their training curves over all epochs, or by their scores. A case "
     "is right by the sign of the difference, however small. *Beyond noise* counts the cases whose difference is "
     f"significant, for the claim and against it: p < {ALPHA}, over folds by the corrected resampled paired t-test, "
-    "over seeds by Welch's test, adjusted for the number of rivals; p is that of the rival on which the case hangs. "
-    "Where no case is beyond noise, the claim is *undecided*.",
+    "over seeds by Welch's test, adjusted for the number of rivals (not of cases); p is that of the rival on which the "
+    "case hangs. Where no case is beyond noise, the claim is *undecided*.",
     "A claim that one is *not* better is right where it is not ahead beyond noise.",
     "A case in which a rival is missing is not judged. Batch noise is that of one training each, and not tested.",
 )
@@ -221,7 +225,7 @@ def claims_page(items: Mapping[str, Facts]) -> str:
         marked |= bool(mark)
         lines.append(f"| {claim.text} | {judged.verdict(claim.of_most)}{mark} | {right} | {sure} |")
     lines += (
-        ["", "\\* Something of it is unfinished or different; see the note at the end of its section."]
+        ["", "\\* Something of it is unfinished or different; see the notes at the end of its section."]
         if marked
         else []
     )
@@ -232,7 +236,7 @@ def claims_page(items: Mapping[str, Facts]) -> str:
             lines += ["", f"### {claim.text}", "", *_section(claim, judged)]
         lines += ["", _provenance(item, items[item])]
         notes = dict.fromkeys(note for claim, _ in of_item for note in claim.notes(items))
-        lines += ["", f"Note: {' '.join(notes)}"] if notes else []
+        lines += ["", "Notes:", "", *(f"- {note}" for note in notes)] if notes else []
     return "\n".join(lines) + "\n"
 
 
@@ -258,9 +262,8 @@ def _notes(facts: Facts) -> list[str]:
     """What an item says of itself that is unfinished or different."""
     if "remarks" in facts:
         return list(facts["remarks"])
-    if "as_printed" in facts:
-        return list(facts["sentences"][1:])
-    return [f"Missing: {list_some(facts['missing'])}."] if facts.get("missing") else []
+    of_table = "cells" in facts or "as_printed" in facts  # what a table says first is how many cells are as reported
+    return list(facts["sentences"][1:]) if of_table else []
 
 
 def _provenance(item: str, facts: Facts) -> str:
