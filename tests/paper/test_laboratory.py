@@ -149,6 +149,9 @@ def test_noise_of_graphs(laboratory: Laboratory) -> None:
     assert len(last) == 4
     for layer in {layer for layer, _ in last}:
         assert last[layer, 8] > last[layer, 64] > 0  # type: ignore[operator]
+    ends = {(entry["layer"], entry["batch_size"]): entry for entry in product.facts["relative_deviation"]}
+    assert {key: entry["at_the_end"] for key, entry in ends.items()} == last
+    assert all(0 < entry[part] < entry["at_the_end"] for entry in ends.values() for part in ("of_mean", "of_std"))
 
 
 def few_images() -> Images:
@@ -201,6 +204,11 @@ def test_what_was_seen_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert set(product.figures) == {"-CIFAR-10-ResNet18"}
     assert "CIFAR-10, ResNet18 was trained for 1 of 2 epochs." in product.sentences
     assert "Not measured: synthetic:trees." in product.sentences
+    assert product.facts["remarks"] == [
+        "CIFAR-10, ResNet18 was trained for 1 of 2 epochs.",
+        "The images of CIFAR-10 went through JPEG.",
+        "Not measured: synthetic:trees.",
+    ]
     assert product.facts["watched"]["CIFAR-10, ResNet18"]["device"] == "cpu"
     assert laboratory.watch(graphs) is not None
     monkeypatch.setattr("graphnorm.paper.laboratory.watch_graphs", None)

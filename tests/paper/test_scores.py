@@ -151,12 +151,13 @@ def test_what_all_normalizations_could_choose(laboratory: Laboratory) -> None:
         assert common["mean"] == pytest.approx(found[norm]["mean"] - 5)
         assert common["std"] == pytest.approx(found[norm]["std"], abs=1e-3)
         assert common["configurations"] == 1
+        assert common["scores"] == pytest.approx([score - 5 for score in found[norm]["scores"]])
 
 
 def test_nothing_that_all_could_choose(laboratory: Laboratory) -> None:
     product = made(laboratory, recipe(), lambda trial: (trial.norm == "none") is (trial.lr == SLOW))
     for cell in by_norm(product).values():
-        assert cell["common"] == {"mean": None, "std": None, "configurations": 0}
+        assert cell["common"] == {"mean": None, "std": None, "configurations": 0, "scores": [None] * 4}
 
 
 def test_fair_alone(laboratory: Laboratory) -> None:
@@ -168,6 +169,14 @@ def test_fair_alone(laboratory: Laboratory) -> None:
     assert [row["measured, fair"] for row in rows(product)] == [row["under fair"] for row in rows(beside)]
     assert {cell["protocol"] for cell in product.facts["cells"]} == {"fair"}
     assert {cell["fair"]["mean"] for cell in beside.facts["cells"]} == {c["mean"] for c in product.facts["cells"]}
+
+
+def test_folds_that_cannot_tell_configurations_apart(laboratory: Laboratory) -> None:
+    """Under fair a score can be the average over several that are as good: none of them was chosen."""
+    fair = recipe(protocols=("fair",))
+    brought_home(laboratory, fair, lambda trial: True)  # learning rates make no difference
+    row, cell = rows(laboratory.make(fair, train=False))[0], laboratory.make(fair, train=False).facts["cells"][0]
+    assert (row["chosen"], row["epoch"], cell["chosen"]) == ("by fold", None, None)
 
 
 def test_fair_where_there_is_nothing_else(laboratory: Laboratory, monkeypatch: pytest.MonkeyPatch) -> None:

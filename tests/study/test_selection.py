@@ -69,6 +69,23 @@ def test_fair_each_fold_chooses_for_itself() -> None:
     assert select([one]).epoch is None
 
 
+def test_fair_averages_over_what_the_choosing_graphs_cannot_tell_apart() -> None:
+    """One fold: of six pairs of configuration and epoch three have the best validation."""
+    one = outcome([0.5, 0.9, 0.9], [0.1, 0.2, 0.3], protocol="fair", lr=0.1)
+    two = outcome([0.9, 0.8, 0.1], [0.7, 0.6, 0.5], protocol="fair", lr=0.2)
+    for candidates, first in (([[one], [two]], (0, 2)), ([[two], [one]], (0, 1))):
+        (choice,) = select(candidates).choices
+        assert (choice.configuration, choice.epoch, choice.ties) == (*first, 3)
+        assert choice.score == pytest.approx((0.2 + 0.3 + 0.7) / 3)
+    worse = outcome([0.8, 0.8, 0.8], [1.0, 1.0, 1.0], protocol="fair", lr=0.3)
+    assert select([[worse], [one]]).choices[0][2:] == (1, 2, pytest.approx(0.25), 2)
+
+
+def test_a_seed_reports_one_checkpoint() -> None:
+    tied = outcome([0.9, 0.9], [0.2, 0.3], protocol="ogb")
+    assert select([[tied]]).choices[0][3:] == (1, pytest.approx(0.2), 1)
+
+
 def test_ogb_by_seed() -> None:
     members = [
         outcome([0.7, 0.8], [0.1, 0.2], seed=0, protocol="ogb"),

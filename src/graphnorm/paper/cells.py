@@ -55,6 +55,8 @@ class Common(NamedTuple):
     mean: float | None
     std: float | None
     configurations: int
+    scores: tuple[float | None, ...]
+    """By fold or seed, as those of a cell."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +79,7 @@ class Cell:
     scores: tuple[float | None, ...] = ()
     """By fold or seed, in order; None for one that is not trained, or diverged."""
     configuration: dict[str, Any] | None = None
-    """The settings that were chosen; None where folds chose different ones, and of a baseline."""
+    """The settings that were chosen; None where folds chose different ones or several, and of a baseline."""
     varied: tuple[str, ...] = ()
     """Those of which the grid has several values."""
     epochs: tuple[int, ...] = ()
@@ -137,7 +139,7 @@ class Cell:
             "chosen": None
             if self.configuration is None
             else {"configuration": self.configuration, "epoch": self.epoch},
-            "common": None if self.common is None else self.common._asdict(),
+            "common": None if self.common is None else {**self.common._asdict(), "scores": list(self.common.scores)},
             "at_authors_rate": None if rate is None else {"lr": rate.lr, **_plain(rate.score)},
             "device": list(self.devices),
             "repeats": self.repeats,
@@ -240,7 +242,7 @@ def _cells(material: Material, measured: Measured) -> Iterator[Cell]:
             scores=_by_unit(measured, result.selection),
             configuration=None if measured.is_baseline else _configuration(measured, result),
             varied=() if part is None else _varied(measured, part),
-            epochs=tuple(c.epoch for c in result.selection.choices if c.epoch is not None) if result.selection else (),
+            epochs=_epochs(result.selection),
             is_of_own_grid=part is None or _is_part_of(measured.study.spec["grid"], part),
             devices=tuple(sorted(device for device in devices.get(result.norm, ()) if device)),
             common=common.get(result.norm),
@@ -273,9 +275,16 @@ def _by_unit(measured: Measured, selection: Selection | None) -> tuple[float | N
     return tuple(None if math.isnan(value) else 100 * value for value in values)
 
 
+def _epochs(selection: Selection | None) -> tuple[int, ...]:
+    """Those that were chosen; none where scores are averages over several that are as good."""
+    if selection is None or any(choice.ties > 1 for choice in selection.choices):
+        return ()
+    return tuple(choice.epoch for choice in selection.choices if choice.epoch is not None)
+
+
 def _configuration(measured: Measured, result: NormResult) -> dict[str, Any] | None:
-    """What all folds chose; of settings that have one value in the whole study, that."""
-    if result.chosen is None:
+    """What all folds chose, and nothing as good besides; of settings that have one value in the whole study, that."""
+    if result.chosen is None or (result.compared > 1 and not _epochs(result.selection)):
         return None
     axes = {name: values for name, values in measured.study.spec["grid"].items() if name not in ("name", "epochs")}
     return {name: result.chosen.get(name, axes[name][0]) for name in sorted(axes, key=_place)}
@@ -342,7 +351,7 @@ def _of_common(measured: Measured) -> dict[str, Common]:
     found = {}
     for norm in other:
         score = _score(chosen.get(norm), None)
-        found[norm] = Common(score.mean, score.std, len(shared))
+        found[norm] = Common(score.mean, score.std, len(shared), _by_unit(measured, chosen.get(norm)))
     return found
 
 

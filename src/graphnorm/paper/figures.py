@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,15 +11,18 @@ import numpy.typing as npt
 
 from graphnorm.errors import MissingDependencyError
 from graphnorm.paper.colours import colour
+from graphnorm.study.protocol import find_protocol
 from graphnorm.study.store import Record
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Curves", "average_curves", "plot_panels"]
+__all__ = ["CONVERGED", "Curves", "average_curves", "convergence", "plot_panels"]
 
 Values = npt.NDArray[np.float64]
 DASHES: tuple[Any, ...] = ("-", "--", "-.", ":")
+CONVERGED = 0.98
+"""A training curve has converged at this share of what GraphNorm's ends with."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,6 +36,8 @@ class Curves:
     diverged: int
     values: Mapping[str, tuple[Values, Values]]
     """By ``train`` and ``valid``."""
+    averages: Mapping[int, float] = field(default_factory=dict)
+    """By fold (or seed, where that is what a protocol averages over): the average of its training curve over epochs."""
 
     @property
     def label(self) -> str:
@@ -59,8 +64,57 @@ def average_curves(records: Sequence[Record], variant: str | None = None) -> lis
             if alive and all(name in record.curves for record in alive)
         }
         values = {name: (stack.mean(0), stack.std(0)) for name, stack in stacks.items()}
-        found.append(Curves(norm, value, len(members), len(members) - len(alive), values))
+        averages = _averages(alive, stacks["train"]) if "train" in stacks else {}
+        found.append(Curves(norm, value, len(members), len(members) - len(alive), values, averages))
     return found
+
+
+def _averages(records: Sequence[Record], curves: Values) -> dict[int, float]:
+    """Of each fold's curves (or each seed's), (M, E), over seeds and epochs."""
+    units = np.array([getattr(record.trial, find_protocol(record.trial.protocol).unit) for record in records])
+    return {int(unit): float(curves[units == unit].mean()) for unit in np.unique(units)}
+
+
+def convergence(
+    panels: Mapping[str, Sequence[Curves]], averaged_over: Mapping[str, tuple[str, int]]
+) -> list[dict[str, Any]]:
+    """The average of each training curve over its epochs, its end, who diverged, and when it had converged.
+
+    averaged_over: whether the curves of a panel are averages over folds or over seeds, and how many of them.
+    """
+    ends = {
+        (panel, curve.variant): float(curve.values["train"][0][-1])
+        for panel, members in panels.items()
+        for curve in members
+        if curve.norm == "graph" and curve.values
+    }
+    return [
+        {
+            "panel": panel,
+            "norm": curve.norm,
+            "variant": curve.variant,
+            "members": curve.members,
+            "diverged": curve.diverged,
+            "train_average": round(float(curve.values["train"][0].mean()), 3) if curve.values else None,
+            "train_end": round(float(curve.values["train"][0][-1]), 3) if curve.values else None,
+            "valid_best": round(float(curve.values["valid"][0].max()), 3) if curve.values else None,
+            "epochs_to_converge": _epochs_to_converge(curve, ends.get((panel, curve.variant))),
+            "unit": averaged_over[panel][0],
+            "train_averages": [
+                round(curve.averages[k], 3) if k in curve.averages else None for k in range(averaged_over[panel][1])
+            ],
+        }
+        for panel, members in panels.items()
+        for curve in members
+    ]
+
+
+def _epochs_to_converge(curve: Curves, end: float | None) -> int | None:
+    """After how many it has, for the first time; None if never, or if there is no end to go by."""
+    if end is None or not curve.values:
+        return None
+    there = curve.values["train"][0] >= CONVERGED * end
+    return int(there.argmax()) + 1 if there.any() else None
 
 
 def plot_panels(

@@ -13,7 +13,7 @@ from graphnorm.analysis.batch_noise import LayerNoise
 from graphnorm.analysis.parts import Subject, theory_part
 from graphnorm.analysis.results import plain
 from graphnorm.data.catalog import find
-from graphnorm.paper.figures import Curves, average_curves, plot_panels
+from graphnorm.paper.figures import Curves, average_curves, convergence, plot_panels
 from graphnorm.paper.laboratory import Material, Measured, NothingThereError
 from graphnorm.paper.products import Product, Table
 from graphnorm.paper.recipes import MOLHIV
@@ -36,6 +36,7 @@ WORK_QUICK = 2e9
 def curves(material: Material) -> Product:
     """Training curves, a panel for each study; one line style for each batch size where there are several."""
     panels: dict[str, list[Curves]] = {}
+    averaged_over: dict[str, tuple[str, int]] = {}
     gaps: list[str] = []
     in_part: set[str] = set()
     models = {measured.model for measured in material.studies}
@@ -45,15 +46,22 @@ def curves(material: Material) -> Product:
         title = f"{measured.dataset}, {measured.model}" if several else measured.dataset
         sizes = measured.study.spec["grid"]["batch_size"]
         panels[title] = average_curves(measured.records(), "batch_size" if len(sizes) > 1 else None)
+        unit = find_protocol(measured.protocol).unit
+        averaged_over[title] = unit, measured.study.spec[f"{unit}s"]
         found = _gaps(measured, panels[title], len(sizes))
         in_part |= {title} if found else set()
         gaps += [f"{title}: {gap}" for gap in found]
-    remarks = (f"Trained in part: {'; '.join(gaps)}.",) if gaps else ()
+    in_part_words = (f"Trained in part: {'; '.join(gaps)}.",) if gaps else ()
+    remarks = (*in_part_words, *_about_absent(material), *_about_quick(material))
     return material.product(
         figures={"": plot_panels(panels, metric=f"training {' or '.join(metrics)} (%)", in_part=in_part)},
         data=_curve_data(panels),
-        sentences=(*remarks, *_about_absent(material), *_about_quick(material)),
-        facts={"convergence": _convergence(panels), "missing": [*gaps, *material.absent]},
+        sentences=remarks,
+        facts={
+            "convergence": convergence(panels, averaged_over),
+            "missing": [*gaps, *material.absent],
+            "remarks": list(remarks),
+        },
     )
 
 
@@ -82,24 +90,6 @@ def _curve_data(panels: dict[str, list[Curves]]) -> Table:
     return Table(("panel", "norm", "variant", "curve", "epoch", "mean", "std"), rows)
 
 
-def _convergence(panels: dict[str, list[Curves]]) -> list[dict[str, Any]]:
-    """The average of each training curve over its epochs, its end, and who diverged."""
-    return [
-        {
-            "panel": panel,
-            "norm": curve.norm,
-            "variant": curve.variant,
-            "members": curve.members,
-            "diverged": curve.diverged,
-            "train_average": round(float(curve.values["train"][0].mean()), 3) if curve.values else None,
-            "train_end": round(float(curve.values["train"][0][-1]), 3) if curve.values else None,
-            "valid_best": round(float(curve.values["valid"][0].max()), 3) if curve.values else None,
-        }
-        for panel, members in panels.items()
-        for curve in members
-    ]
-
-
 def learned_shift(material: Material) -> Product:
     """GraphNorm against InstanceNorm, with drawings of graphs that the full shift harms least and most."""
     product = curves(material)
@@ -114,7 +104,8 @@ def learned_shift(material: Material) -> Product:
         figures=figures,
         data=product.data,
         sentences=product.sentences,
-        facts={name: product.facts[name] for name in ("convergence", "missing")} | {"regularity": plain(kept)},
+        facts={name: product.facts[name] for name in ("convergence", "missing", "remarks")}
+        | {"regularity": plain(kept)},
     )
 
 
@@ -217,6 +208,7 @@ def noise(material: Material) -> Product:
             for k, epoch in enumerate(said["epochs"]):
                 parts = [said[name][k] for name in ("relative_deviation", "of_mean", "of_std")]
                 rows.append([title, layer.layer, layer.batch_size, epoch, *parts])
+    remarks += _about_quick(material)
     sentences = [
         f"{title}, {layer.layer}: after the last epoch a batch of {layer.batch_size} is away from the dataset by "
         f"{layer.relative_deviation[-1]:.3f} standard deviations."
@@ -228,19 +220,27 @@ def noise(material: Material) -> Product:
     return material.product(
         figures=figures,
         data=Table(columns, rows),
-        sentences=(*sentences, *remarks, *_about_quick(material)),
+        sentences=(*sentences, *remarks),
         apart=list(where.values()),
         facts={
             "watched": where,
             "missing": missing,
             "relative_deviation": [
-                {"what": title, "layer": layer.layer, "batch_size": layer.batch_size, "at_the_end": last}
+                {"what": title, "layer": layer.layer, "batch_size": layer.batch_size} | last
                 for title, layers in found.items()
                 for layer in layers
-                if (last := plain(layer.relative_deviation[-1])) is not None
+                if (last := _at_the_end(layer))["at_the_end"] is not None
             ],
+            "remarks": remarks,
         },
     )
+
+
+def _at_the_end(layer: LayerNoise) -> dict[str, float | None]:
+    """The deviation after the last epoch, and those of the mean and of the standard deviation by themselves."""
+    said = plain(layer.summary())
+    names = {"at_the_end": "relative_deviation", "of_mean": "of_mean", "of_std": "of_std"}
+    return {ours: said[theirs][-1] for ours, theirs in names.items()}
 
 
 def alpha(material: Material) -> Product:

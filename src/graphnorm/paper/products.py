@@ -234,11 +234,11 @@ def list_some(names: Sequence[str], most: int = 12) -> str:
     return "; ".join([*names[:most], *rest])
 
 
-def signed(difference: float) -> str:
-    """A difference to one digit, with its sign; none where that digit is 0.
+def signed(difference: float, digits: int = 1) -> str:
+    """A difference to so many digits, with its sign; none where they are all 0.
 
-    >>> signed(-3.04), signed(-0.04)
-    ('−3.0', '0.0')
+    >>> signed(-3.04), signed(-0.04), signed(-0.04, 2)
+    ('−3.0', '0.0', '−0.04')
     """
-    text = f"{difference:+.1f}"
-    return text[1:] if text in ("+0.0", "-0.0") else text.replace("-", "−")
+    text = f"{difference:+.{digits}f}"
+    return text.replace("-", "−") if text.strip("+-0.") else text[1:]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from graphnorm.paper.cells import FAIR, SETTINGS, Cell, Common, find_cells, is_fair_alone, short
+from graphnorm.paper.cells import FAIR, SETTINGS, Cell, find_cells, is_fair_alone, short
 from graphnorm.paper.laboratory import Material
 from graphnorm.paper.products import Product, Table, list_some, signed
 from graphnorm.paper.remarks import about_absent, about_quick
@@ -117,7 +117,7 @@ def _numbers(cell: Cell, units: str) -> dict[str, str | float | None]:
         "within_one_se": score.within_error,
         **{name: chosen.get(name) for name in SETTINGS},
         "epoch": None if cell.is_baseline else cell.epoch,
-        **{f"common_{name}": getattr(cell.common, name, None) for name in Common._fields},
+        **{f"common_{name}": getattr(cell.common, name, None) for name in ("mean", "std", "configurations")},
         "authors_lr": None if rate is None else rate.lr,
         "authors_lr_mean": None if rate is None else rate.score.mean,
         "authors_lr_std": None if rate is None else rate.score.std,

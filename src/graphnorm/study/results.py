@@ -150,13 +150,14 @@ class _Chooser:
                 return None
             fewest = min(fewest, len(finished))
             best = self._best(finished, unit)
-            place = int(np.flatnonzero(numbers == best)[0])
-            choices += [choice._replace(configuration=place) for choice in select([self._outcomes(best, unit)]).choices]
+            place = int(np.flatnonzero(numbers == best[0])[0])
+            chosen = select([self._outcomes(number, unit) for number in best])
+            choices += [choice._replace(configuration=place) for choice in chosen.choices]
         everywhere = np.flatnonzero((self.standings.status[numbers][:, used] != OPEN).all(axis=1))
         return _Chosen(tuple(choices), fewest, tuple(everywhere.tolist()))
 
-    def _best(self, finished: Numbers, unit: list[int]) -> int:
-        """The configuration that :func:`select` would choose among all.
+    def _best(self, finished: Numbers, unit: list[int]) -> list[int]:
+        """The configuration that :func:`select` would choose among all, and under a nested protocol its equals.
 
         The average of the members' best is what decides where each has its own epoch. Where they share one, no epoch's
         average is above it: the curves are read from the most promising configuration on, until no other can be better.
@@ -167,7 +168,8 @@ class _Chooser:
         bounds = average_best(self.standings.best[finished][:, unit], alive)
         order = np.argsort(-bounds, kind="stable")
         if not self.protocol.one_epoch:
-            return int(finished[order[0]])
+            equals: list[int] = finished[bounds == bounds[order[0]]].tolist()
+            return equals if self.protocol.nested else equals[:1]
         found: dict[int, float] = {}
         for start in range(0, len(order), AT_ONCE):
             part = order[start : start + AT_ONCE]
@@ -175,7 +177,7 @@ class _Chooser:
             if not len(part):
                 break
             found |= self._validations(finished[part].tolist(), unit)
-        return min(found, key=lambda number: (-found[number], number))
+        return [min(found, key=lambda number: (-found[number], number))]
 
     def _validations(self, numbers: list[int], unit: list[int]) -> dict[int, float]:
         alive = self.standings.status[numbers][:, unit] == DONE

@@ -22,6 +22,7 @@ DIGITS = 7
 """Averages are rounded to so many digits before they are compared, so that ties are ties."""
 
 Curve = npt.NDArray[np.float32]
+NONE: Curve = np.empty(0, np.float32)
 
 
 class Choice(NamedTuple):
@@ -35,6 +36,8 @@ class Choice(NamedTuple):
     """Counted from 1; None for a member that diverged."""
     score: float
     """The reported metric at that epoch, between 0 and 1; NaN for a member that diverged."""
+    ties: int = 1
+    """Pairs of configuration and epoch that the choosing graphs cannot tell apart; the score is their average."""
 
 
 @dataclass(frozen=True)
@@ -83,8 +86,10 @@ def select(candidates: Sequence[Sequence[Outcome]]) -> Selection:
 
     candidates: for each configuration its outcomes, one for every fold and seed, the same ones for all.
 
-    Ties go to the first configuration and to the earliest epoch. Members that diverged are left out of averages; a
-    configuration with fewer of them is preferred whatever the rest of it scores.
+    Ties go to the first configuration and to the earliest epoch. Under a nested protocol, where the few graphs that
+    choose in a fold leave many pairs of configuration and epoch equal, the score is the average over all of these: what
+    a tie broken by chance has on average, whatever the order of the grid. Members that diverged are left out of
+    averages; a configuration with fewer of them is preferred whatever the rest of it scores.
     """
     grids = [{(o.trial.fold, o.trial.seed): o for o in outcomes} for outcomes in candidates]
     if not grids or not grids[0]:
@@ -100,11 +105,15 @@ def select(candidates: Sequence[Sequence[Outcome]]) -> Selection:
     choices = []
     for group in groups if protocol.nested else [members]:
         options = [evaluate([_valid(grid[m]) for m in group], protocol) for grid in grids]
-        best = min(range(len(options)), key=lambda k: (options[k].diverged, -options[k].validation, k))
-        choices += [
-            Choice(fold, seed, best, epoch, _at(grids[best][fold, seed], protocol.reported, epoch))
-            for (fold, seed), epoch in zip(group, options[best].epochs, strict=True)
-        ]
+        ranks = [(option.diverged, -option.validation) for option in options]
+        best = ranks.index(min(ranks))
+        equal = [grid for grid, rank in zip(grids, ranks, strict=True) if rank == ranks[best]]
+        for (fold, seed), epoch in zip(group, options[best].epochs, strict=True):
+            if protocol.nested:
+                scores = np.concatenate([_at_ties(grid[fold, seed], protocol.reported) for grid in equal])
+            else:
+                scores = _at(grids[best][fold, seed], protocol.reported, epoch)
+            choices.append(Choice(fold, seed, best, epoch, _average(scores.tolist()), max(1, len(scores))))
     return Selection(protocol, tuple(choices))
 
 
@@ -175,8 +184,19 @@ def _valid(outcome: Outcome) -> Curve | None:
     return None if outcome.status == "diverged" else outcome.curves["valid"]
 
 
-def _at(outcome: Outcome, curve: str, epoch: int | None) -> float:
-    return float("nan") if epoch is None else float(outcome.curves[curve][epoch - 1])
+def _at(outcome: Outcome, curve: str, epoch: int | None) -> Curve:
+    """The value at an epoch; none of a member that diverged."""
+    return NONE if epoch is None else outcome.curves[curve][epoch - 1 : epoch]
+
+
+def _at_ties(outcome: Outcome, curve: str) -> Curve:
+    """The values at all epochs whose validation is the best; none of a member that diverged."""
+    valid = _valid(outcome)
+    if valid is None:
+        return NONE
+    chosen_by = _chosen_by(valid)
+    at: Curve = outcome.curves[curve][chosen_by == chosen_by.max()]
+    return at
 
 
 def _average(values: Sequence[float]) -> float:
