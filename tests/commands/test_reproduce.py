@@ -25,13 +25,17 @@ def _small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def test_the_help_names_every_item(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_help_is_made_of_the_items(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     from graphnorm.cli import main
 
+    monkeypatch.setitem(RECIPES, "fig99", Recipe(item="fig99", caption="Nines", maker="noise", watched=Watched()))
     with pytest.raises(SystemExit):
         main(["reproduce", "--help"])
-    words = set(re.findall(r"\w+", capsys.readouterr().out))
-    assert set(RECIPES) <= words
+    out = capsys.readouterr().out
+    assert [line.split(maxsplit=1) for line in out.partition("or all:\n\n")[2].split("\n\n")[0].splitlines()] == [
+        [item, recipe.caption] for item, recipe in RECIPES.items()
+    ]
+    assert "What\nfig4, fig8, fig9, fig10, alpha and fig99 train" in out
 
 
 @pytest.mark.usefixtures("_small")

@@ -22,12 +22,15 @@ __all__ = ["add"]
 DESCRIPTION = """\
 Measure tables and figures of the GraphNorm paper again, and write them beside the reported numbers.
 
-ITEM is table1, table2, table3 (dataset statistics), fig2, fig3, fig4, fig5, fig6, fig7, fig8, fig9, fig10, fig11,
-fig12, theory, alpha (the learned α, layer by layer), or all. What is trained goes into one store: items share their
-trials, and the same command goes on where it was stopped. What fig4, fig8, fig9, fig10 and alpha train goes into a file
-beside the store, model by model. In full, a table takes days on a CPU; --quick takes minutes, and says so on everything
-it writes. The tables have baselines beside the normalized models; --models or --norms leave out those that --baselines
-does not name.
+ITEM is one of these, or all:
+
+{items}
+
+What is trained goes into one store: items share their trials, and the same command goes on where it was stopped. What
+{apart} train goes into a file beside the store, model by model.
+
+In full, a table takes days on a CPU; --quick takes minutes, and says so on everything it writes. The tables have
+baselines beside the normalized models; --models or --norms leave out those that --baselines does not name.
 """
 EXAMPLES = """\
 examples:
@@ -39,6 +42,21 @@ examples:
 """
 
 
+class _Help(argparse.RawDescriptionHelpFormatter):
+    """Fills in the items, which are known once torch is imported: only for who asks for this help."""
+
+    def add_text(self, text: str | None) -> None:
+        super().add_text(_describe_items(text) if text is DESCRIPTION else text)
+
+
+def _describe_items(text: str) -> str:
+    from graphnorm.paper.recipes import RECIPES
+
+    *apart, last = (item for item, recipe in RECIPES.items() if recipe.watched or recipe.learned)
+    items = "\n".join(f"  {item:<8}{recipe.caption}" for item, recipe in RECIPES.items())
+    return text.format(items=items, apart=f"{', '.join(apart)} and {last}")
+
+
 def add(subparsers: Subparsers) -> None:
     """Add the command."""
     parser = subparsers.add_parser(
@@ -46,7 +64,7 @@ def add(subparsers: Subparsers) -> None:
         help="tables and figures of the paper, measured here",
         description=DESCRIPTION,
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=_Help,
         parents=[common(data_root=None, json=False)],
     )
     parser.add_argument("items", nargs="+", metavar="ITEM", help="what to reproduce, or all")
