@@ -74,6 +74,18 @@ def test_a_dry_run_says_what_items_share(run: Run, tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.usefixtures("_small")
+def test_a_grid_is_not_for_molhiv(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    fixed = Trainings(datasets=("synthetic:trees",), protocols=("ogb",), grid=CURVES.fixed(epochs=3))
+    for item in ("table2", "fig6"):
+        parts = (*RECIPES[item].trained[: item == "fig6"], fixed)
+        monkeypatch.setitem(RECIPES, item, Recipe(item=item, caption="x", maker="scores", trained=parts))
+    monkeypatch.setattr("graphnorm.paper.laboratory.Laboratory.plans", lambda *_: ())
+    code, _, err = run("reproduce", "fig2", "table2", "fig6", "--grid", "quick", "--dry-run")
+    assert (code, err) == (0, "--grid is not for ogbg-molhiv, which keeps its settings in table2, fig6\n")
+    assert run("reproduce", "fig2", "--grid", "quick", "--dry-run")[2] == ""
+
+
+@pytest.mark.usefixtures("_small")
 def test_items_are_written(run: Run, tmp_path: Path) -> None:
     code, out, err = run("reproduce", "fig2", "--device", "cpu", "--workers", "1")
     assert code == 0
@@ -116,6 +128,11 @@ def test_items_of_what_is_there(run: Run, tmp_path: Path, monkeypatch: pytest.Mo
         (["all", "--no-train", "--store", "gone.db"], "gone.db: there is no such store"),
         (["fig2", "--datasets", "MUTAGG"], "did you mean MUTAG"),
         (["table1", "--grid", "nothing"], "there is no grid 'nothing'"),
+        (
+            ["table2", "--grid", "quick"],
+            "table2: --grid changes nothing of it, its settings are fixed. .*leave out --grid",
+        ),
+        (["fig2", "--datasets", "ogbg-molhiv", "--grid", "quick", "--dry-run"], "fig2: --grid changes nothing"),
     ],
 )
 def test_mistakes(

@@ -169,7 +169,20 @@ def _recipes(options: argparse.Namespace) -> list[Recipe]:
         raise nothing[0][1]
     if nothing:
         print(f"nothing is left of {', '.join(name for name, _ in nothing)}", file=sys.stderr)
+    if options.grid is not None:
+        _check_grid(recipes)
     return recipes
+
+
+def _check_grid(recipes: list[Recipe]) -> None:
+    """Refuse a grid that no item takes, and say which of the others are trained with their own."""
+    fixed = [recipe.item for recipe in recipes if not any(part.takes_grid for part in recipe.trained)]
+    if len(fixed) == len(recipes):
+        raise StudyError(
+            f"{', '.join(fixed)}: --grid changes nothing of it, its settings are fixed", remedy="leave out --grid"
+        )
+    if own := [recipe.item for recipe in recipes if not all(part.takes_grid for part in recipe.trained)]:
+        print(f"--grid is not for ogbg-molhiv, which keeps its settings in {', '.join(own)}", file=sys.stderr)
 
 
 def _check_names(options: argparse.Namespace) -> None:

@@ -99,6 +99,11 @@ class Trainings:
         datasets = tuple(name for name in self.datasets if name in QUICK.datasets)
         return replace(self, datasets=datasets, grid=Grid(QUICK.grid, axes), folds=QUICK.folds)
 
+    @property
+    def takes_grid(self) -> bool:
+        """Whether another grid can take the place of its own; those of ogbg-molhiv are fixed."""
+        return find_protocol(self.protocols[0]).unit == "fold"
+
     def settings(self, dataset: str, model: str) -> dict[str, Any]:
         """What all trials of a study share: the readout of the dataset, and the self-loops of the authors' data."""
         return {"readout": find(dataset).readout, "self_loops": model == "gin", "hidden": self.hidden}
@@ -229,7 +234,7 @@ class Recipe:
             changes: dict[str, Any] = {
                 name: _in_both(getattr(part, name), wanted) for name, wanted in given.items() if name in NARROWED_BY
             }
-            if "grid" in given and find_protocol(part.protocols[0]).unit == "fold":
+            if "grid" in given and part.takes_grid:
                 changes["grid"] = given["grid"]
             if "seeds" in given:
                 changes["seeds"] = given["seeds"]
