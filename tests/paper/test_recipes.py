@@ -52,6 +52,14 @@ def test_tables_and_figures_share_trials(figure: str, quick: bool) -> None:
     assert keys(figure, quick=quick) <= keys("table1", quick=quick)
 
 
+@pytest.mark.parametrize("quick", [False, True])
+def test_figure_5_is_of_the_trials_of_figures_2_and_6(quick: bool) -> None:
+    both = keys("fig2", quick=quick), keys("fig6", quick=quick)
+    found = keys("fig5", quick=quick)
+    assert found <= set.union(*both)
+    assert all(found & other for other in both)
+
+
 def test_the_curves_are_one_configuration_of_the_grid() -> None:
     assert CURVES.configurations()[0] in GRIDS["paper"].configurations()
 
