@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,39 @@ def test_items_are_written(run: Run, tmp_path: Path) -> None:
     assert "2 of 2 trials are done" in err
     names = {path.name for path in (tmp_path / "reproduction").iterdir()}
     assert {"fig2.png", "fig2.svg", "fig2.pdf", "fig2.csv", "fig2.json", "graphnorm.db"} <= names
+
+
+@pytest.mark.usefixtures("_small")
+def test_a_part_does_not_take_the_place_of_more(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    part = replace(RECIPES["fig2"].trained[0], norms=("batch", "graph"))
+    monkeypatch.setitem(RECIPES, "fig2", replace(RECIPES["fig2"], trained=(part,)))
+    fig2 = ("reproduce", "fig2", "--device", "cpu", "--workers", "1", "--store", "a.db")
+    narrow = (*fig2, "--norms", "graph")
+
+    def held(folder: str) -> dict[str, object]:
+        found = json.loads((tmp_path / folder / "fig2.json").read_text())
+        return {name: found[name] for name in ("title", "narrowed")}
+
+    assert run(*narrow, "--out", "part")[0] == 0
+    assert held("part") == {"title": "fig2. Narrowed to norms graph", "narrowed": {"norms": ["graph"]}}
+    monkeypatch.setattr("graphnorm.paper.laboratory.local_engine", None)
+    assert run(*narrow, "--out", "part")[0] == 0  # the same again
+    code, out, err = run(*fig2, "--norms", "batch", "--out", "part")  # refused before anything is trained
+    assert (code, out) == (2, "")
+    assert "part: fig2 is here already, with other parts of it (norms graph); a part (norms batch) would" in err
+    assert held("part")["narrowed"] == {"norms": ["graph"]}
+    monkeypatch.undo()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(RECIPES, "fig2", Recipe(item="fig2", caption="fig2", maker="curves", trained=(part,)))
+    assert run(*fig2, "--out", "part")[0] == 0
+    assert held("part") == {"title": "fig2", "narrowed": None}
+    for more in ((), ("--no-train",)):
+        code, out, err = run(*narrow, "--out", "part", *more)
+        assert (code, out) == (2, "")
+        assert "with all of it; a part (norms graph) would take its place. Remedy: name another folder" in err
+        assert "--out DIR --store a.db" in err
+    assert held("part") == {"title": "fig2", "narrowed": None}
+    assert run(*narrow, "--out", "other")[0] == 0
 
 
 @pytest.mark.usefixtures("_small")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphnorm.commands.options import Subparsers, common
 from graphnorm.commands.printing import print_table
-from graphnorm.errors import StudyError
+from graphnorm.errors import GraphnormError, StudyError
 
 if TYPE_CHECKING:
     from graphnorm.paper.laboratory import Laboratory
@@ -115,6 +115,7 @@ def _run(options: argparse.Namespace) -> None:
     if options.dry_run:
         _show_plans(options, laboratory, recipes)
         return
+    _keep_more(folder, laboratory.store, recipes, options.quick)
     written: dict[str, list[str]] = {}
     try:
         for recipe in recipes:
@@ -138,6 +139,28 @@ def _run(options: argparse.Namespace) -> None:
         print(json.dumps(written, indent=1))
     else:
         print(f"written to {folder}: figures as .png, .svg and .pdf, tables as .md and .tex, data as .csv and .json")
+
+
+def _keep_more(folder: Path, store: Path, recipes: list[Recipe], quick: bool) -> None:
+    """Refuse to put a part of an item in the place of what the folder holds of it, where that is made of more."""
+    from graphnorm.paper.claims import read_items
+    from graphnorm.paper.narrowing import covers, describe
+
+    try:
+        held = read_items(folder, quick=quick)
+    except GraphnormError:
+        return  # there are none
+    for recipe in recipes:
+        if recipe.narrow is None or recipe.item not in held:
+            continue
+        old = held[recipe.item].get("narrowed")
+        if not covers(recipe.narrow, old):
+            has = "all of it" if old is None else f"other parts of it ({describe(old)})"
+            raise StudyError(
+                f"{recipe.item} is here already, with {has}; a part ({describe(recipe.narrow)}) would take its place",
+                where=folder,
+                remedy=f"name another folder, and the same store: --out DIR --store {store}",
+            )
 
 
 def _write_claims(folder: Path, quick: bool) -> Path:

@@ -116,8 +116,9 @@ class Material:
 
         apart: the facts of trainings that are not in the store.
         """
-        facts = parts.pop("facts", {}) | self._provenance(apart)
-        return Product(self.recipe.item, self.recipe.caption, self.quick, facts=facts, **parts)
+        narrow = None if self.recipe.narrow is None else dict(self.recipe.narrow)
+        facts = {"narrowed": narrow} | parts.pop("facts", {}) | self._provenance(apart)
+        return Product(self.recipe.item, self.recipe.title, self.quick, facts=facts, **parts)
 
     def _provenance(self, apart: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         records = [record for measured in self.studies for record in measured.records(curves=())]
