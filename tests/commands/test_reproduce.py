@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO
 
 import pytest
 
@@ -94,6 +97,36 @@ def test_items_are_written(run: Run, tmp_path: Path) -> None:
     assert "2 of 2 trials are done" in err
     names = {path.name for path in (tmp_path / "reproduction").iterdir()}
     assert {"fig2.png", "fig2.svg", "fig2.pdf", "fig2.csv", "fig2.json", "graphnorm.db"} <= names
+
+
+@pytest.mark.usefixtures("_small")
+@pytest.mark.parametrize(
+    ("out", "words"),
+    [
+        ("file", "file: this is a file, not a folder. Remedy: name a folder."),
+        ("file/inside", "file: this is a file, not a folder. Remedy: name a folder."),
+        ("closed", "closed: this cannot be written: permission denied. Remedy: name another place"),
+        ("closed/new/inside", "closed: this cannot be written: permission denied. Remedy: name another place"),
+    ],
+)
+def test_an_output_folder_is_tried_before_training(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, out: str, words: str
+) -> None:
+    def refuse(**where: Path) -> IO[bytes]:  # root may write anywhere
+        if where["dir"].name == "closed":
+            raise PermissionError(errno.EACCES, "Permission denied", str(where["dir"] / "tmp"))
+        return TemporaryFile(**where)
+
+    watched = Watched(datasets=("synthetic:trees",))
+    monkeypatch.setitem(RECIPES, "fig4", Recipe(item="fig4", caption="x", maker="noise", watched=watched))
+    (tmp_path / "closed").mkdir()
+    (tmp_path / "file").touch()
+    monkeypatch.setattr("graphnorm.commands.reproduce.TemporaryFile", refuse)
+    for arguments in (("fig2", "--out", out), ("fig4", "--noise", f"{out}/a.json")):
+        code, printed, err = run("reproduce", *arguments, "--store", "a.db")
+        assert (code, printed) == (2, "")
+        assert words in err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["closed", "file"]
 
 
 @pytest.mark.usefixtures("_small")

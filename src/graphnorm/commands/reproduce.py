@@ -7,6 +7,7 @@ import json
 import sys
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any
 
 from graphnorm.commands.options import Subparsers, common
@@ -115,6 +116,9 @@ def _run(options: argparse.Namespace) -> None:
     if options.dry_run:
         _show_plans(options, laboratory, recipes)
         return
+    _check_place(folder)
+    if not options.no_train and any(recipe.watched or recipe.learned for recipe in recipes):
+        _check_place(laboratory.notebook.path.parent)
     _keep_more(folder, laboratory.store, recipes, options.quick)
     written: dict[str, list[str]] = {}
     try:
@@ -139,6 +143,19 @@ def _run(options: argparse.Namespace) -> None:
         print(json.dumps(written, indent=1))
     else:
         print(f"written to {folder}: figures as .png, .svg and .pdf, tables as .md and .tex, data as .csv and .json")
+
+
+def _check_place(folder: Path) -> None:
+    """Refuse a folder that cannot be written to, before anything is trained; nothing is left in it."""
+    there = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+    if not there.is_dir():
+        raise StudyError("this is a file, not a folder", where=there, remedy="name a folder")
+    try:
+        with TemporaryFile(dir=there):
+            pass
+    except OSError as error:
+        error.filename = str(there)
+        raise
 
 
 def _keep_more(folder: Path, store: Path, recipes: list[Recipe], quick: bool) -> None:
