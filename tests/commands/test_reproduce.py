@@ -13,6 +13,7 @@ from typing import IO
 
 import pytest
 
+from graphnorm.data import synthetic
 from graphnorm.paper.recipes import CURVES, RECIPES, Learning, Recipe, Trainings, Watched
 
 Run = Callable[..., tuple[int, str, str]]
@@ -83,7 +84,7 @@ def test_a_grid_is_not_for_molhiv(run: Run, monkeypatch: pytest.MonkeyPatch) -> 
     for item in ("table2", "fig6"):
         parts = (*RECIPES[item].trained[: item == "fig6"], fixed)
         monkeypatch.setitem(RECIPES, item, Recipe(item=item, caption="x", maker="scores", trained=parts))
-    monkeypatch.setattr("graphnorm.paper.laboratory.Laboratory.plans", lambda *_: ())
+    monkeypatch.setattr("graphnorm.paper.laboratory.Laboratory.plans", lambda *_, **__: ())
     code, _, err = run("reproduce", "fig2", "table2", "fig6", "--grid", "quick", "--dry-run")
     assert (code, err) == (0, "--grid is not for ogbg-molhiv, which keeps its settings in table2, fig6\n")
     assert run("reproduce", "fig2", "--grid", "quick", "--dry-run")[2] == ""
@@ -180,6 +181,29 @@ def test_items_of_what_is_there(run: Run, tmp_path: Path, monkeypatch: pytest.Mo
     assert {"fig2.png", "claims.md"} <= names
     assert not {name for name in names if name.startswith("fig6")}
     assert run("reproduce", "fig6", *options)[0] == 2
+
+
+@pytest.mark.usefixtures("_small")
+def test_items_of_a_store_without_the_data(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    part = replace(RECIPES["fig2"].trained[0], datasets=("PTC",))
+    monkeypatch.setitem(RECIPES, "fig2", replace(RECIPES["fig2"], trained=(part,)))
+    seen = Recipe(item="fig3", caption="x", maker="spectra", looked_at=("PTC", "MUTAG"))
+    monkeypatch.setitem(RECIPES, "fig3", seen)
+    with monkeypatch.context() as patch:
+        patch.setattr("graphnorm.paper.laboratory.load", lambda name, _: replace(synthetic.trees(), name=name))
+        assert run("reproduce", "fig2", "--store", "a.db", "--device", "cpu", "--workers", "1")[0] == 0
+    made = json.loads((tmp_path / "reproduction" / "fig2.json").read_text())
+    code, _, err = run("reproduce", "fig3", "fig2", "--store", "a.db", "--no-train", "--out", "b")
+    assert code == 0
+    assert "fig3: left out, fig3 is made of the graphs themselves, and these are not on this machine: PTC, MUTAG" in err
+    again = json.loads((tmp_path / "b" / "fig2.json").read_text())
+    assert again["convergence"] == made["convergence"]
+    assert [study["spec"] for study in again["studies"]] == [study["spec"] for study in made["studies"]]
+    code, _, err = run("reproduce", "fig3", "--store", "a.db", "--no-train", "--out", "c")
+    assert code == 2
+    assert "Remedy: name their folder with --data-root" in err
+    code, out, _ = run("reproduce", "fig2", "--store", "a.db", "--no-train", "--dry-run", "--json")
+    assert [row["to train"] for row in json.loads(out)] == [0]
 
 
 @pytest.mark.parametrize(

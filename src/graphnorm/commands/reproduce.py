@@ -91,7 +91,7 @@ def add(subparsers: Subparsers) -> None:
 
 
 def _run(options: argparse.Namespace) -> None:
-    from graphnorm.paper.laboratory import Interrupted, Laboratory, NothingThereError
+    from graphnorm.paper.laboratory import Interrupted, Laboratory, LeftOutError
 
     recipes = _recipes(options)
     if too_large := [recipe.item for recipe in recipes if not recipe.datasets]:
@@ -112,7 +112,8 @@ def _run(options: argparse.Namespace) -> None:
         raise StudyError(
             "there is no such store", where=options.store, remedy="check the path, or leave out --no-train"
         )
-    laboratory.check_data(recipes)
+    if not options.no_train:
+        laboratory.check_data(recipes)
     if options.dry_run:
         _show_plans(options, laboratory, recipes)
         return
@@ -125,10 +126,11 @@ def _run(options: argparse.Namespace) -> None:
         for recipe in recipes:
             try:
                 product = laboratory.make(recipe, quick=options.quick, train=not options.no_train)
-            except NothingThereError as error:
+            except LeftOutError as error:
                 if recipe is recipes[-1] and not written:
                     raise
-                print(f"{recipe.item}: left out, {error.problem} ({error.where})", file=sys.stderr)
+                where = f" ({error.where})" if error.where else ""
+                print(f"{recipe.item}: left out, {error.problem}{where}", file=sys.stderr)
                 continue
             written[recipe.item] = [str(path) for path in product.write(folder)]
             if not options.json:
@@ -259,7 +261,7 @@ def _show_plans(options: argparse.Namespace, laboratory: Laboratory, recipes: li
     rows: list[list[str | int]] = []
     different: set[str] = set()
     for recipe in recipes:
-        for planned in laboratory.plans(recipe):
+        for planned in laboratory.plans(recipe, train=not options.no_train):
             left = laboratory.lacking(planned.plan)
             different |= set(left)
             names = [recipe.item, planned.dataset, planned.model, planned.protocol]
