@@ -12,9 +12,11 @@ from tempfile import TemporaryFile
 from typing import IO
 
 import pytest
+import torch
 
 from graphnorm.data import synthetic
 from graphnorm.paper.recipes import CURVES, RECIPES, Learning, Recipe, Trainings, Watched
+from graphnorm.paper.watching import Notebook, watch_graphs
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -76,6 +78,29 @@ def test_a_dry_run_says_what_items_share(run: Run, tmp_path: Path, monkeypatch: 
     ]
     assert err == "nothing is left of fig7\n"
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("_small")
+def test_a_training_that_was_cut_short_begins_anew(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And says so; what there was is kept until then."""
+    watched = Watched(datasets=("synthetic:trees",), epochs=2)
+    fig4 = Recipe(item="fig4", caption="x", maker="noise", watched=watched)
+    for item in ("fig4", "fig9"):
+        monkeypatch.setitem(RECIPES, item, replace(fig4, item=item))
+    notebook = Notebook(tmp_path / "a.noise.json")
+    seen = watch_graphs(synthetic.trees(), watched.trainings[0]._replace(epochs=1), device=torch.device("cpu"))
+    notebook.add(replace(seen, watching=watched.trainings[0]))
+    words = "synthetic:trees, GIN: 1 of 2 epochs are kept, without weights; training begins anew and takes about"
+    options = ("fig4", "fig9", "--store", "a.db", "--device", "cpu", "--out", "out")
+    code, out, _ = run("reproduce", *options, "--dry-run")
+    assert (code, out.count(words)) == (0, 1)
+    rows = json.loads(run("reproduce", *options, "--dry-run", "--json")[1])
+    assert [(row["to train"], row["note"].startswith(words)) for row in rows] == [(1, True)] * 2
+    assert words not in run("reproduce", *options, "--no-train")[2]
+    code, _, err = run("reproduce", *options)
+    assert (code, err.count(words)) == (0, 1)
+    assert [one.trained for one in notebook.watched()] == [2]
+    assert words not in "".join(run("reproduce", *options, "--dry-run")[1:])
 
 
 @pytest.mark.usefixtures("_small")

@@ -260,20 +260,28 @@ def _part(options: argparse.Namespace, recipe: Recipe) -> Recipe:
 def _show_plans(options: argparse.Namespace, laboratory: Laboratory, recipes: list[Recipe]) -> None:
     rows: list[list[str | int]] = []
     different: set[str] = set()
+    notes: dict[int, str] = {}
     for recipe in recipes:
         for planned in laboratory.plans(recipe, train=not options.no_train):
             left = laboratory.lacking(planned.plan)
             different |= set(left)
             names = [recipe.item, planned.dataset, planned.model, planned.protocol]
             rows.append([*names, len(planned.plan.trials), len(left)])
-        for dataset, model, done in laboratory.apart(recipe):
+        for dataset, model, done, note in laboratory.apart(recipe):
+            if note:
+                notes[len(rows)] = note
             rows.append([recipe.item, dataset, model, "all graphs", 1, int(not done)])
     columns = ("item", "dataset", "model", "protocol", "trials", "to train")
     if options.json:
-        print(json.dumps([dict(zip(columns, row, strict=True)) for row in rows], indent=1))
+        described = [dict(zip(columns, row, strict=True)) for row in rows]
+        for place, note in notes.items():
+            described[place]["note"] = note
+        print(json.dumps(described, indent=1))
         return
     texts = [[cell if isinstance(cell, str) else f"{cell:,}" for cell in row] for row in rows]
     print_table(columns, texts, left=columns[:4])
+    for note in dict.fromkeys(notes.values()):
+        print(note)
     if idle := [recipe.item for recipe in recipes if recipe.item not in {row[0] for row in rows}]:
         print(f"nothing is trained for {', '.join(idle)}")
     if len(different) < sum(int(row[-1]) for row in rows if row[3] != "all graphs"):

@@ -218,6 +218,8 @@ class Laboratory:
         if not train or (seen is not None and seen.trained == training.epochs):
             return seen
         self.say(f"{training.dataset}, batches of {training.batch_size}: batch noise along {training.epochs} epochs")
+        if seen is not None:
+            self.say(seen.cut_short)
         if training.dataset == IMAGES:
             seen = watch_images(self.images(), training, device=self.device, say=self.say)
         else:
@@ -226,16 +228,20 @@ class Laboratory:
         self.notebook.add(seen)
         return seen
 
-    def apart(self, recipe: Recipe) -> Iterator[tuple[str, str, bool]]:
-        """Trainings of a recipe that are no trials of the store: dataset, model, and whether they are done."""
+    def apart(self, recipe: Recipe) -> Iterator[tuple[str, str, bool, str]]:
+        """Trainings of a recipe that are no trials of the store.
+
+        Dataset, model, whether they are done, and what there is to say of one that was cut short.
+        """
         watched, learned = recipe.watched, recipe.learned
         for training in watched.trainings if watched else ():
             seen = self.notebook.find(training)
             model = "resnet18" if training.dataset == IMAGES else "gin"
-            yield training.dataset, model, seen is not None and seen.trained == training.epochs
+            note = "" if seen is None else seen.cut_short
+            yield training.dataset, model, seen is not None and not note, note
         if learned is not None:
             for dataset in learned.datasets:
-                yield dataset, "gin", self.notebook.find_learned(dataset, learned.epochs) is not None
+                yield dataset, "gin", self.notebook.find_learned(dataset, learned.epochs) is not None, ""
 
     def learned(self, dataset: str, epochs: int, *, train: bool = True) -> Learned | None:
         """The α that GraphNorm learned on a dataset, from the same file where it is there."""
