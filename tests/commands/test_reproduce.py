@@ -91,10 +91,10 @@ def test_a_training_that_was_cut_short_begins_anew(run: Run, tmp_path: Path, mon
     seen = watch_graphs(synthetic.trees(), watched.trainings[0]._replace(epochs=1), device=torch.device("cpu"))
     notebook.add(replace(seen, watching=watched.trainings[0]))
     words = "synthetic:trees, GIN: 1 of 2 epochs are kept, without weights; training begins anew and takes about"
-    options = ("fig4", "fig9", "--store", "a.db", "--device", "cpu", "--out", "out")
-    code, out, _ = run("reproduce", *options, "--dry-run")
+    options = ("fig4", "--store", "a.db", "--device", "cpu", "--out", "out")
+    code, out, _ = run("reproduce", "fig9", *options, "--dry-run")
     assert (code, out.count(words)) == (0, 1)
-    rows = json.loads(run("reproduce", *options, "--dry-run", "--json")[1])
+    rows = json.loads(run("reproduce", "fig9", *options, "--dry-run", "--json")[1])
     assert [(row["to train"], row["note"].startswith(words)) for row in rows] == [(1, True)] * 2
     assert words not in run("reproduce", *options, "--no-train")[2]
     code, _, err = run("reproduce", *options)
