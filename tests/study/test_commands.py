@@ -91,6 +91,9 @@ def test_options_of_runs_before_the_action(folder: Path, capsys: pytest.CaptureF
     ):
         shown = run(capsys, "runs", *before, "show", study["name"], *after)[1]
         assert json.loads(shown)["study"] == study["name"]
+    for norm, rows in (("graph", 24), ("layer", 0)):
+        written = run(capsys, "runs", "--norm", norm, "export", "trials.csv", "--store", "mine.db", "--json")[1]
+        assert json.loads(written)["rows"] == rows
 
 
 def test_a_dry_run_trains_and_writes_nothing(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -51,7 +51,12 @@ def add(subparsers: Subparsers) -> None:
     show.set_defaults(run=_show)
     export = actions.add_parser("export", help="write trials to a CSV or Parquet file", parents=[_common()])
     export.add_argument("file", type=Path, metavar="FILE", help="a .csv or .parquet file")
-    export.add_argument("study", nargs="*", metavar="NAME", help="default: all studies")
+    export.add_argument(
+        "study",
+        nargs="*",
+        metavar="NAME",
+        help="default: all studies, or those of --dataset and the like before the action",
+    )
     export.add_argument("--curves", action="store_true", help="a row for every epoch of every trial")
     export.set_defaults(run=_export)
     delete = actions.add_parser("delete", help="remove a study, and the trials only it has", parents=[_common()])
@@ -163,7 +168,8 @@ def _export(options: argparse.Namespace) -> None:
     from graphnorm.study.export import export_trials
 
     with _open(options) as store:
-        studies = [find_study(store, name) for name in options.study] or store.studies()
+        every = [study for study in store.studies() if _fits(study, options)]
+        studies = [find_study(store, name) for name in options.study] or every
         rows = export_trials(store, studies, options.file, curves=options.curves)
     print_facts({"written": str(options.file), "rows": rows}, options.json)
 
