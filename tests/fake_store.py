@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fake_training import FakeTraining
-from graphnorm.data import load
 from graphnorm.paper.laboratory import Laboratory
 from graphnorm.paper.recipes import Recipe
 from graphnorm.study.protocol import make_splits
@@ -20,7 +19,7 @@ def brought_home(
     for planned in laboratory.plans(recipe):
         trials = [trial for trial in planned.plan.trials if kept(trial)]
         if trials:
-            graphs = load(planned.dataset)
+            graphs = laboratory.graphs(planned.dataset)
             with Store(laboratory.store) as store:
                 study = store.add_study(f"part of {planned.plan.name}", planned.plan.spec, trials, [range(len(trials))])
                 outcomes = (training or FakeTraining())(graphs, trials, make_splits(graphs, trials))

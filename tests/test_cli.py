@@ -121,6 +121,7 @@ def test_draw(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
         (["datasets", "draw", "trees", "--out", "mine.csv/x.png"], "mine.csv"),
         (["datasets", "draw", "trees", "--out", "x.png", "--per-class", "0"], "one or more"),
         (["datasets", "--data-root", "absent"], "the data folder does not exist"),
+        (["datasets", "--data-root", "absent", "get", "MUTAG"], "the data folder does not exist"),
     ],
 )
 def test_mistakes(

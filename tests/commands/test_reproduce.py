@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO
 
 import pytest
+import torch
 
+from graphnorm.data import synthetic
 from graphnorm.paper.recipes import CURVES, RECIPES, Learning, Recipe, Trainings, Watched
+from graphnorm.paper.watching import Notebook, watch_graphs
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -25,13 +32,17 @@ def _small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def test_the_help_names_every_item(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_help_is_made_of_the_items(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     from graphnorm.cli import main
 
+    monkeypatch.setitem(RECIPES, "fig99", Recipe(item="fig99", caption="Nines", maker="noise", watched=Watched()))
     with pytest.raises(SystemExit):
         main(["reproduce", "--help"])
-    words = set(re.findall(r"\w+", capsys.readouterr().out))
-    assert set(RECIPES) <= words
+    out = capsys.readouterr().out
+    assert [line.split(maxsplit=1) for line in out.partition("or all:\n\n")[2].split("\n\n")[0].splitlines()] == [
+        [item, recipe.caption] for item, recipe in RECIPES.items()
+    ]
+    assert "What\nfig4, fig8, fig9, fig10, alpha and fig99 train" in out
 
 
 @pytest.mark.usefixtures("_small")
@@ -70,6 +81,41 @@ def test_a_dry_run_says_what_items_share(run: Run, tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.usefixtures("_small")
+def test_a_training_that_was_cut_short_begins_anew(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And says so; what there was is kept until then."""
+    watched = Watched(datasets=("synthetic:trees",), epochs=2)
+    fig4 = Recipe(item="fig4", caption="x", maker="noise", watched=watched)
+    for item in ("fig4", "fig9"):
+        monkeypatch.setitem(RECIPES, item, replace(fig4, item=item))
+    notebook = Notebook(tmp_path / "a.noise.json")
+    seen = watch_graphs(synthetic.trees(), watched.trainings[0]._replace(epochs=1), device=torch.device("cpu"))
+    notebook.add(replace(seen, watching=watched.trainings[0]))
+    words = "synthetic:trees, GIN: 1 of 2 epochs are kept, without weights; training begins anew and takes about"
+    options = ("fig4", "--store", "a.db", "--device", "cpu", "--out", "out")
+    code, out, _ = run("reproduce", "fig9", *options, "--dry-run")
+    assert (code, out.count(words)) == (0, 1)
+    rows = json.loads(run("reproduce", "fig9", *options, "--dry-run", "--json")[1])
+    assert [(row["to train"], row["note"].startswith(words)) for row in rows] == [(1, True)] * 2
+    assert words not in run("reproduce", *options, "--no-train")[2]
+    code, _, err = run("reproduce", *options)
+    assert (code, err.count(words)) == (0, 1)
+    assert [one.trained for one in notebook.watched()] == [2]
+    assert words not in "".join(run("reproduce", *options, "--dry-run")[1:])
+
+
+@pytest.mark.usefixtures("_small")
+def test_a_grid_is_not_for_molhiv(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    fixed = Trainings(datasets=("synthetic:trees",), protocols=("ogb",), grid=CURVES.fixed(epochs=3))
+    for item in ("table2", "fig6"):
+        parts = (*RECIPES[item].trained[: item == "fig6"], fixed)
+        monkeypatch.setitem(RECIPES, item, Recipe(item=item, caption="x", maker="scores", trained=parts))
+    monkeypatch.setattr("graphnorm.paper.laboratory.Laboratory.plans", lambda *_, **__: ())
+    code, _, err = run("reproduce", "fig2", "table2", "fig6", "--grid", "quick", "--dry-run")
+    assert (code, err) == (0, "--grid is not for ogbg-molhiv, which keeps its settings in table2, fig6\n")
+    assert run("reproduce", "fig2", "--grid", "quick", "--dry-run")[2] == ""
+
+
+@pytest.mark.usefixtures("_small")
 def test_items_are_written(run: Run, tmp_path: Path) -> None:
     code, out, err = run("reproduce", "fig2", "--device", "cpu", "--workers", "1")
     assert code == 0
@@ -77,6 +123,69 @@ def test_items_are_written(run: Run, tmp_path: Path) -> None:
     assert "2 of 2 trials are done" in err
     names = {path.name for path in (tmp_path / "reproduction").iterdir()}
     assert {"fig2.png", "fig2.svg", "fig2.pdf", "fig2.csv", "fig2.json", "graphnorm.db"} <= names
+
+
+@pytest.mark.usefixtures("_small")
+@pytest.mark.parametrize(
+    ("out", "words"),
+    [
+        ("file", "file: this is a file, not a folder. Remedy: name a folder."),
+        ("file/inside", "file: this is a file, not a folder. Remedy: name a folder."),
+        ("closed", "closed: this cannot be written: permission denied. Remedy: name another place"),
+        ("closed/new/inside", "closed: this cannot be written: permission denied. Remedy: name another place"),
+    ],
+)
+def test_an_output_folder_is_tried_before_training(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, out: str, words: str
+) -> None:
+    def refuse(**where: Path) -> IO[bytes]:  # root may write anywhere
+        if where["dir"].name == "closed":
+            raise PermissionError(errno.EACCES, "Permission denied", str(where["dir"] / "tmp"))
+        return TemporaryFile(**where)
+
+    watched = Watched(datasets=("synthetic:trees",))
+    monkeypatch.setitem(RECIPES, "fig4", Recipe(item="fig4", caption="x", maker="noise", watched=watched))
+    (tmp_path / "closed").mkdir()
+    (tmp_path / "file").touch()
+    monkeypatch.setattr("graphnorm.commands.reproduce.TemporaryFile", refuse)
+    for arguments in (("fig2", "--out", out), ("fig4", "--noise", f"{out}/a.json")):
+        code, printed, err = run("reproduce", *arguments, "--store", "a.db")
+        assert (code, printed) == (2, "")
+        assert words in err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["closed", "file"]
+
+
+@pytest.mark.usefixtures("_small")
+def test_a_part_does_not_take_the_place_of_more(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    part = replace(RECIPES["fig2"].trained[0], norms=("batch", "graph"))
+    monkeypatch.setitem(RECIPES, "fig2", replace(RECIPES["fig2"], trained=(part,)))
+    fig2 = ("reproduce", "fig2", "--device", "cpu", "--workers", "1", "--store", "a.db")
+    narrow = (*fig2, "--norms", "graph")
+
+    def held(folder: str) -> dict[str, object]:
+        found = json.loads((tmp_path / folder / "fig2.json").read_text())
+        return {name: found[name] for name in ("title", "narrowed")}
+
+    assert run(*narrow, "--out", "part")[0] == 0
+    assert held("part") == {"title": "fig2. Narrowed to norms graph", "narrowed": {"norms": ["graph"]}}
+    monkeypatch.setattr("graphnorm.paper.laboratory.local_engine", None)
+    assert run(*narrow, "--out", "part")[0] == 0  # the same again
+    code, out, err = run(*fig2, "--norms", "batch", "--out", "part")  # refused before anything is trained
+    assert (code, out) == (2, "")
+    assert "part: fig2 is here already, with other parts of it (norms graph); a part (norms batch) would" in err
+    assert held("part")["narrowed"] == {"norms": ["graph"]}
+    monkeypatch.undo()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(RECIPES, "fig2", Recipe(item="fig2", caption="fig2", maker="curves", trained=(part,)))
+    assert run(*fig2, "--out", "part")[0] == 0
+    assert held("part") == {"title": "fig2", "narrowed": None}
+    for more in ((), ("--no-train",)):
+        code, out, err = run(*narrow, "--out", "part", *more)
+        assert (code, out) == (2, "")
+        assert "with all of it; a part (norms graph) would take its place. Remedy: name another folder" in err
+        assert "--out DIR --store a.db" in err
+    assert held("part") == {"title": "fig2", "narrowed": None}
+    assert run(*narrow, "--out", "other")[0] == 0
 
 
 @pytest.mark.usefixtures("_small")
@@ -99,6 +208,29 @@ def test_items_of_what_is_there(run: Run, tmp_path: Path, monkeypatch: pytest.Mo
     assert run("reproduce", "fig6", *options)[0] == 2
 
 
+@pytest.mark.usefixtures("_small")
+def test_items_of_a_store_without_the_data(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    part = replace(RECIPES["fig2"].trained[0], datasets=("PTC",))
+    monkeypatch.setitem(RECIPES, "fig2", replace(RECIPES["fig2"], trained=(part,)))
+    seen = Recipe(item="fig3", caption="x", maker="spectra", looked_at=("PTC", "MUTAG"))
+    monkeypatch.setitem(RECIPES, "fig3", seen)
+    with monkeypatch.context() as patch:
+        patch.setattr("graphnorm.paper.laboratory.load", lambda name, _: replace(synthetic.trees(), name=name))
+        assert run("reproduce", "fig2", "--store", "a.db", "--device", "cpu", "--workers", "1")[0] == 0
+    made = json.loads((tmp_path / "reproduction" / "fig2.json").read_text())
+    code, _, err = run("reproduce", "fig3", "fig2", "--store", "a.db", "--no-train", "--out", "b")
+    assert code == 0
+    assert "fig3: left out, fig3 is made of the graphs themselves, and these are not on this machine: PTC, MUTAG" in err
+    again = json.loads((tmp_path / "b" / "fig2.json").read_text())
+    assert again["convergence"] == made["convergence"]
+    assert [study["spec"] for study in again["studies"]] == [study["spec"] for study in made["studies"]]
+    code, _, err = run("reproduce", "fig3", "--store", "a.db", "--no-train", "--out", "c")
+    assert code == 2
+    assert "Remedy: name their folder with --data-root" in err
+    code, out, _ = run("reproduce", "fig2", "--store", "a.db", "--no-train", "--dry-run", "--json")
+    assert [row["to train"] for row in json.loads(out)] == [0]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -112,6 +244,11 @@ def test_items_of_what_is_there(run: Run, tmp_path: Path, monkeypatch: pytest.Mo
         (["all", "--no-train", "--store", "gone.db"], "gone.db: there is no such store"),
         (["fig2", "--datasets", "MUTAGG"], "did you mean MUTAG"),
         (["table1", "--grid", "nothing"], "there is no grid 'nothing'"),
+        (
+            ["table2", "--grid", "quick"],
+            "table2: --grid changes nothing of it, its settings are fixed. .*leave out --grid",
+        ),
+        (["fig2", "--datasets", "ogbg-molhiv", "--grid", "quick", "--dry-run"], "fig2: --grid changes nothing"),
     ],
 )
 def test_mistakes(

@@ -37,7 +37,7 @@ def test_averages_by_seed() -> None:
 
 def drawn(norm: str, *train: float, variant: str = "") -> Curves:
     values = (np.array(train), np.zeros(len(train)))
-    return Curves(norm, variant, 1, 0, {"train": values, "valid": values})
+    return Curves(norm, variant, 1, 0, {"train": values, "valid": values}, ())
 
 
 def test_epochs_to_converge_go_by_the_end_of_graphnorm() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -210,7 +211,14 @@ def test_what_was_seen_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         "Not measured: synthetic:trees.",
     ]
     assert product.facts["watched"]["CIFAR-10, ResNet18"]["device"] == "cpu"
+    assert [done for _, _, done, _ in laboratory.apart(wanted)] == [False, False]
+    (about_graphs, about_images) = (note for *_, note in laboratory.apart(wanted))
+    assert about_graphs == ""
+    assert about_images.startswith("CIFAR-10, ResNet18: 1 of 2 epochs are kept, without weights; training begins anew")
+    took = float(re.search(r"where these took (\d+) s", about_images)[1])  # type: ignore[index]
+    assert float(re.search(r"takes about (\d+) s on cpu", about_images)[1]) == pytest.approx(2 * took, abs=1)  # type: ignore[index]
     assert laboratory.watch(graphs) is not None
+    assert [done for _, _, done, _ in laboratory.apart(wanted)] == [True, False]
     monkeypatch.setattr("graphnorm.paper.laboratory.watch_graphs", None)
     assert {one.watching for one in Notebook(file).watched()} == {graphs, images}
     assert set(laboratory.make(wanted, train=False).figures) == {"-CIFAR-10-ResNet18", "-synthetic-trees-GIN"}

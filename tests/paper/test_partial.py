@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from fake_store import brought_home
+from graphnorm.data import synthetic
 from graphnorm.errors import StudyError
 from graphnorm.paper.laboratory import Laboratory
 from graphnorm.paper.recipes import CURVES, Recipe, Trainings
@@ -118,6 +120,60 @@ def test_curves_say_what_they_are_made_of(laboratory: Laboratory) -> None:
     assert [value is None for value in product.facts["convergence"][0]["train_averages"]] == [False, True, False, False]
     (axis,) = (axis for axis in product.figures[""].axes if axis.get_title())
     assert axis.get_title() == f"{TREES} (trained in part)"
+
+
+@pytest.fixture
+def _no_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GRAPHNORM_DATA", raising=False)
+    monkeypatch.setenv("GRAPHNORM_CACHE", str(tmp_path / "cache"))
+
+
+def as_mutag(laboratory: Laboratory, seed: int = 0) -> None:
+    """Let the laboratory hold some graphs by this name."""
+    laboratory._held = ("MUTAG", replace(synthetic.trees(num_graphs=40 + seed, seed=seed), name="MUTAG"))
+
+
+@pytest.mark.usefixtures("_no_data")
+def test_of_a_store_without_the_graphs(laboratory: Laboratory) -> None:
+    recipe = scores(datasets=("MUTAG", "PTC"), protocols=("paper", "fair"))
+    drawn = replace(recipe, maker="learned_shift", looked_at=("MUTAG",))
+    as_mutag(laboratory)
+    brought_home(laboratory, scores(datasets=("MUTAG",), protocols=("paper", "fair")), lambda _: True)
+    laboratory._held = None
+    product = laboratory.make(recipe, train=False)
+    assert [(cell["dataset"], cell["norm"], cell["members"]) for cell in product.facts["cells"]] == [
+        ("MUTAG", norm, 4) for norm in ("none", "batch", "graph")
+    ]
+    assert all(cell["mean"] > 0 and cell["fair"]["mean"] > 0 for cell in product.facts["cells"])
+    assert product.facts["missing"] == ["gin under paper on PTC", "gin under fair on PTC"]
+    assert [study["spec"]["guessing"] for study in product.facts["studies"]] == [50.0, 50.0]
+    paper = replace(drawn, trained=(replace(drawn.trained[0], datasets=("MUTAG",), protocols=("paper",)),))
+    product = laboratory.make(paper, train=False)
+    assert set(product.figures) == {""}  # curves, no drawings
+    assert product.sentences[-1] == "Without drawings of MUTAG: these graphs are not on this machine."
+    assert product.facts["missing"][-1] == "drawings of MUTAG"
+    with pytest.raises(StudyError, match=r"made of the graphs themselves, and these are not .*: MUTAG, PTC\."):
+        laboratory.make(replace(recipe, maker="spectra", trained=(), looked_at=(TREES, "MUTAG", "PTC")), train=False)
+
+
+@pytest.mark.usefixtures("_no_data")
+@pytest.mark.parametrize("here", [None, 1, 2, 3])
+def test_two_versions_of_a_dataset_in_a_store(
+    laboratory: Laboratory, monkeypatch: pytest.MonkeyPatch, here: int | None
+) -> None:
+    """The one on this machine counts, where it is one of them, else the one with most trials."""
+    recipe = scores(datasets=("MUTAG",))
+    fingerprints = {}
+    for seed, folds in ((1, 1), (2, 3), (3, 0)):
+        as_mutag(laboratory, seed)
+        brought_home(laboratory, recipe, lambda trial, folds=folds: trial.fold < folds)  # type: ignore[misc]
+        fingerprints[seed] = laboratory.graphs("MUTAG").fingerprint
+    laboratory._held = None
+    if here is not None:
+        as_mutag(laboratory, here)
+        monkeypatch.setattr(Laboratory, "_is_here", lambda *_: True)
+    (planned,) = laboratory.plans(recipe, train=False)
+    assert planned.plan.spec["fingerprint"] == fingerprints[1 if here == 1 else 2]
 
 
 def test_nothing_is_there(laboratory: Laboratory) -> None:

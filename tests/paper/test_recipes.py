@@ -14,7 +14,8 @@ from graphnorm.data import load
 from graphnorm.errors import StudyError
 from graphnorm.paper import makers
 from graphnorm.paper.laboratory import Laboratory
-from graphnorm.paper.recipes import CURVES, QUICK, RECIPES, Recipe, find_recipes, is_quick
+from graphnorm.paper.narrowing import covers
+from graphnorm.paper.recipes import CURVES, FIVE, QUICK, RECIPES, TU, Recipe, find_recipes, is_quick
 from graphnorm.study.grid import GRIDS
 from graphnorm.study.plan import make_plan
 
@@ -50,6 +51,14 @@ def test_every_recipe_has_its_maker() -> None:
 @pytest.mark.parametrize("figure", ["fig2", "fig5", "fig6"])
 def test_tables_and_figures_share_trials(figure: str, quick: bool) -> None:
     assert keys(figure, quick=quick) <= keys("table1", quick=quick)
+
+
+@pytest.mark.parametrize("quick", [False, True])
+def test_figure_5_is_of_the_trials_of_figures_2_and_6(quick: bool) -> None:
+    both = keys("fig2", quick=quick), keys("fig6", quick=quick)
+    found = keys("fig5", quick=quick)
+    assert found <= set.union(*both)
+    assert all(found & other for other in both)
 
 
 def test_the_curves_are_one_configuration_of_the_grid() -> None:
@@ -109,6 +118,59 @@ def test_a_part_of_an_item() -> None:
     assert RECIPES["fig6"].trained[1].grid.axes["lr"] == (1e-4,)
     with pytest.raises(StudyError, match="nothing is left of fig2"):
         RECIPES["fig2"].narrowed(norms=("batch-alpha",))
+
+
+@pytest.mark.parametrize(
+    ("item", "choice", "narrow"),
+    [
+        ("table1", {}, None),
+        (
+            "table1",
+            {"grid": GRIDS["paper"], "seeds": 1, "norms": FIVE, "baselines": ("wl", "awl", "dcnn", "dgcnn", "mlp")},
+            None,
+        ),
+        (
+            "table1",
+            {"norms": ("graph",), "datasets": ("mutag",)},
+            {"datasets": ["MUTAG"], "norms": ["graph"], "baselines": []},
+        ),
+        ("table1", {"protocols": ("fair",)}, {"protocols": ["fair"]}),
+        ("table1", {"models": ("none",), "baselines": ("wl",)}, {"models": [], "baselines": ["wl"]}),
+        ("table2", {"grid": GRIDS["quick"]}, None),
+        ("table2", {"seeds": 2}, {"seeds": 2}),
+        ("fig4", {"norms": ("graph",), "datasets": ("PROTEINS",), "seeds": 2}, None),
+        ("fig8", {"datasets": ("PTC",)}, {"datasets": ["PTC"]}),
+        ("fig2", {"datasets": TU}, {"datasets": [*TU]}),
+        (
+            "fig2",
+            {"grid": CURVES.fixed(epochs=9), "models": ("gin",)},
+            {
+                "models": ["gin"],
+                "grid": {
+                    "name": "curves",
+                    "epochs": [9],
+                    "batch_size": [128],
+                    "dropout": [0.5],
+                    "weight_decay": [0.0],
+                    "lr": [0.01],
+                },
+            },
+        ),
+    ],
+)
+def test_what_is_left_of_an_item(item: str, choice: dict[str, Any], narrow: dict[str, Any] | None) -> None:
+    recipe = RECIPES[item].narrowed(**choice)
+    assert recipe.narrow == narrow
+    assert (recipe.title == recipe.caption) is (narrow is None)
+
+
+def test_a_part_takes_the_place_of_what_it_has_all_of() -> None:
+    both = {"datasets": ["MUTAG", "PTC"], "grid": {"name": "twelve", "lr": [0.1]}}
+    assert covers(both, both | {"datasets": ["PTC"]})
+    assert not covers(both | {"datasets": ["PTC"]}, both)
+    assert not covers(both, both | {"grid": {"name": "twelve", "lr": [0.2]}})
+    assert not covers(both, {"datasets": ["PTC"]})  # with the item's own grid
+    assert covers({"datasets": ["PTC"]}, both | {"datasets": ["PTC"]})
 
 
 def test_a_choice_of_baselines() -> None:

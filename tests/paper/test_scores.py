@@ -164,7 +164,7 @@ def test_fair_alone(laboratory: Laboratory) -> None:
     both = recipe(protocols=("paper", "fair"))
     brought_home(laboratory, both, lambda trial: True, BetterWhenFast())
     product = laboratory.make(both.narrowed(protocols=("fair",)), train=False)
-    assert product.caption == "Table, protocol fair"
+    assert product.caption == "Table. Narrowed to protocols fair"
     beside = laboratory.make(both, train=False)
     assert [row["measured, fair"] for row in rows(product)] == [row["under fair"] for row in rows(beside)]
     assert {cell["protocol"] for cell in product.facts["cells"]} == {"fair"}

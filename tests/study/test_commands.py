@@ -79,6 +79,23 @@ def test_a_search_and_its_store(folder: Path, capsys: pytest.CaptureFixture[str]
     assert json.loads(run(capsys, "runs", "--json")[1]) == []
 
 
+def test_options_of_runs_before_the_action(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(capsys, *SEARCH, "--store", "other.db")
+    merged = run(capsys, "runs", "--store", "mine.db", "--json", "merge", "other.db")[1]
+    assert json.loads(merged)["written"] == "mine.db"
+    assert not (folder / "graphnorm.db").exists()
+    (study,) = json.loads(run(capsys, "runs", "--store", "mine.db", "--json")[1])
+    for before, after in (
+        (("--store", "mine.db", "--json"), ()),
+        (("--store", "gone.db"), ("--store", "mine.db", "--json")),
+    ):
+        shown = run(capsys, "runs", *before, "show", study["name"], *after)[1]
+        assert json.loads(shown)["study"] == study["name"]
+    for norm, rows in (("graph", 24), ("layer", 0)):
+        written = run(capsys, "runs", "--norm", norm, "export", "trials.csv", "--store", "mine.db", "--json")[1]
+        assert json.loads(written)["rows"] == rows
+
+
 def test_a_dry_run_trains_and_writes_nothing(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, *SEARCH, "--dry-run", "--json")
     assert code == 0

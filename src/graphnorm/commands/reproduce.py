@@ -7,11 +7,12 @@ import json
 import sys
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any
 
 from graphnorm.commands.options import Subparsers, common
 from graphnorm.commands.printing import print_table
-from graphnorm.errors import StudyError
+from graphnorm.errors import GraphnormError, StudyError
 
 if TYPE_CHECKING:
     from graphnorm.paper.laboratory import Laboratory
@@ -22,12 +23,15 @@ __all__ = ["add"]
 DESCRIPTION = """\
 Measure tables and figures of the GraphNorm paper again, and write them beside the reported numbers.
 
-ITEM is table1, table2, table3 (dataset statistics), fig2, fig3, fig4, fig5, fig6, fig7, fig8, fig9, fig10, fig11,
-fig12, theory, alpha (the learned α, layer by layer), or all. What is trained goes into one store: items share their
-trials, and the same command goes on where it was stopped. What fig4, fig8, fig9, fig10 and alpha train goes into a file
-beside the store, model by model. In full, a table takes days on a CPU; --quick takes minutes, and says so on everything
-it writes. The tables have baselines beside the normalized models; --models or --norms leave out those that --baselines
-does not name.
+ITEM is one of these, or all:
+
+{items}
+
+What is trained goes into one store: items share their trials, and the same command goes on where it was stopped. What
+{apart} train goes into a file beside the store, model by model.
+
+In full, a table takes days on a CPU; --quick takes minutes, and says so on everything it writes. The tables have
+baselines beside the normalized models; --models or --norms leave out those that --baselines does not name.
 """
 EXAMPLES = """\
 examples:
@@ -39,6 +43,21 @@ examples:
 """
 
 
+class _Help(argparse.RawDescriptionHelpFormatter):
+    """Fills in the items, which are known once torch is imported: only for who asks for this help."""
+
+    def add_text(self, text: str | None) -> None:
+        super().add_text(_describe_items(text) if text is DESCRIPTION else text)
+
+
+def _describe_items(text: str) -> str:
+    from graphnorm.paper.recipes import RECIPES
+
+    *apart, last = (item for item, recipe in RECIPES.items() if recipe.watched or recipe.learned)
+    items = "\n".join(f"  {item:<8}{recipe.caption}" for item, recipe in RECIPES.items())
+    return text.format(items=items, apart=f"{', '.join(apart)} and {last}")
+
+
 def add(subparsers: Subparsers) -> None:
     """Add the command."""
     parser = subparsers.add_parser(
@@ -46,7 +65,7 @@ def add(subparsers: Subparsers) -> None:
         help="tables and figures of the paper, measured here",
         description=DESCRIPTION,
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=_Help,
         parents=[common(data_root=None, json=False)],
     )
     parser.add_argument("items", nargs="+", metavar="ITEM", help="what to reproduce, or all")
@@ -72,7 +91,7 @@ def add(subparsers: Subparsers) -> None:
 
 
 def _run(options: argparse.Namespace) -> None:
-    from graphnorm.paper.laboratory import Interrupted, Laboratory, NothingThereError
+    from graphnorm.paper.laboratory import Interrupted, Laboratory, LeftOutError
 
     recipes = _recipes(options)
     if too_large := [recipe.item for recipe in recipes if not recipe.datasets]:
@@ -93,19 +112,25 @@ def _run(options: argparse.Namespace) -> None:
         raise StudyError(
             "there is no such store", where=options.store, remedy="check the path, or leave out --no-train"
         )
-    laboratory.check_data(recipes)
+    if not options.no_train:
+        laboratory.check_data(recipes)
     if options.dry_run:
         _show_plans(options, laboratory, recipes)
         return
+    _check_place(folder)
+    if not options.no_train and any(recipe.watched or recipe.learned for recipe in recipes):
+        _check_place(laboratory.notebook.path.parent)
+    _keep_more(folder, laboratory.store, recipes, options.quick)
     written: dict[str, list[str]] = {}
     try:
         for recipe in recipes:
             try:
                 product = laboratory.make(recipe, quick=options.quick, train=not options.no_train)
-            except NothingThereError as error:
+            except LeftOutError as error:
                 if recipe is recipes[-1] and not written:
                     raise
-                print(f"{recipe.item}: left out, {error.problem} ({error.where})", file=sys.stderr)
+                where = f" ({error.where})" if error.where else ""
+                print(f"{recipe.item}: left out, {error.problem}{where}", file=sys.stderr)
                 continue
             written[recipe.item] = [str(path) for path in product.write(folder)]
             if not options.json:
@@ -120,6 +145,41 @@ def _run(options: argparse.Namespace) -> None:
         print(json.dumps(written, indent=1))
     else:
         print(f"written to {folder}: figures as .png, .svg and .pdf, tables as .md and .tex, data as .csv and .json")
+
+
+def _check_place(folder: Path) -> None:
+    """Refuse a folder that cannot be written to, before anything is trained; nothing is left in it."""
+    there = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+    if not there.is_dir():
+        raise StudyError("this is a file, not a folder", where=there, remedy="name a folder")
+    try:
+        with TemporaryFile(dir=there):
+            pass
+    except OSError as error:
+        error.filename = str(there)
+        raise
+
+
+def _keep_more(folder: Path, store: Path, recipes: list[Recipe], quick: bool) -> None:
+    """Refuse to put a part of an item in the place of what the folder holds of it, where that is made of more."""
+    from graphnorm.paper.claims import read_items
+    from graphnorm.paper.narrowing import covers, describe
+
+    try:
+        held = read_items(folder, quick=quick)
+    except GraphnormError:
+        return  # there are none
+    for recipe in recipes:
+        if recipe.narrow is None or recipe.item not in held:
+            continue
+        old = held[recipe.item].get("narrowed")
+        if not covers(recipe.narrow, old):
+            has = "all of it" if old is None else f"other parts of it ({describe(old)})"
+            raise StudyError(
+                f"{recipe.item} is here already, with {has}; a part ({describe(recipe.narrow)}) would take its place",
+                where=folder,
+                remedy=f"name another folder, and the same store: --out DIR --store {store}",
+            )
 
 
 def _write_claims(folder: Path, quick: bool) -> Path:
@@ -151,7 +211,20 @@ def _recipes(options: argparse.Namespace) -> list[Recipe]:
         raise nothing[0][1]
     if nothing:
         print(f"nothing is left of {', '.join(name for name, _ in nothing)}", file=sys.stderr)
+    if options.grid is not None:
+        _check_grid(recipes)
     return recipes
+
+
+def _check_grid(recipes: list[Recipe]) -> None:
+    """Refuse a grid that no item takes, and say which of the others are trained with their own."""
+    fixed = [recipe.item for recipe in recipes if not any(part.takes_grid for part in recipe.trained)]
+    if len(fixed) == len(recipes):
+        raise StudyError(
+            f"{', '.join(fixed)}: --grid changes nothing of it, its settings are fixed", remedy="leave out --grid"
+        )
+    if own := [recipe.item for recipe in recipes if not all(part.takes_grid for part in recipe.trained)]:
+        print(f"--grid is not for ogbg-molhiv, which keeps its settings in {', '.join(own)}", file=sys.stderr)
 
 
 def _check_names(options: argparse.Namespace) -> None:
@@ -187,20 +260,28 @@ def _part(options: argparse.Namespace, recipe: Recipe) -> Recipe:
 def _show_plans(options: argparse.Namespace, laboratory: Laboratory, recipes: list[Recipe]) -> None:
     rows: list[list[str | int]] = []
     different: set[str] = set()
+    notes: dict[int, str] = {}
     for recipe in recipes:
-        for planned in laboratory.plans(recipe):
+        for planned in laboratory.plans(recipe, train=not options.no_train):
             left = laboratory.lacking(planned.plan)
             different |= set(left)
             names = [recipe.item, planned.dataset, planned.model, planned.protocol]
             rows.append([*names, len(planned.plan.trials), len(left)])
-        for dataset, model, done in laboratory.apart(recipe):
+        for dataset, model, done, note in laboratory.apart(recipe):
+            if note:
+                notes[len(rows)] = note
             rows.append([recipe.item, dataset, model, "all graphs", 1, int(not done)])
     columns = ("item", "dataset", "model", "protocol", "trials", "to train")
     if options.json:
-        print(json.dumps([dict(zip(columns, row, strict=True)) for row in rows], indent=1))
+        described = [dict(zip(columns, row, strict=True)) for row in rows]
+        for place, note in notes.items():
+            described[place]["note"] = note
+        print(json.dumps(described, indent=1))
         return
     texts = [[cell if isinstance(cell, str) else f"{cell:,}" for cell in row] for row in rows]
     print_table(columns, texts, left=columns[:4])
+    for note in dict.fromkeys(notes.values()):
+        print(note)
     if idle := [recipe.item for recipe in recipes if recipe.item not in {row[0] for row in rows}]:
         print(f"nothing is trained for {', '.join(idle)}")
     if len(different) < sum(int(row[-1]) for row in rows if row[3] != "all graphs"):

@@ -33,43 +33,58 @@ examples:
 
 def add(subparsers: Subparsers) -> None:
     """Add the command and its actions."""
-    shared = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
-    shared.add_argument("--store", metavar="FILE", help="default: graphnorm.db in this folder")
-    shared.add_argument("--json", action="store_const", const=True, help="print JSON")
     runs = subparsers.add_parser(
         "runs",
         help="list, show and export studies",
         description=DESCRIPTION,
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        parents=[shared],
+        parents=[_common(store="graphnorm.db", json=False)],
     )
     for name in ("dataset", "model", "norm", "protocol"):
         runs.add_argument(f"--{name}", metavar="NAME", help=f"only studies of this {name}")
     runs.add_argument("--unfinished", action="store_true", help="only studies with trials still missing")
-    runs.set_defaults(run=_list, store="graphnorm.db", json=False)
+    runs.set_defaults(run=_list)
     actions = runs.add_subparsers(metavar="ACTION")
-    show = actions.add_parser("show", help="what a study chose and scores", parents=[shared])
+    show = actions.add_parser("show", help="what a study chose and scores", parents=[_common()])
     show.add_argument("study", metavar="NAME", help="as the list has it, or how it begins")
     show.set_defaults(run=_show)
-    export = actions.add_parser("export", help="write trials to a CSV or Parquet file", parents=[shared])
+    export = actions.add_parser("export", help="write trials to a CSV or Parquet file", parents=[_common()])
     export.add_argument("file", type=Path, metavar="FILE", help="a .csv or .parquet file")
-    export.add_argument("study", nargs="*", metavar="NAME", help="default: all studies")
+    export.add_argument(
+        "study",
+        nargs="*",
+        metavar="NAME",
+        help="default: all studies, or those of --dataset and the like before the action",
+    )
     export.add_argument("--curves", action="store_true", help="a row for every epoch of every trial")
     export.set_defaults(run=_export)
-    delete = actions.add_parser("delete", help="remove a study, and the trials only it has", parents=[shared])
+    delete = actions.add_parser("delete", help="remove a study, and the trials only it has", parents=[_common()])
     delete.add_argument("study", metavar="NAME")
     delete.set_defaults(run=_delete)
-    merge = actions.add_parser("merge", help="take over what other stores have finished", parents=[shared])
+    merge = actions.add_parser("merge", help="take over what other stores have finished", parents=[_common()])
     merge.add_argument("others", nargs="+", type=Path, metavar="FILE", help="stores, of other machines say")
     merge.set_defaults(run=_merge)
-    slim = actions.add_parser("slim", help="let go of training curves that nothing draws", parents=[shared])
+    slim = actions.add_parser("slim", help="let go of training curves that nothing draws", parents=[_common()])
     slim.add_argument("study", nargs="+", metavar="NAME", help="finished studies; what they chose and score stays")
     slim.set_defaults(run=_slim)
-    rescue = actions.add_parser("rescue", help="save what is readable of a damaged store", parents=[shared])
+    rescue = actions.add_parser("rescue", help="save what is readable of a damaged store", parents=[_common()])
     rescue.add_argument("damaged", type=Path, metavar="FILE")
     rescue.add_argument("target", type=Path, metavar="NEW", help="a file that is not there yet")
     rescue.set_defaults(run=_rescue)
+
+
+def _common(**defaults: Any) -> argparse.ArgumentParser:
+    """Options of the list and of every action, as in :func:`graphnorm.commands.options.common`.
+
+    Each parser has its own: argparse keeps defaults in the options themselves, and the action's would undo what was
+    given before it.
+    """
+    parser = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
+    parser.add_argument("--store", metavar="FILE", help="default: graphnorm.db in this folder")
+    parser.add_argument("--json", action="store_const", const=True, help="print JSON")
+    parser.set_defaults(**defaults)
+    return parser
 
 
 def _open(options: argparse.Namespace, *, writable: bool = False) -> Store:
@@ -153,7 +168,8 @@ def _export(options: argparse.Namespace) -> None:
     from graphnorm.study.export import export_trials
 
     with _open(options) as store:
-        studies = [find_study(store, name) for name in options.study] or store.studies()
+        every = [study for study in store.studies() if _fits(study, options)]
+        studies = [find_study(store, name) for name in options.study] or every
         rows = export_trials(store, studies, options.file, curves=options.curves)
     print_facts({"written": str(options.file), "rows": rows}, options.json)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,16 +14,19 @@ from graphnorm.errors import MissingDependencyError
 from graphnorm.paper.colours import colour
 from graphnorm.study.protocol import find_protocol
 from graphnorm.study.store import Record
+from graphnorm.training import Trial
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["CONVERGED", "Curves", "average_curves", "convergence", "plot_panels"]
+__all__ = ["CONVERGED", "Curves", "average_curves", "convergence", "describe_panels", "plot_panels"]
 
 Values = npt.NDArray[np.float64]
 DASHES: tuple[Any, ...] = ("-", "--", "-.", ":")
 CONVERGED = 0.98
 """A training curve has converged at this share of what GraphNorm's ends with."""
+FOOT_CHARACTERS = 18
+"""Of the line above the legend, on an inch."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +40,8 @@ class Curves:
     diverged: int
     values: Mapping[str, tuple[Values, Values]]
     """By ``train`` and ``valid``."""
+    trials: tuple[Trial, ...]
+    """What was averaged."""
     averages: Mapping[int, float] = field(default_factory=dict)
     """By fold (or seed, where that is what a protocol averages over): the average of its training curve over epochs."""
 
@@ -65,7 +71,8 @@ def average_curves(records: Sequence[Record], variant: str | None = None) -> lis
         }
         values = {name: (stack.mean(0), stack.std(0)) for name, stack in stacks.items()}
         averages = _averages(alive, stacks["train"]) if "train" in stacks else {}
-        found.append(Curves(norm, value, len(members), len(members) - len(alive), values, averages))
+        trials = tuple(record.trial for record in alive)
+        found.append(Curves(norm, value, len(members), len(members) - len(alive), values, trials, averages))
     return found
 
 
@@ -117,6 +124,52 @@ def _epochs_to_converge(curve: Curves, end: float | None) -> int | None:
     return int(there.argmax()) + 1 if there.any() else None
 
 
+def describe_panels(panels: Mapping[str, Sequence[Curves]]) -> str:
+    """What the lines and bands are, and how the models were trained: first what all panels share, then the others.
+
+    A setting that has several values in a panel is left out there.
+    """
+    drawn = {title: [one.trials for one in curves if "train" in one.values] for title, curves in panels.items()}
+    facts = {title: _facts(trials) for title, trials in drawn.items() if trials}
+    if not facts:
+        return ""
+    first = next(iter(facts.values()))
+    shared = [fact for fact in first if all(fact in found for found in facts.values())]
+    own: dict[tuple[str, ...], list[str]] = {}
+    for title, found in facts.items():
+        own.setdefault(tuple(fact for fact in found if fact not in shared), []).append(title)
+    *few, (rest, _) = sorted(own.items(), key=lambda group: len(group[1]))
+    averaged = [f"mean of {shared.pop(0)}" if first[0] in shared else "mean", "band: one standard deviation"]
+    parts = [f"{', '.join(titles)}: {', '.join(found)}" for found, titles in few if found]
+    parts += [f"other panels: {', '.join(rest)}"] if rest else []
+    return "; ".join(filter(None, [", ".join(averaged), ", ".join(shared), *parts]))
+
+
+def _facts(drawn: Sequence[Sequence[Trial]]) -> list[str]:
+    """What holds of every curve of a panel, in words, given the trials of each."""
+    counts = sorted({len(trials) for trials in drawn})
+    number = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    found = [f"{number} {_unit(drawn, counts[-1])}"]
+    for name, form in (
+        ("batch_size", "batches of {}"),
+        ("lr", "learning rate {:g}"),
+        ("dropout", "dropout {:g}"),
+        ("epochs", "{} epochs"),
+    ):
+        values = {getattr(trial, name) for trials in drawn for trial in trials}
+        found += [form.format(*values)] if len(values) == 1 else []
+    return found
+
+
+def _unit(drawn: Sequence[Sequence[Trial]], most: int) -> str:
+    """What is averaged over."""
+    if all(len({trial.fold for trial in trials}) == len(trials) for trials in drawn) and drawn[0][0].folds > 1:
+        return "fold" if most == 1 else "folds"
+    if all(len({trial.seed for trial in trials}) == len(trials) for trials in drawn):
+        return "seed" if most == 1 else "seeds"
+    return "trainings"
+
+
 def plot_panels(
     panels: Mapping[str, Sequence[Curves]],
     *,
@@ -124,6 +177,8 @@ def plot_panels(
     in_part: Collection[str] = (),
 ) -> Figure:
     """Training curves, one panel for each entry; the band is one standard deviation over folds or seeds.
+
+    A line above the legend says so, and how the models were trained (:func:`describe_panels`).
 
     in_part: panels that do not show all that they should; their titles say so.
     """
@@ -162,6 +217,8 @@ def plot_panels(
     if labels:
         longest = max(map(len, labels))
         at_once = max(1, min(len(labels), int(11 * figure.get_figwidth() / (longest + 6))))
-        legend: Any = {"loc": "outside lower center", "frameon": False, "fontsize": 8}
-        figure.legend(labels.values(), labels.keys(), ncols=at_once, **legend)
+        place: Any = {"loc": "outside lower center", "frameon": False, "fontsize": 8, "title_fontsize": 7}
+        foot = fill(describe_panels(panels), int(FOOT_CHARACTERS * figure.get_figwidth()))
+        legend = figure.legend(labels.values(), labels.keys(), ncols=at_once, title=foot, **place)
+        legend.get_title().set(color="0.35", multialignment="center")
     return figure

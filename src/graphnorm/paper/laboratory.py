@@ -7,13 +7,14 @@ or an earlier one, is there already; the same command again goes on from where i
 from __future__ import annotations
 
 import datetime
+import functools
 import itertools
 import os
 import platform
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,25 +22,40 @@ import torch
 
 from graphnorm._version import exact_version
 from graphnorm.data import Images, PackedGraphs, find, load, load_cifar10
-from graphnorm.data.loading import obtain
+from graphnorm.data.loading import locate, obtain
 from graphnorm.errors import DownloadError, StudyError
 from graphnorm.paper.products import Product
+from graphnorm.paper.recall import recall
 from graphnorm.paper.recipes import IMAGES, Recipe, Trainings, Watching
 from graphnorm.paper.watching import Learned, Notebook, Seen, learn_alpha, watch_graphs, watch_images
 from graphnorm.study.baselines import BASELINES, baseline_plan
 from graphnorm.study.display import Display
 from graphnorm.study.engines.local import choose_devices, local_engine
 from graphnorm.study.merge import merge
-from graphnorm.study.plan import Plan, make_plan
+from graphnorm.study.plan import Plan, Remembered, make_plan
 from graphnorm.study.results import NormResult, study_results
 from graphnorm.study.search import pack, run_plan
 from graphnorm.study.store import Record, Store, Study
 from graphnorm.training.fleet import default_device
 
-__all__ = ["Interrupted", "Laboratory", "Material", "Measured", "NothingThereError", "Planned"]
+__all__ = ["Interrupted", "Laboratory", "LeftOutError", "Material", "Measured", "NothingThereError", "Planned"]
 
 
-class NothingThereError(StudyError):
+class LeftOutError(StudyError):
+    """An item that cannot be made where nothing may be trained or fetched."""
+
+
+class NoGraphsError(LeftOutError):
+    """An item needs graphs that are not on this machine."""
+
+    def __init__(self, item: str, names: Sequence[str]) -> None:
+        super().__init__(
+            f"{item} is made of the graphs themselves, and these are not on this machine: {', '.join(names)}",
+            remedy="name their folder with --data-root or GRAPHNORM_DATA, or allow downloads: leave out --no-train",
+        )
+
+
+class NothingThereError(LeftOutError):
     """There is nothing of an item, and nothing may be trained for it."""
 
     def __init__(self, item: str, where: Path) -> None:
@@ -116,8 +132,9 @@ class Material:
 
         apart: the facts of trainings that are not in the store.
         """
-        facts = parts.pop("facts", {}) | self._provenance(apart)
-        return Product(self.recipe.item, self.recipe.caption, self.quick, facts=facts, **parts)
+        narrow = None if self.recipe.narrow is None else dict(self.recipe.narrow)
+        facts = {"narrowed": narrow} | parts.pop("facts", {}) | self._provenance(apart)
+        return Product(self.recipe.item, self.recipe.title, self.quick, facts=facts, **parts)
 
     def _provenance(self, apart: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         records = [record for measured in self.studies for record in measured.records(curves=())]
@@ -201,6 +218,8 @@ class Laboratory:
         if not train or (seen is not None and seen.trained == training.epochs):
             return seen
         self.say(f"{training.dataset}, batches of {training.batch_size}: batch noise along {training.epochs} epochs")
+        if seen is not None:
+            self.say(seen.cut_short)
         if training.dataset == IMAGES:
             seen = watch_images(self.images(), training, device=self.device, say=self.say)
         else:
@@ -209,16 +228,20 @@ class Laboratory:
         self.notebook.add(seen)
         return seen
 
-    def apart(self, recipe: Recipe) -> Iterator[tuple[str, str, bool]]:
-        """Trainings of a recipe that are no trials of the store: dataset, model, and whether they are done."""
+    def apart(self, recipe: Recipe) -> Iterator[tuple[str, str, bool, str]]:
+        """Trainings of a recipe that are no trials of the store.
+
+        Dataset, model, whether they are done, and what there is to say of one that was cut short.
+        """
         watched, learned = recipe.watched, recipe.learned
         for training in watched.trainings if watched else ():
             seen = self.notebook.find(training)
             model = "resnet18" if training.dataset == IMAGES else "gin"
-            yield training.dataset, model, seen is not None and seen.trained == training.epochs
+            note = "" if seen is None else seen.cut_short
+            yield training.dataset, model, seen is not None and not note, note
         if learned is not None:
             for dataset in learned.datasets:
-                yield dataset, "gin", self.notebook.find_learned(dataset, learned.epochs) is not None
+                yield dataset, "gin", self.notebook.find_learned(dataset, learned.epochs) is not None, ""
 
     def learned(self, dataset: str, epochs: int, *, train: bool = True) -> Learned | None:
         """The α that GraphNorm learned on a dataset, from the same file where it is there."""
@@ -260,30 +283,49 @@ class Laboratory:
             first = next(iter(missing.values()))
             raise StudyError(first.problem, remedy=(first.remedy or "") + others)
 
-    def plans(self, recipe: Recipe) -> Iterator[Planned]:
-        """The studies of a recipe, dataset by dataset; baselines come last."""
+    def plans(self, recipe: Recipe, *, train: bool = True) -> Iterator[Planned]:
+        """The studies of a recipe, dataset by dataset; baselines come last.
+
+        train: without it, of the graphs that the store has studies of; they need not be on this machine.
+        """
+        find_graphs = self.graphs if train else functools.partial(self._recalled, recall(self.store))
         for part in recipe.trained:
             for dataset in part.datasets:
                 for model in part.models:
                     for protocol in part.protocols:
-                        yield Planned(dataset, model, protocol, self._plan(part, dataset, model, protocol))
+                        plan = self._plan(part, find_graphs(dataset), model, protocol)
+                        yield Planned(dataset, model, protocol, plan)
         if (beside := recipe.beside) is not None:
             for dataset, name, protocol in itertools.product(beside.datasets, beside.baselines, beside.protocols):
                 plan = baseline_plan(
-                    self.graphs(dataset), name, protocol=protocol, folds=beside.folds, seeds=beside.seeds
+                    find_graphs(dataset), name, protocol=protocol, folds=beside.folds, seeds=beside.seeds
                 )
                 yield Planned(dataset, name, protocol, plan)
 
-    def _plan(self, part: Trainings, dataset: str, model: str, protocol: str) -> Plan:
+    def _recalled(self, known: Mapping[str, Sequence[Remembered]], name: str) -> Remembered:
+        """A dataset as the store has it; of several versions the one on this machine, else that with most trials."""
+        versions = known.get(name) or [Remembered(name, fingerprint="")]
+        if len(versions) > 1 and self._is_here(name):
+            here = self.graphs(name).fingerprint
+            versions = sorted(versions, key=lambda version: version.fingerprint != here)
+        return versions[0]
+
+    def _is_here(self, name: str) -> bool:
+        """Whether a dataset can be had without a download."""
+        entry = find(name)
+        return not entry.files or locate(entry, self._root) is not None
+
+    @staticmethod
+    def _plan(part: Trainings, graphs: PackedGraphs | Remembered, model: str, protocol: str) -> Plan:
         return make_plan(
-            self.graphs(dataset),
+            graphs,
             part.grid,
             norms=part.norms,
             model=model,
             protocol=protocol,
             folds=part.folds,
             seeds=part.seeds,
-            **part.settings(dataset, model),
+            **part.settings(graphs.name, model),
         )
 
     def missing(self, plan: Plan) -> int:
@@ -333,8 +375,11 @@ class Laboratory:
         if train:
             studies = tuple(self.measure(planned) for planned in self.plans(recipe))
             return self._finish(Material(recipe, quick, studies, self))
+        gone = [name for name in recipe.looked_at if not self._is_here(name)]
+        if gone and not recipe.trained:
+            raise NoGraphsError(recipe.item, gone)
         there, absent = [], []
-        for planned in self.plans(recipe):
+        for planned in self.plans(recipe, train=False):
             if self.missing(planned.plan) < len(planned.plan.trials):
                 there.append(planned)
             else:
@@ -346,7 +391,15 @@ class Laboratory:
             if there:
                 merge(copy, [self.store])
             studies = tuple(self._read(planned, copy) for planned in there)
-            return self._finish(Material(recipe, quick, studies, self, train, _in_words(absent)))
+            seen = replace(recipe, looked_at=tuple(name for name in recipe.looked_at if name not in gone))
+            product = self._finish(Material(seen, quick, studies, self, train, _in_words(absent)))
+        if not gone:
+            return product
+        lacking = f"Without drawings of {' and '.join(gone)}: these graphs are not on this machine."
+        facts = product.facts | {
+            "missing": [*product.facts.get("missing", ()), *(f"drawings of {name}" for name in gone)]
+        }
+        return replace(product, sentences=(*product.sentences, lacking), facts=facts)
 
     def _finish(self, material: Material) -> Product:
         from graphnorm.paper import makers

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from graphnorm.data.catalog import find
 from graphnorm.errors import StudyError
+from graphnorm.paper.narrowing import Narrowing, describe, narrowing
 from graphnorm.study.baselines import BASELINES
 from graphnorm.study.grid import GRIDS, Grid
 from graphnorm.study.protocol import find_protocol
@@ -98,6 +99,11 @@ class Trainings:
         axes["batch_size"] = axes["batch_size"] or QUICK.batch_sizes
         datasets = tuple(name for name in self.datasets if name in QUICK.datasets)
         return replace(self, datasets=datasets, grid=Grid(QUICK.grid, axes), folds=QUICK.folds)
+
+    @property
+    def takes_grid(self) -> bool:
+        """Whether another grid can take the place of its own; those of ogbg-molhiv are fixed."""
+        return find_protocol(self.protocols[0]).unit == "fold"
 
     def settings(self, dataset: str, model: str) -> dict[str, Any]:
         """What all trials of a study share: the readout of the dataset, and the self-loops of the authors' data."""
@@ -197,6 +203,13 @@ class Recipe:
     watched: Watched | None = None
     beside: Beside | None = None
     learned: Learning | None = None
+    narrow: Narrowing | None = None
+    """How it differs from the whole item."""
+
+    @property
+    def title(self) -> str:
+        """The caption, with what it is narrowed to."""
+        return self.caption if self.narrow is None else f"{self.caption}. Narrowed to {describe(self.narrow)}"
 
     @property
     def datasets(self) -> tuple[str, ...]:
@@ -225,17 +238,17 @@ class Recipe:
         if "datasets" in given:
             given["datasets"] = tuple(find(name).name for name in given["datasets"])
         trained = []
-        for part in self.trained:
+        for own in self.trained:
             changes: dict[str, Any] = {
-                name: _in_both(getattr(part, name), wanted) for name, wanted in given.items() if name in NARROWED_BY
+                name: _in_both(getattr(own, name), wanted) for name, wanted in given.items() if name in NARROWED_BY
             }
-            if "grid" in given and find_protocol(part.protocols[0]).unit == "fold":
+            if "grid" in given and own.takes_grid:
                 changes["grid"] = given["grid"]
             if "seeds" in given:
                 changes["seeds"] = given["seeds"]
-            part = replace(part, **changes)
-            if all(getattr(part, name) for name in NARROWED_BY):
-                trained.append(part)
+            left = replace(own, **changes)
+            if all(getattr(left, name) for name in NARROWED_BY):
+                trained.append(left)
         wanted = given.get("datasets", self.datasets)
         looked_at = tuple(name for name in self.looked_at if name in wanted)
         watched, learned = self.watched, self.learned
@@ -244,12 +257,12 @@ class Recipe:
         if learned is not None:
             learned = replace(learned, datasets=tuple(name for name in learned.datasets if name in wanted))
         beside = None if self.beside is None else _narrowed_beside(self.beside, given)
-        narrow = replace(
+        part = replace(
             self, trained=tuple(trained), looked_at=looked_at, watched=watched, beside=beside, learned=learned
         )
-        if self.datasets and not narrow.datasets:
+        if self.datasets and not part.datasets:
             raise NothingLeftError(self.item)
-        return narrow
+        return replace(part, narrow=narrowing(self, part, given))
 
 
 def _narrowed_beside(beside: Beside, given: dict[str, Any]) -> Beside:
@@ -332,7 +345,7 @@ _RECIPES = (
         item="fig5",
         caption="Figure 5: GraphNorm and InstanceNorm on irregular (PROTEINS) and regular (IMDB-BINARY) graphs",
         maker="learned_shift",
-        trained=(Trainings(datasets=("PROTEINS", "IMDB-BINARY"), norms=("instance", "graph")),),
+        trained=(Trainings(datasets=("PROTEINS", "IMDB-BINARY"), models=("gin", "gcn"), norms=("instance", "graph")),),
         looked_at=("PROTEINS", "IMDB-BINARY"),
     ),
     Recipe(

@@ -38,8 +38,7 @@ def scores(material: Material) -> Product:
         ),
         facts={"cells": [cell.to_dict() for cell in cells], "missing": list(material.absent)},
     )
-    caption = f"{product.caption}, protocol {FAIR}" if is_fair_alone(material) else product.caption
-    return replace(product, caption=caption, wide_notes=wide_notes(cells, units, product.facts))
+    return replace(product, wide_notes=wide_notes(cells, units, product.facts))
 
 
 def _units(material: Material) -> str:

@@ -53,6 +53,19 @@ class Seen:
         """Dataset and model."""
         return f"{self.watching.dataset}, {'ResNet18' if self.watching.dataset == IMAGES else 'GIN'}"
 
+    @property
+    def cut_short(self) -> str:
+        """What is kept of a training that time cut short, and what going on would take; '' for a whole one."""
+        asked = self.watching.epochs
+        if self.trained == asked:
+            return ""
+        seconds = self.facts["seconds"]
+        return (
+            f"{self.title}: {self.trained} of {asked} epochs are kept, without weights; training begins anew "
+            f"and takes about {seconds / self.trained * asked:.0f} s on {self.facts['device']}, where these took "
+            f"{seconds:.0f} s (--no-train takes them as they are)"
+        )
+
     def at_depths(self, depths: tuple[int, ...]) -> list[LayerNoise]:
         """Some of the four depths, 0 to 3."""
         return [self.layers[depth] for depth in depths]

@@ -15,7 +15,7 @@ from graphnorm import training
 from graphnorm.data import PackedGraphs
 from graphnorm.study.grid import Grid
 from graphnorm.study.kernels import KERNELS, KernelFleet, candidates
-from graphnorm.study.plan import Plan, make_plan
+from graphnorm.study.plan import Plan, Remembered, make_plan
 from graphnorm.training import OnEpoch, Outcome, Split, Trial
 from graphnorm.training.run import available_cores
 from graphnorm.training.setup import BASELINE_MODELS
@@ -57,7 +57,13 @@ def baseline_trials(graphs: PackedGraphs, name: str, *, folds: int, seeds: int =
 
 
 def baseline_plan(
-    graphs: PackedGraphs, name: str, *, protocol: str, folds: int = 10, seeds: int = 1, epochs: int | None = None
+    graphs: PackedGraphs | Remembered,
+    name: str,
+    *,
+    protocol: str,
+    folds: int = 10,
+    seeds: int = 1,
+    epochs: int | None = None,
 ) -> Plan:
     """A study of one baseline, with :data:`SETTING` and its own settings.
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from operator import attrgetter
 from typing import Any
 
@@ -14,7 +14,7 @@ from graphnorm.study.guessing import guessing_score
 from graphnorm.study.protocol import find_protocol
 from graphnorm.training import Trial
 
-__all__ = ["Plan", "group_candidates", "make_plan"]
+__all__ = ["Plan", "Remembered", "group_candidates", "make_plan"]
 
 _chosen_between = attrgetter(*(item.name for item in fields(Trial) if item.name not in ("fold", "seed")))
 
@@ -33,8 +33,23 @@ class Plan:
         return sum(trial.epochs for trial in self.trials)
 
 
+@dataclass(frozen=True)
+class Remembered:
+    """What a store says of graphs that may not be at hand: enough to name the trials on them."""
+
+    name: str
+    fingerprint: str
+    guessing: Mapping[str, float] = field(default_factory=dict)
+    """In percent, by the metric; where it is known."""
+
+    def guessed(self, protocol: str) -> dict[str, float]:
+        """For the spec of a study."""
+        known = self.guessing.get(find_protocol(protocol).metric)
+        return {} if known is None else {"guessing": known}
+
+
 def make_plan(
-    graphs: PackedGraphs,
+    graphs: PackedGraphs | Remembered,
     grid: Grid,
     *,
     norms: Sequence[str],
@@ -79,7 +94,7 @@ def make_plan(
     spec = {
         "dataset": graphs.name,
         "fingerprint": graphs.fingerprint,
-        "guessing": round(guessing_score(graphs, protocol), 4),
+        **_guessed(graphs, protocol),
         "model": model,
         "norms": list(norms),
         "grid": {"name": grid.name, **{axis: list(values) for axis, values in grid.axes.items()}},
@@ -89,6 +104,12 @@ def make_plan(
         **settings,
     }
     return Plan(name or f"{graphs.name}-{model}-{grid.name}-{protocol}-{digest[:6]}", spec, trials)
+
+
+def _guessed(graphs: PackedGraphs | Remembered, protocol: str) -> dict[str, float]:
+    if isinstance(graphs, Remembered):
+        return graphs.guessed(protocol)
+    return {"guessing": round(guessing_score(graphs, protocol), 4)}
 
 
 def configuration(trial: Trial) -> tuple[Any, ...]:
