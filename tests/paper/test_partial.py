@@ -118,8 +118,8 @@ def test_curves_say_what_they_are_made_of(laboratory: Laboratory) -> None:
     assert len(product.facts["missing"]) == 4
     assert product.facts["remarks"] == list(product.sentences)
     assert [value is None for value in product.facts["convergence"][0]["train_averages"]] == [False, True, False, False]
-    (axis,) = (axis for axis in product.figures[""].axes if axis.get_title())
-    assert axis.get_title() == f"{TREES} (trained in part)"
+    titles = [axis.get_title() for axis in product.figures[""].axes if axis.get_title()]
+    assert titles == [f"{TREES}, batch size {size} (trained in part)" for size in (8, 16)]
 
 
 @pytest.fixture

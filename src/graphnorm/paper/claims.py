@@ -104,13 +104,12 @@ CLAIMS: tuple[Claim, ...] = (
         "fig5",
         "Section 4, Figure 5: a learnable α would “significantly boost the training on IMDB-BINARY” (regular graphs).",
         trains("graph", "ahead", ("instance",), panel="IMDB-BINARY"),
-        remark="GIN; GCN is in Figure 6.",
     ),
     Claim(
         "fig5",
         "Section 4, Figure 5: it “slightly improves the convergence on PROTEINS” (irregular graphs).",
         trains("graph", "ahead", ("instance",), panel="PROTEINS"),
-        remark="GIN; GCN is in Figure 6. The size of the difference is not judged.",
+        remark="The size of the difference is not judged.",
     ),
     Claim(
         "fig4",

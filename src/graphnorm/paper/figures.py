@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 __all__ = ["CONVERGED", "Curves", "average_curves", "convergence", "describe_panels", "plot_panels"]
 
 Values = npt.NDArray[np.float64]
-DASHES: tuple[Any, ...] = ("-", "--", "-.", ":")
 CONVERGED = 0.98
 """A training curve has converged at this share of what GraphNorm's ends with."""
 FOOT_CHARACTERS = 18
@@ -176,7 +175,7 @@ def plot_panels(
     metric: str = "training accuracy (%)",
     in_part: Collection[str] = (),
 ) -> Figure:
-    """Training curves, one panel for each entry; the band is one standard deviation over folds or seeds.
+    """Training curves, a panel for each entry and variant; the band is one standard deviation over folds or seeds.
 
     A line above the legend says so, and how the models were trained (:func:`describe_panels`).
 
@@ -187,31 +186,31 @@ def plot_panels(
         from matplotlib.ticker import MaxNLocator
     except ImportError as error:
         raise MissingDependencyError("matplotlib", "drawing curves", "study") from error
-    columns = min(4, max(1, len(panels)))
-    rows = max(1, -(-len(panels) // columns))
+    shown = _split(panels)
+    columns = min(4, max(1, len(shown)))
+    rows = max(1, -(-len(shown) // columns))
     figure = Figure(figsize=(max(3.1 * columns, 5.5), 2.6 * rows + 0.9), layout="constrained")
     axes: Any = figure.subplots(rows, columns, squeeze=False).reshape(-1)
     labels: dict[str, Any] = {}
-    for axis, (title, curves) in zip(axes, panels.items(), strict=False):
-        variants = list(dict.fromkeys(curve.variant for curve in curves))
+    for axis, (panel, variant, curves) in zip(axes, shown, strict=False):
         for curve in curves:
             if "train" not in curve.values:
                 continue
             mean, std = curve.values["train"]
             epochs = np.arange(1, len(mean) + 1)
-            dash = DASHES[variants.index(curve.variant) % len(DASHES)]
-            (line,) = axis.plot(epochs, mean, color=colour(curve.norm), lw=1.4, ls=dash)
+            (line,) = axis.plot(epochs, mean, color=colour(curve.norm), lw=1.4)
             low, high = np.clip([mean - std, mean + std], 0, 100)
             axis.fill_between(epochs, low, high, color=colour(curve.norm), alpha=0.1, lw=0)
-            labels.setdefault(curve.label, line)
-        axis.set_title(f"{title} (trained in part)" if title in in_part else title, fontsize=9)
+            labels.setdefault(curve.norm, line)
+        title = f"{panel}, {variant}" if variant else panel
+        axis.set_title(f"{title} (trained in part)" if panel in in_part else title, fontsize=9)
         axis.grid(alpha=0.25)
         axis.spines[["top", "right"]].set_visible(False)
         axis.tick_params(labelsize=8)
         axis.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-    for axis in axes[len(panels) :]:
+    for axis in axes[len(shown) :]:
         axis.set_axis_off()
-    for axis in axes[max(0, len(panels) - columns) : len(panels)]:
+    for axis in axes[max(0, len(shown) - columns) : len(shown)]:
         axis.set_xlabel("epoch", fontsize=9)
     figure.supylabel(metric, fontsize=9)
     if labels:
@@ -222,3 +221,12 @@ def plot_panels(
         legend = figure.legend(labels.values(), labels.keys(), ncols=at_once, title=foot, **place)
         legend.get_title().set(color="0.35", multialignment="center")
     return figure
+
+
+def _split(panels: Mapping[str, Sequence[Curves]]) -> list[tuple[str, str, list[Curves]]]:
+    """Panel, variant and curves: a few lines in each of many panels are easier to read than many lines in a few."""
+    return [
+        (panel, variant, [curve for curve in curves if curve.variant == variant])
+        for panel, curves in panels.items()
+        for variant in dict.fromkeys(curve.variant for curve in curves) or [""]
+    ]

@@ -34,7 +34,7 @@ WORK_QUICK = 2e9
 
 
 def curves(material: Material) -> Product:
-    """Training curves, a panel for each study; one line style for each batch size where there are several."""
+    """Training curves, a panel for each study, and for each batch size of it where there are several."""
     panels: dict[str, list[Curves]] = {}
     averaged_over: dict[str, tuple[str, int]] = {}
     gaps: list[str] = []
