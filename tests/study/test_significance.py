@@ -1,4 +1,4 @@
-"""The corrected paired t-test and that of Welch: against SciPy, against simulation, and where there is nothing to test."""
+"""The corrected paired t-test and Welch's: against SciPy, against simulation, and where there is nothing to test."""
 
 from __future__ import annotations
 

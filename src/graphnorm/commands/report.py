@@ -6,7 +6,7 @@ import argparse
 import math
 import sys
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from graphnorm.data import PackedGraphs
     from graphnorm.report import Insight, Source
     from graphnorm.report.sources import FindGraphs
+    from graphnorm.study.store import Study
 
 __all__ = ["add"]
 
@@ -112,11 +113,17 @@ def _run(options: argparse.Namespace) -> None:
         webbrowser.open(options.out.resolve().as_uri())
 
 
-def _by_dataset(sources: list[Source]) -> list[Source]:
-    """Studies of one dataset together, of one model among these; else as they were begun."""
-    datasets = [source.dataset for source in sources]
-    models = [source.model for source in sources]
-    return sorted(sources, key=lambda source: (datasets.index(source.dataset), models.index(source.model)))
+def _by_dataset(sources: list[Source], begun: Sequence[Study]) -> list[Source]:
+    """Studies of one dataset together, of one model and protocol among these, the largest grids first.
+
+    begun: all studies; what is asked first of them stands first.
+    """
+    order = {name: [study.spec.get(name) for study in begun] for name in ("dataset", "model", "protocol")}
+
+    def place(source: Source) -> tuple[int, ...]:
+        return (*(values.index(getattr(source, name)) for name, values in order.items()), -_count(source))
+
+    return sorted(sources, key=place)
 
 
 def _told_apart(sources: list[Source]) -> list[Source]:
@@ -132,9 +139,12 @@ def _told_apart(sources: list[Source]) -> list[Source]:
     return [replace(s, title=f"{s.title}: {more[id(s)]}") if id(s) in more else s for s in sources]
 
 
+def _count(study: Source) -> int:
+    return math.prod(len(values) for name, values in study.config.get("grid", {}).items() if name != "name")
+
+
 def _grid(study: Source) -> str:
-    count = math.prod(len(values) for name, values in study.config.get("grid", {}).items() if name != "name")
-    return f"{count} configuration{'s' if count > 1 else ''}"
+    return f"{_count(study)} configuration{'s' if _count(study) > 1 else ''}"
 
 
 def _norms(study: Source) -> str:
@@ -146,7 +156,7 @@ def _norms_and_grid(study: Source) -> str:
 
 
 def _name(study: Source) -> str:
-    return str(study.config["study"])
+    return ", ".join(study.config["study"])
 
 
 def _insights(options: argparse.Namespace, analyses: list[Path], sources: list[Source]) -> list[Insight]:
@@ -173,7 +183,7 @@ def _insights(options: argparse.Namespace, analyses: list[Path], sources: list[S
 
 
 def _sources(options: argparse.Namespace, find_graphs: FindGraphs) -> list[Source]:
-    from graphnorm.report import join_baselines, read_comparison, read_study
+    from graphnorm.report import join_baselines, read_comparison, read_studies
     from graphnorm.study.store import Store
 
     folders = {name: Path(name) for name in options.what if (Path(name) / "comparison.json").exists()}
@@ -191,7 +201,10 @@ def _sources(options: argparse.Namespace, find_graphs: FindGraphs) -> list[Sourc
         with Store(options.store, writable=False) as store:
             if not options.what:
                 begun = [study for study in store.studies() if study.finished] or store.studies()
-                return _by_dataset(join_baselines([read_study(store, study, find_graphs) for study in begun]))
-            for name in names:
-                found[name] = read_study(store, find_study(store, name), find_graphs)
-    return join_baselines([found[name] for name in options.what])
+                return _by_dataset(join_baselines(read_studies(store, begun, find_graphs, fold=True)), begun)
+            named = {name: find_study(store, name) for name in names}
+            called = {study.name: name for name, study in reversed(named.items())}
+            studies = [study for name, study in named.items() if called[study.name] == name]
+            for source in read_studies(store, studies, find_graphs):
+                found[called[source.config["study"][0]]] = source
+    return join_baselines([found[name] for name in dict.fromkeys(options.what) if name in found])

@@ -1,7 +1,8 @@
 """Reports: comparisons and studies as one page of HTML that needs nothing else."""
 
 from graphnorm.report.page import build_page
-from graphnorm.report.sources import Source, join_baselines, read_comparison, read_study
+from graphnorm.report.sources import Source, join_baselines, read_comparison
+from graphnorm.report.studies import read_studies, read_study
 from graphnorm.report.trained import Insight, read_analysis, read_notebook
 
 __all__ = [
@@ -12,5 +13,6 @@ __all__ = [
     "read_analysis",
     "read_comparison",
     "read_notebook",
+    "read_studies",
     "read_study",
 ]

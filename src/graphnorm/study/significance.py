@@ -7,9 +7,9 @@ differences :math:`d_1 … d_J` with mean :math:`\bar d` and sample variance :ma
 
 .. math:: t = \frac{\bar d}{\sqrt{(1/J + n_2/n_1)\, s^2}}, \qquad t \sim \mathrm{Student}(J - 1).
 
-Seeds on one split share nothing but that split: seed 3 of one normalization has no more to do with seed 3 of another than
-with its seed 4. They are compared by Welch's test, which pairs nothing, allows for other numbers and other variances on
-both sides, and with :math:`e_i = s_i^2/J_i` is
+Seeds on one split share nothing but that split: seed 3 of one normalization has no more to do with seed 3 of another
+than with its seed 4. They are compared by Welch's test, which pairs nothing and allows for other numbers and other
+variances on both sides; with :math:`e_i = s_i^2/J_i`
 
 .. math:: t = \frac{\bar x_1 - \bar x_2}{\sqrt{e_1 + e_2}}, \qquad
    t \sim \mathrm{Student}\!\left(\frac{(e_1 + e_2)^2}{e_1^2/(J_1 - 1) + e_2^2/(J_2 - 1)}\right).
@@ -192,9 +192,7 @@ def _scipy_stats() -> Any:
     return stats
 
 
-def compare_all(
-    scores: Mapping[str, Mapping[int, float]], *, overlap: float, paired: bool = True
-) -> list[PairedTest]:
+def compare_all(scores: Mapping[str, Mapping[int, float]], *, overlap: float, paired: bool = True) -> list[PairedTest]:
     """Test every pair of normalizations, with p-values adjusted for their number.
 
     paired: whether equal keys belong together (folds); where they do not (seeds), overlap has no part in it.
