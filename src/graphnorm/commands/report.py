@@ -37,6 +37,7 @@ examples:
   graphnorm report mutag/ --open
   graphnorm report mutag/ analysis-MUTAG/
   graphnorm report NCI1-gin-paper --store graphnorm.db --out nci1.html
+  graphnorm report --store gpu.db --items results/
 """
 
 
@@ -56,6 +57,12 @@ def add(subparsers: Subparsers) -> None:
         "--store", type=Path, default=Path("graphnorm.db"), metavar="FILE", help="default: graphnorm.db"
     )
     parser.add_argument("--noise", type=Path, metavar="FILE", help="of batch noise and α; default: beside the store")
+    parser.add_argument(
+        "--items",
+        type=Path,
+        metavar="FOLDER",
+        help="that graphnorm reproduce wrote: its claims and Tables 1 and 2 stand at the top of the page",
+    )
     parser.add_argument("--title", default="Which normalization?", help="of the page")
     parser.add_argument("--no-graphs", action="store_true", help="say nothing of the graphs themselves")
     parser.add_argument("--open", action="store_true", help="show it in the browser")
@@ -64,7 +71,7 @@ def add(subparsers: Subparsers) -> None:
 
 def _run(options: argparse.Namespace) -> None:
     from graphnorm.data.cache import replacing
-    from graphnorm.report import build_page
+    from graphnorm.report import build_page, read_items
 
     if options.out.is_dir():
         raise GraphnormError("this is a folder", where=options.out, remedy="name a file: --out page.html")
@@ -89,6 +96,7 @@ def _run(options: argparse.Namespace) -> None:
             raise GraphnormError(f"the graphs found as {dataset} are not those that were trained on")
         return graphs
 
+    items = None if options.items is None else read_items(options.items)
     sources = _told_apart(_sources(options, find_graphs))
     insights = _insights(options, [Path(name) for name in analyses], sources)
 
@@ -101,6 +109,7 @@ def _run(options: argparse.Namespace) -> None:
         title=options.title,
         find_graphs=None if options.no_graphs else lambda s: find_graphs(s.dataset, s.fingerprint, s.origin),
         insights=insights,
+        items=items,
         progress=say,
     )
     with replacing(options.out) as fresh:

@@ -125,31 +125,33 @@ def _config(question: Question) -> dict[str, Any]:
 
 def _scope(question: Question, folds: int) -> str:
     seeds = {name: trained.seeds for name, trained in question.results.items()}
-    fold = question.protocol.unit == "fold"
-    members = [counted(folds, "fold")] if fold else []
-    if not seeds:
-        members += [] if fold else [counted(int(question.first.study.spec.get("seeds", 1)), "seed")]
-    elif set(seeds.values()) != {1} or not fold:
-        members.append(f"{by_value(seeds)} seed{'s' if set(seeds.values()) != {1} else ''}")
+    planned = int(question.first.study.spec.get("seeds", 1))
+    by_fold = question.protocol.unit == "fold"
+    members = [counted(folds, "fold")] if by_fold else []
+    if len(set(seeds.values())) > 1:
+        members.append(f"seeds: {by_value(seeds)}")
+    elif not by_fold or planned > 1:
+        members.append(counted(next(iter(seeds.values()), planned), "seed"))
+    configurations = question.configurations
+    compared = {name: trained.compared for name, trained in question.results.items()}
+    if set(compared.values()) - {len(question.first.configurations)}:
+        configurations += f", of these trained: {by_value(compared)}"
     devices = {name: trained.device for name, trained in question.results.items()}
-    return scope_in_words(question.configurations, ", ".join(members), devices)
+    return scope_in_words(configurations, ", ".join(members), devices)
 
 
 def _training_notes(question: Question) -> list[str]:
-    """What is not as it was planned, or not the same for all."""
+    """What is not as it was planned, or not the same for all; the chapter's first line has the numbers."""
     notes = []
     if len(question.reads) > 1:
         notes.append(f"joined from {len(question.reads)} studies with the same graphs, model, protocol and grid")
-    seeds = {name: trained.seeds for name, trained in question.results.items()}
-    if len(set(seeds.values())) > 1:
-        notes.append(f"numbers of seeds differ: {by_value(seeds)}; the fewer, the less can be told from chance")
-    count = sum(status in FINAL for status, _ in question.trials.values())
+    if len({trained.seeds for trained in question.results.values()}) > 1:
+        notes.append("numbers of seeds differ: the fewer there are, the less can be told from chance")
+    if len({trained.compared for trained in question.results.values()}) > 1:
+        notes.append("numbers of trained configurations differ: more of them to choose from is an advantage")
     if any(status is None or status == "failed" for status, _ in question.trials.values()):
-        notes.append(f"{count:,} of {len(question.trials):,} trials are trained; the rest is missing or failed")
-    compared = {name: trained.compared for name, trained in question.results.items()}
-    if len(set(compared.values())) > 1:
-        finished = f"numbers of configurations that are trained on all folds differ: {by_value(compared)}"
-        notes.append(f"{finished}; more to choose from is an advantage")
+        finished = sum(status in FINAL for status, _ in question.trials.values())
+        notes.append(f"{finished:,} of {len(question.trials):,} trials are trained; the rest is missing or failed")
     return notes
 
 
