@@ -35,6 +35,7 @@ from graphnorm.report import (
     read_analysis,
     read_comparison,
     read_notebook,
+    read_studies,
     read_study,
 )
 from graphnorm.report.charts import curve_charts, score_chart
@@ -410,7 +411,7 @@ def test_studies_of_baselines_are_rows_beside_normalizations(store: Path, tmp_pa
     for name, folds in (("wl", 4), ("mlp", 4), ("dcnn", 5)):
         baseline_study(path, name, folds)
     with Store(path, writable=False) as opened:
-        sources = join_baselines([read_study(opened, study) for study in opened.studies()])
+        sources = join_baselines(read_studies(opened, opened.studies(), fold=True))
     assert [source.model for source in sources] == ["gin", "gin", "dcnn"]  # of other folds: a chapter of its own
     paper, fair, alone = sources
     assert [score.name for score in paper.baselines] == ["wl", "mlp"]
