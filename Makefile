@@ -28,7 +28,7 @@ reproduce-quick: $(READY)  ## the paper's tables and figures, scaled down; under
 
 gallery: $(READY) ## tables, figures, claims and docs/gallery/ of a reproduction's STORE; trains nothing
 	$(VENV)/bin/graphnorm reproduce all --no-train --store $(STORE) --out results
-	$(VENV)/bin/graphnorm report --store $(STORE) --out docs/gallery/gallery.html --title "The GraphNorm paper, measured again"
+	$(VENV)/bin/graphnorm report --store $(STORE) --items results --out docs/gallery/gallery.html --title "The GraphNorm paper, measured again"
 
 test: $(READY)  ## run the checks and all tests
 	$(MAKE) --no-print-directory lint

@@ -73,11 +73,11 @@ def test_batch_noise_beside_the_store_and_in_an_analysis(run: Run, folder: Path)
 @pytest.mark.parametrize(
     ("studies", "told_apart"),
     [
-        ([((1e-2,), "graph"), ((1e-2,), "batch")], ["graph", "batch"]),
-        ([((1e-2,), "graph"), ((1e-2, 1e-3), "graph")], ["1 configuration", "2 configurations"]),
+        ([((1e-2,), "graph"), ((1e-3,), "batch")], ["graph", "batch"]),
+        ([((1e-2,), "graph"), ((1e-3, 1e-4), "graph")], ["2 configurations", "1 configuration"]),
         (
-            [((1e-2,), "graph"), ((1e-2,), "batch"), ((1e-2, 1e-3), "graph")],
-            ["graph; 1 configuration", "batch", "2 configurations"],
+            [((1e-2,), "graph"), ((1e-3,), "batch"), ((1e-4, 1e-5), "graph")],
+            ["2 configurations", "graph; 1 configuration", "batch"],
         ),
         (
             [((1e-2,), "graph"), ((1e-3,), "graph")],
@@ -105,11 +105,43 @@ def test_titles_of_studies_that_would_be_the_same(
         plan = make_plan(graphs, Grid("later", {"epochs": (3,)}), norms=["graph"], folds=2)
         store.add_study(plan.name, plan.spec, plan.trials, [range(2)])  # nothing of it is trained yet
     assert run("report", "--no-graphs")[0] == 0
-    titles = re.findall("<h2>(.*)</h2>", Path("report.html").read_text(encoding="utf-8"))
+    titles = re.findall("<h2>(synthetic:.*)</h2>", Path("report.html").read_text(encoding="utf-8"))
     assert [re.sub("paper-.{6}$", "paper", title) for title in titles] == [
         *(f"synthetic:trees, gin, paper: {text}" for text in told_apart),
         "synthetic:trees, gin, fair",
     ]
+
+
+def test_named_studies_of_one_question_are_one_part(
+    run: Run, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graphs = load("synthetic:trees")
+    with Store(Path("graphnorm.db")) as store:
+        for name, norm, rates in [("one", "batch", (1e-2,)), ("two", "graph", (1e-2,)), ("less", "graph", (1e-3,))]:
+            plan = make_plan(graphs, Grid("rates", {"epochs": (2,), "lr": rates}), norms=[norm], folds=2)
+            study = store.add_study(name, plan.spec, plan.trials, [range(len(plan.trials))])
+            outcomes = FakeTraining()(graphs, plan.trials, make_splits(graphs, plan.trials))
+            store.save(store.begin_session(study, "local"), outcomes)
+
+    def parts(*names: str) -> list[str]:
+        assert run("report", *names, "--no-graphs")[0] == 0
+        chapters = re.findall("<article.*?</article>", Path("report.html").read_text(encoding="utf-8"), re.DOTALL)
+        return [", ".join(re.findall('class="chip".*?data-norm="(.*?)"', chapter)) for chapter in chapters]
+
+    assert parts("two", "mine", "on", "two", "le") == ["batch, graph", "none, graph", "graph"]
+    assert parts("two") == ["graph"]
+    assert parts() == ["batch, graph"]  # the other study of graph is a row beside
+
+
+def test_claims_and_tables_at_the_top(run: Run, folder: Path) -> None:
+    Path("items").mkdir()
+    code, _, err = run("report", "mine", "--no-graphs", "--items", "items")
+    assert (code, Path("report.html").exists()) == (2, False)
+    assert "neither claims nor tables" in err
+    Path("items/claims.md").write_text("# Claims\n\n| claim | here |\n|---|---|\n| It is so. | holds |\n")
+    assert run("report", "mine", "--no-graphs", "--items", "items")[0] == 0
+    page = Path("report.html").read_text(encoding="utf-8")
+    assert page.index("It is so.") < page.index("synthetic:trees, gin</h2>")
 
 
 def test_studies_of_one_dataset_stand_together(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -393,6 +393,9 @@ def test_official_splits_have_settings_of_their_own(fake: Fake, trees: PackedGra
     assert [o.trial.seed for o in result.norms["graph"].outcomes] == [0, 1, 2]
     assert "ROC-AUC" in result.table()
     assert any("over seeds on one split" in note for note in result.notes)
+    assert not result.pair("graph", "batch").paired
+    assert "p: Welch's test of unpaired seeds, corrected for the number of pairs; * below 0.05" in result.notes
+    assert result.to_dict()["significance"]["paired_over"] is None
 
 
 def test_from_the_top() -> None:

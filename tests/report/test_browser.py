@@ -107,8 +107,18 @@ def test_a_reader_with_a_phone(browser: Any, address: str) -> None:
     for place in page.query_selector_all(".chart"):
         place.scroll_into_view_if_needed()
     page.wait_for_function("document.querySelectorAll('.chart:not([data-drawn])').length === 0", timeout=60_000)
-    page.click("summary")
+    page.locator("summary").last.click()
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    table = page.locator(".scroll")
+    assert table.evaluate("part => part.scrollWidth > part.clientWidth")
+    assert page.locator(".more").is_visible()
+    noise = "document.querySelector('[id^=part-1-noise]')"
+    legend, plot, chart = (
+        page.evaluate(f"{noise}{of}.getBoundingClientRect().toJSON()")
+        for of in (".querySelector('.legend')", ".querySelector('.nsewdrag')", "")
+    )
+    assert legend["top"] >= plot["bottom"]
+    assert plot["height"] > chart["height"] / 2
     assert opened.complaints == []
 
 

@@ -35,6 +35,7 @@ from graphnorm.report import (
     read_analysis,
     read_comparison,
     read_notebook,
+    read_studies,
     read_study,
 )
 from graphnorm.report.charts import curve_charts, score_chart
@@ -263,6 +264,42 @@ def test_graphs_that_are_not_at_hand(source: Source) -> None:
     assert "Nothing is said of the graphs themselves: they are elsewhere." in text
 
 
+def test_the_same_graphs_are_shown_once(source: Source) -> None:
+    gcn = replace(source, model="gcn", title="with gcn")
+    elsewhere = replace(source, fingerprint="other", title="of others")
+    page = build_page([source, gcn, source, elsewhere, gcn], find_graphs=lambda source: load(source.dataset))
+    reader = Reader(page)
+    ids = [attributes["id"] for _, attributes in reader.tags if "signal-kept" in (attributes.get("id") or "")]
+    assert ids == ["part-1-signal-kept", "part-2-signal-kept", "part-4-signal-kept"]
+    links = [attributes["href"] for tag, attributes in reader.tags if tag == "a"]
+    assert links.count("#part-1-graphs") == links.count("#part-2-graphs") == 1
+    folded = [number for number, part in enumerate(page.split("<article")) if 'class="folded"' in part]
+    assert folded == [2]  # the same graphs, aggregated otherwise
+
+
+def test_what_the_page_says_of_itself(source: Source) -> None:
+    other = replace(source, dataset="others", norms=source.norms[:1])
+    alone = Reader(build_page([source])).text
+    assert "5 normalizations on synthetic:trees, and how sure their differences are." in alone
+    assert "One configuration; 5 folds; trained on fake." in alone
+    both = Reader(build_page([source, other])).text
+    assert "5 normalizations on 2 datasets, and" in both
+    assert "alike" not in both
+
+
+def test_contents_by_dataset(source: Source) -> None:
+    other = replace(source, dataset="others", title="others, gcn, paper")
+    page = build_page([source, other, replace(source, title="synthetic:trees, gcn: more")])
+    contents = page[page.index("<nav") : page.index("</nav>")]
+    assert re.findall('<h3>(.*?)</h3>|<a href="(.*?)">(.*?)</a>', contents) == [
+        ("synthetic:trees", "", ""),
+        ("", "#part-1", "gin"),
+        ("", "#part-3", "gcn: more"),
+        ("others", "", ""),
+        ("", "#part-2", "gcn, paper"),
+    ]
+
+
 def test_structure_of_regular_graphs() -> None:
     found = look_at(load("synthetic:regular"))
     assert "100% are regular" in found.sentences[1]
@@ -291,11 +328,11 @@ def test_batch_noise_and_alpha_are_those_of_the_analysis(page: str, analysis: Pa
         assert trace["y"] == pytest.approx(layer["relative_deviation"], abs=1e-4)
     medians = charts["part-1-alpha"]["traces"][-1]
     said = parts["alpha"]["summary"]["layers"]
-    assert medians["x"][:2] == ["1, first", "1, second"]
+    assert medians["x"][:2] == ["0, first", "0, second"]
     assert medians["y"] == pytest.approx([numbers["quantiles"]["0.5"] for numbers in said.values()], abs=1e-3)
     text = Reader(page).text
     assert parts["noise"]["text"][0] in text
-    assert f"convolution 4, second norm {layers[-1]['relative_deviation'][-1]:.3f}" in text
+    assert f"convolution 3, second norm {layers[-1]['relative_deviation'][-1]:.3f}" in text
 
 
 def test_insights_stand_with_the_first_source_of_their_graphs(source: Source, analysis: Path) -> None:
@@ -374,7 +411,7 @@ def test_studies_of_baselines_are_rows_beside_normalizations(store: Path, tmp_pa
     for name, folds in (("wl", 4), ("mlp", 4), ("dcnn", 5)):
         baseline_study(path, name, folds)
     with Store(path, writable=False) as opened:
-        sources = join_baselines([read_study(opened, study) for study in opened.studies()])
+        sources = join_baselines(read_studies(opened, opened.studies(), fold=True))
     assert [source.model for source in sources] == ["gin", "gin", "dcnn"]  # of other folds: a chapter of its own
     paper, fair, alone = sources
     assert [score.name for score in paper.baselines] == ["wl", "mlp"]
@@ -385,7 +422,7 @@ def test_studies_of_baselines_are_rows_beside_normalizations(store: Path, tmp_pa
     assert not alone.norms
     assert alone.verdict.startswith("dcnn is a baseline")
     page = build_page(sources)
-    rows = re.findall(r'<tr class="baseline"><th scope="row">(.*?)</th><td>(.*?)</td>', page)
+    rows = re.findall(r'<tr class="baseline"><th scope="row" class="stays">(.*?)</th><td>(.*?)</td>', page)
     scores = [f"{score.mean:.1f} ± {score.std:.1f}" for source in sources for score in source.baselines]
     assert rows == list(zip(["baseline wl", "baseline mlp", "baseline dcnn"], scores, strict=True))
     assert not re.search(r'data-norm="baseline', page)  # no button: they have no curve to hide

@@ -1,4 +1,4 @@
-"""The corrected paired t-test: against SciPy, against simulation, and where there is nothing to test."""
+"""The corrected paired t-test and Welch's: against SciPy, against simulation, and where there is nothing to test."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from graphnorm.study.significance import compare_all, holm, paired_test
+from graphnorm.study.significance import compare_all, holm, paired_test, welch_test
 
 
 def by_fold(values: list[float] | np.ndarray) -> dict[int, float]:
@@ -124,3 +124,45 @@ def test_all_pairs() -> None:
     assert tests["a", "d"].p_adjusted is None
     assert tests["a", "b"].p_adjusted >= 2 * tests["a", "b"].p  # type: ignore[operator]
     assert tests["a", "b"].to_dict()["significant"] is True
+
+
+def test_unpaired_it_is_that_of_welch() -> None:
+    rng = np.random.default_rng(4)
+    a, b = rng.normal(0.8, 0.05, 3), rng.normal(0.7, 0.01, 10)
+    test, known = welch_test([*a, float("nan")], [*b]), stats.ttest_ind(a, b, equal_var=False)
+    assert (test.t, test.p) == pytest.approx((known.statistic, known.pvalue))
+    interval = known.confidence_interval(0.95)
+    assert (test.low, test.high) == pytest.approx((interval.low, interval.high))
+    assert test.effect == pytest.approx((a.mean() - b.mean()) / math.sqrt((a.var(ddof=1) + b.var(ddof=1)) / 2))
+    assert (test.pairs, test.paired) == (3, False)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "difference", "p", "note"),
+    [
+        ([], [0.1], None, None, "no score on one side"),
+        ([float("nan")], [0.1, 0.2], None, None, "no score on one side"),
+        ([0.9], [0.8, 0.7], 0.15, None, "one score on one side"),
+        ([0.9, 0.9], [0.9, 0.9, 0.9], 0.0, 1.0, "equal"),
+        ([0.9, 0.9, 0.9], [0.8, 0.8, 0.8], 0.1, 2 / 20, "permutations"),
+    ],
+)
+def test_degenerate_without_pairs(
+    first: list[float], second: list[float], difference: float, p: float, note: str
+) -> None:
+    test = welch_test(first, second)
+    assert test.difference == (None if difference is None else pytest.approx(difference))
+    assert test.p == p
+    assert note in test.note
+
+
+def test_keys_pair_nothing_where_seeds_are_compared() -> None:
+    """The same scores under other seeds are the same evidence; under other folds they are not."""
+    scores = by_fold([0.1, 0.2, 0.3, 0.4]), by_fold([0.11, 0.21, 0.32, 0.41])
+    turned = by_fold([0.41, 0.32, 0.21, 0.11])
+
+    def p(second: dict[int, float], paired: bool) -> float | None:
+        return compare_all({"a": scores[0], "b": second}, overlap=0.0, paired=paired)[0].p_adjusted
+
+    assert p(scores[1], paired=False) == pytest.approx(p(turned, paired=False))
+    assert p(scores[1], paired=True) < 0.05 < p(turned, paired=True)  # type: ignore[operator]

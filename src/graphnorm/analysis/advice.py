@@ -317,9 +317,8 @@ def _against(measured: Measured, best: str, norm: str) -> Statement:
     difference = test.difference or 0.0
     chance = "no test possible" if test.p_adjusted is None else f"p = {test.p_adjusted:.3f} after Holm's correction"
     interval = "" if test.low is None else f", 95 % interval {test.low:+.1f} to {test.high:+.1f}"
-    evidence = f"paired over {test.pairs} {measured.unit}s{interval}, {chance}" + (
-        f"; {test.note}" if test.note else ""
-    )
+    how = f"paired over {test.pairs}" if test.paired else f"Welch's test, at least {test.pairs}"
+    evidence = f"{how} {measured.unit}s{interval}, {chance}" + (f"; {test.note}" if test.note else "")
     if abs(difference) < SAME:
         return Statement(f"{norm} scored the same as {best}.", evidence, "weak")
     if test.significant:

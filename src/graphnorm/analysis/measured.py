@@ -52,7 +52,7 @@ class Measured(Result):
     @cached_property
     def tests(self) -> list[PairedTest]:
         """Every pair."""
-        return compare_all(self.scores, overlap=self.overlap)
+        return compare_all(self.scores, overlap=self.overlap, paired=find_protocol(self.protocol).paired)
 
     def test(self, first: str, second: str) -> PairedTest:
         """One pair, seen from the first."""
@@ -60,7 +60,7 @@ class Measured(Result):
 
     @property
     def unit(self) -> str:
-        """What scores are paired over: fold or seed."""
+        """What scores are of: fold or seed."""
         return find_protocol(self.protocol).unit
 
 

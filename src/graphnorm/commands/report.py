@@ -6,7 +6,7 @@ import argparse
 import math
 import sys
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from graphnorm.data import PackedGraphs
     from graphnorm.report import Insight, Source
     from graphnorm.report.sources import FindGraphs
+    from graphnorm.study.store import Study
 
 __all__ = ["add"]
 
@@ -29,13 +30,15 @@ drawings, batch noise and the learned α where they were measured, configuration
 
 WHAT is the folder of a comparison (graphnorm compare --out), a study of the store (graphnorm runs lists them), or the
 folder of an analysis of the same graphs (graphnorm analyze --parts noise alpha). With nothing given, all studies of the
-store are shown, with what graphnorm reproduce has put beside it.
+store are shown, with what graphnorm reproduce has put beside it. Studies of the same graphs, model, protocol and grid are
+one part of the page, judged together.
 """
 EXAMPLES = """\
 examples:
   graphnorm report mutag/ --open
   graphnorm report mutag/ analysis-MUTAG/
   graphnorm report NCI1-gin-paper --store graphnorm.db --out nci1.html
+  graphnorm report --store gpu.db --items results/
 """
 
 
@@ -55,6 +58,12 @@ def add(subparsers: Subparsers) -> None:
         "--store", type=Path, default=Path("graphnorm.db"), metavar="FILE", help="default: graphnorm.db"
     )
     parser.add_argument("--noise", type=Path, metavar="FILE", help="of batch noise and α; default: beside the store")
+    parser.add_argument(
+        "--items",
+        type=Path,
+        metavar="FOLDER",
+        help="that graphnorm reproduce wrote: its claims and Tables 1 and 2 stand at the top of the page",
+    )
     parser.add_argument("--title", default="Which normalization?", help="of the page")
     parser.add_argument("--no-graphs", action="store_true", help="say nothing of the graphs themselves")
     parser.add_argument("--open", action="store_true", help="show it in the browser")
@@ -63,7 +72,7 @@ def add(subparsers: Subparsers) -> None:
 
 def _run(options: argparse.Namespace) -> None:
     from graphnorm.data.cache import replacing
-    from graphnorm.report import build_page
+    from graphnorm.report import build_page, read_items
 
     if options.out.is_dir():
         raise GraphnormError("this is a folder", where=options.out, remedy="name a file: --out page.html")
@@ -88,6 +97,7 @@ def _run(options: argparse.Namespace) -> None:
             raise GraphnormError(f"the graphs found as {dataset} are not those that were trained on")
         return graphs
 
+    items = None if options.items is None else read_items(options.items)
     sources = _told_apart(_sources(options, find_graphs))
     insights = _insights(options, [Path(name) for name in analyses], sources)
 
@@ -100,6 +110,7 @@ def _run(options: argparse.Namespace) -> None:
         title=options.title,
         find_graphs=None if options.no_graphs else lambda s: find_graphs(s.dataset, s.fingerprint, s.origin),
         insights=insights,
+        items=items,
         progress=say,
     )
     with replacing(options.out) as fresh:
@@ -112,11 +123,17 @@ def _run(options: argparse.Namespace) -> None:
         webbrowser.open(options.out.resolve().as_uri())
 
 
-def _by_dataset(sources: list[Source]) -> list[Source]:
-    """Studies of one dataset together, of one model among these; else as they were begun."""
-    datasets = [source.dataset for source in sources]
-    models = [source.model for source in sources]
-    return sorted(sources, key=lambda source: (datasets.index(source.dataset), models.index(source.model)))
+def _by_dataset(sources: list[Source], begun: Sequence[Study]) -> list[Source]:
+    """Studies of one dataset together, of one model and protocol among these, the largest grids first.
+
+    begun: all studies; what is asked first of them stands first.
+    """
+    order = {name: [study.spec.get(name) for study in begun] for name in ("dataset", "model", "protocol")}
+
+    def place(source: Source) -> tuple[int, ...]:
+        return (*(values.index(getattr(source, name)) for name, values in order.items()), -_count(source))
+
+    return sorted(sources, key=place)
 
 
 def _told_apart(sources: list[Source]) -> list[Source]:
@@ -132,9 +149,12 @@ def _told_apart(sources: list[Source]) -> list[Source]:
     return [replace(s, title=f"{s.title}: {more[id(s)]}") if id(s) in more else s for s in sources]
 
 
+def _count(study: Source) -> int:
+    return math.prod(len(values) for name, values in study.config.get("grid", {}).items() if name != "name")
+
+
 def _grid(study: Source) -> str:
-    count = math.prod(len(values) for name, values in study.config.get("grid", {}).items() if name != "name")
-    return f"{count} configuration{'s' if count > 1 else ''}"
+    return f"{_count(study)} configuration{'s' if _count(study) > 1 else ''}"
 
 
 def _norms(study: Source) -> str:
@@ -146,7 +166,7 @@ def _norms_and_grid(study: Source) -> str:
 
 
 def _name(study: Source) -> str:
-    return str(study.config["study"])
+    return ", ".join(study.config["study"])
 
 
 def _insights(options: argparse.Namespace, analyses: list[Path], sources: list[Source]) -> list[Insight]:
@@ -173,7 +193,7 @@ def _insights(options: argparse.Namespace, analyses: list[Path], sources: list[S
 
 
 def _sources(options: argparse.Namespace, find_graphs: FindGraphs) -> list[Source]:
-    from graphnorm.report import join_baselines, read_comparison, read_study
+    from graphnorm.report import join_baselines, read_comparison, read_studies
     from graphnorm.study.store import Store
 
     folders = {name: Path(name) for name in options.what if (Path(name) / "comparison.json").exists()}
@@ -191,7 +211,10 @@ def _sources(options: argparse.Namespace, find_graphs: FindGraphs) -> list[Sourc
         with Store(options.store, writable=False) as store:
             if not options.what:
                 begun = [study for study in store.studies() if study.finished] or store.studies()
-                return _by_dataset(join_baselines([read_study(store, study, find_graphs) for study in begun]))
-            for name in names:
-                found[name] = read_study(store, find_study(store, name), find_graphs)
-    return join_baselines([found[name] for name in options.what])
+                return _by_dataset(join_baselines(read_studies(store, begun, find_graphs, fold=True)), begun)
+            named = {name: find_study(store, name) for name in names}
+            called = {study.name: name for name, study in reversed(named.items())}
+            studies = [study for name, study in named.items() if called[study.name] == name]
+            for source in read_studies(store, studies, find_graphs):
+                found[called[source.config["study"][0]]] = source
+    return join_baselines([found[name] for name in dict.fromkeys(options.what) if name in found])

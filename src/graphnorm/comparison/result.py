@@ -34,10 +34,11 @@ FORMAT = "graphnorm-comparison-1"
 ABOUT_BASELINES = "baselines have the same folds and their own settings; they are neither ranked nor tested"
 
 
-def about_tests(unit: str, overlap: float) -> str:
+def about_tests(protocol: Protocol, overlap: float) -> str:
     """What p-values are of."""
-    correction = " for overlapping training sets and" if overlap else ""
-    return f"p: paired over {unit}s, corrected{correction} for the number of pairs; * below {ALPHA}"
+    test = f"paired over {protocol.unit}s" if protocol.paired else f"Welch's test of unpaired {protocol.unit}s"
+    correction = " for overlapping training sets and" if protocol.paired and overlap else ""
+    return f"p: {test}, corrected{correction} for the number of pairs; * below {ALPHA}"
 
 
 DIGITS = 4
@@ -145,8 +146,9 @@ class Comparison:
 
     @cached_property
     def significance(self) -> list[PairedTest]:
-        """Every pair, paired over folds (or seeds), in percentage points."""
-        return compare_all({name: result.scores for name, result in self.norms.items()}, overlap=self.overlap)
+        """Every pair, paired over folds (seeds are not paired), in percentage points."""
+        scores = {name: result.scores for name, result in self.norms.items()}
+        return compare_all(scores, overlap=self.overlap, paired=self.protocol.paired)
 
     def pair(self, first: str, second: str) -> PairedTest:
         """The test of two normalizations, seen from the first."""
@@ -186,7 +188,7 @@ class Comparison:
         if self.protocol.unit == "fold" and any(result.paper for result in self.norms.values()):
             notes += unlike_the_paper(self.settings.folds, self.settings.epochs)
         if any(test.p_adjusted is not None for test in self.significance):
-            notes.append(about_tests(self.protocol.unit, self.overlap))
+            notes.append(about_tests(self.protocol, self.overlap))
         if self.protocol.unit == "seed":
             notes.append("significance is over seeds on one split: it says nothing about other splits")
         return notes
@@ -221,8 +223,10 @@ class Comparison:
             },
             "convergence": _plain(self.convergence.to_dict()),
             "significance": {
-                "test": "paired t-test, corrected for overlapping training sets (Nadeau and Bengio)",
-                "paired_over": self.protocol.unit + "s",
+                "test": "paired t-test, corrected for overlapping training sets (Nadeau and Bengio)"
+                if self.protocol.paired
+                else "Welch's t-test",
+                "paired_over": "folds" if self.protocol.paired else None,
                 "overlap": self.overlap,
                 "adjustment": "Holm",
                 "level": ALPHA,

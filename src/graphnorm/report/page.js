@@ -11,6 +11,7 @@
     const axis = { gridcolor: value("--grid"), linecolor: value("--line"), zerolinecolor: value("--line"), automargin: true };
     return { ink: value("--ink"), card: value("--card"), line: value("--line"), axis };
   };
+  const below = { yref: "container", y: 0, yanchor: "bottom", font: { size: 10 } };  // where a legend leaves no room
   const layout = (chart) => {
     const { ink, card, line, axis } = look();
     const own = chart.layout;
@@ -21,7 +22,7 @@
       hoverlabel: { bgcolor: card, bordercolor: line, font: { color: ink } },
       margin: { l: 8, r: 8, t: 8, b: 8 },
       showlegend: own.showlegend ?? (chart.traces.length === 2 && !chart.chapter),
-      legend: { x: 0.02, y: 0.98, bgcolor: "rgba(0,0,0,0)", ...own.legend },
+      legend: { x: 0.02, y: 0.98, bgcolor: "rgba(0,0,0,0)", ...own.legend, ...(phone.matches && own.legend ? below : {}) },
       dragmode: coarse ? false : "zoom",
       modebar: { bgcolor: "rgba(0,0,0,0)", color: line, activecolor: ink },
       xaxis: { ...axis, ...own.xaxis }, yaxis: { ...axis, ...own.yaxis },
@@ -49,6 +50,14 @@
     repaint();
   });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", repaint);
+
+  // Tables that are wider than the page say so.
+  const measure = () => document.querySelectorAll(".scroll").forEach((part) => {
+    part.nextElementSibling.hidden = part.scrollWidth <= part.clientWidth + 1;
+  });
+  measure();
+  addEventListener("resize", measure);
+  document.querySelectorAll("details").forEach((part) => part.addEventListener("toggle", measure));
 
   // Normalizations are shown and hidden in all charts of their chapter.
   const hidden = {};
@@ -95,6 +104,7 @@
     chart.drawn = true;
     const place = document.getElementById(chart.id);
     place.replaceChildren();
+    place.classList.toggle("keyed", Boolean(chart.layout.legend));
     const traces = chart.traces.map((trace, k) => ({ ...trace, visible: chart.chapter ? shown(chart)[k] : true }));
     const options = { responsive: true, displaylogo: false, displayModeBar: coarse ? false : "hover",
       modeBarButtonsToRemove: ["lasso2d", "select2d"] };

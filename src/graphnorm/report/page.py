@@ -14,14 +14,16 @@ from importlib import resources
 from typing import Any
 
 from graphnorm._version import exact_version
+from graphnorm.analysis import Aggregation
 from graphnorm.comparison.job import beside_name
 from graphnorm.data import PackedGraphs
 from graphnorm.errors import GraphnormError, MissingDependencyError
 from graphnorm.paper.colours import colour
 from graphnorm.paper.products import QUICK_NOTE, signed
 from graphnorm.report.charts import Chart, curve_charts, packed, score_chart
+from graphnorm.report.items import Items, spans, tone
 from graphnorm.report.sources import NormScore, Source
-from graphnorm.report.structure import Structure, look_at
+from graphnorm.report.structure import Structure, aggregation_of, look_at
 from graphnorm.report.trained import Insight
 from graphnorm.study.kernels import KERNELS
 
@@ -57,6 +59,7 @@ def build_page(
     title: str = "Which normalization?",
     find_graphs: Callable[[Source], PackedGraphs] | None = None,
     insights: Sequence[Insight] = (),
+    items: Items | None = None,
     progress: Callable[[str], None] = lambda text: None,
 ) -> str:
     """Give the page of some comparisons and studies.
@@ -64,13 +67,16 @@ def build_page(
     find_graphs: gives the graphs of a source, or raises a ``GraphnormError`` that says why not; without it, the page
     says nothing of the graphs themselves.
     insights: about models trained on the same graphs, shown with the first source of these; others are left out.
+    items: the paper's claims and tables, for the top of the page.
     """
     if not sources:
         raise GraphnormError("there is nothing to report", remedy="name a study, or the folder of a comparison")
     template, figure = _templates()
     placed: list[Placed] = []
     chapters = []
-    known: dict[tuple[str, str, bool], Structure | str] = {}
+    known: dict[tuple[str, Aggregation], Structure | str] = {}
+    shown_at: dict[int, dict[str, str]] = {}
+    seen: set[str] = set()
     left = list(insights)
     for number, source in enumerate(sources, start=1):
         name = f"part-{number}"
@@ -78,11 +84,14 @@ def build_page(
         charts = [*curve_charts(source), *([chart] if (chart := score_chart(source)) else [])]
         structure = _structure(source, find_graphs, known) if find_graphs else None
         own = [Placed(f"{name}-{chart.name}", chart, name) for chart in charts]
+        shown = shown_at.get(id(structure))
         others = (
             [Placed(f"{name}-{chart.name}", chart, "") for chart in structure.charts]
-            if isinstance(structure, Structure)
+            if isinstance(structure, Structure) and shown is None
             else []
         )
+        if isinstance(structure, Structure):
+            shown_at.setdefault(id(structure), {"id": f"{name}-graphs", "title": source.title})
         here = [insight for insight in left if insight.fingerprint == source.fingerprint]
         left = [insight for insight in left if insight.fingerprint != source.fingerprint]
         trained = [Placed(f"{name}-{chart.name}", chart, "") for chart in _named_apart(here)]
@@ -91,13 +100,16 @@ def build_page(
             _chapter(name, source)
             | {
                 "charts": own,
-                "structure": structure if isinstance(structure, Structure) else None,
+                "structure": structure if isinstance(structure, Structure) and shown is None else None,
+                "structure_at": shown,
+                "structure_first": source.fingerprint not in seen,
                 "structure_charts": others,
                 "why_no_structure": structure if isinstance(structure, str) else None,
                 "trained": [sentence for insight in here for sentence in insight.sentences],
                 "trained_charts": trained,
             }
         )
+        seen.add(source.fingerprint)
     from markupsafe import Markup
 
     return str(
@@ -106,7 +118,11 @@ def build_page(
             lead=_lead(sources),
             quick_note=QUICK_NOTE,
             quick=_quick(sources),
+            items=items,
+            spans=spans,
+            tone=tone,
             chapters=chapters,
+            contents=_contents(chapters),
             charts=packed(json.dumps([item.for_plotly() for item in placed], separators=(",", ":"))),
             show=lambda item: Markup(figure.render(id=item.id, chart=item.chart)),
             css=Markup(_file("page.css")),
@@ -130,11 +146,11 @@ def _named_apart(insights: Sequence[Insight]) -> list[Chart]:
 def _structure(
     source: Source,
     find_graphs: Callable[[Source], PackedGraphs],
-    known: dict[tuple[str, str, bool], Structure | str],
+    known: dict[tuple[str, Aggregation], Structure | str],
 ) -> Structure | str:
-    """What there is to say of a source's graphs, or why nothing; the same graphs are looked at once."""
+    """What there is to say of a source's graphs, or why nothing; once for the same graphs and aggregation."""
     loops = bool(source.config.get("self_loops", False))
-    key = (source.fingerprint, source.model, loops)
+    key = (source.fingerprint, aggregation_of(source.model, self_loops=loops))
     if key not in known:
         try:
             known[key] = look_at(find_graphs(source), source.model, self_loops=loops)
@@ -149,7 +165,23 @@ def _lead(sources: Sequence[Source]) -> str:
     what = datasets[0] if len(datasets) == 1 else f"{len(datasets)} datasets"
     if not norms:
         return f"Baselines on {what}."
-    return f"{len(norms)} normalizations trained alike on {what}, and how sure their differences are."
+    count = "One normalization" if len(norms) == 1 else f"{len(norms)} normalizations"
+    lead = f"{count} on {what}, and how sure their differences are."
+    if len(sources) == 1:
+        return lead
+    return (
+        f"{lead} Within a part all have the same graphs, model, protocol and grid of settings. How many "
+        "configurations, folds or seeds were trained, and on what, differs: the first line of each part says it."
+    )
+
+
+def _contents(chapters: Sequence[Mapping[str, Any]]) -> dict[str, list[tuple[Mapping[str, Any], str]]]:
+    """Chapters by dataset, each with what its title says besides that."""
+    groups: dict[str, list[tuple[Mapping[str, Any], str]]] = {}
+    for chapter in chapters:
+        source = chapter["source"]
+        groups.setdefault(source.dataset, []).append((chapter, source.title.removeprefix(f"{source.dataset}, ")))
+    return groups
 
 
 def _quick(sources: Sequence[Source]) -> str:
@@ -163,11 +195,11 @@ def _quick(sources: Sequence[Source]) -> str:
 def _chapter(name: str, source: Source) -> dict[str, Any]:
     ranked = sorted((n for n in source.norms if n.mean is not None), key=lambda norm: -(norm.mean or 0))
     best = ranked[0] if ranked else None
-    everything = [*source.norms, *source.baselines]
+    everything = [*source.norms, *source.beside, *source.baselines]
     has_paper = any(norm.paper for norm in everything)
     has_settings = any(norm.settings for norm in everything)
-    columns = ["norm", f"{source.metric} %", "epoch", "p vs best", "seconds"]
-    columns += (["paper", "difference"] if has_paper else []) + (["configuration"] if has_settings else [])
+    columns = ["norm", f"{source.metric} %", *(["paper", "difference"] if has_paper else [])]
+    columns += ["p vs best", "epoch", "seconds", *(["configuration"] if has_settings else [])]
     rows = [
         {
             "name": norm.name,
@@ -177,16 +209,14 @@ def _chapter(name: str, source: Source) -> dict[str, Any]:
         }
         for norm in source.norms
     ]
-    baselines = [
-        {"name": beside_name(score.name), "cells": _cells(score, False, has_paper, has_settings)}
-        for score in source.baselines
-    ]
+    beside = [(score.name, score) for score in source.beside]
+    beside += [(beside_name(score.name), score) for score in source.baselines]
     return {
         "id": name,
         "source": source,
         "columns": columns,
         "rows": rows,
-        "baselines": baselines,
+        "beside": [{"name": name, "cells": _cells(score, False, has_paper, has_settings)} for name, score in beside],
         "best": best and {"name": best.name, "colour": colour(best.name), "score": _score(best)},
         "config": _facts(source.config),
         "environment": _facts(source.environment),
@@ -195,11 +225,12 @@ def _chapter(name: str, source: Source) -> dict[str, Any]:
 
 def _cells(norm: NormScore, best: bool, has_paper: bool, has_settings: bool) -> list[str]:
     score = _score(norm) + (f" ({norm.diverged} diverged)" if norm.diverged else "")
-    cells = [score, _epoch(norm), "best" if best else _against_best(norm), f"{norm.seconds:.1f}"]
+    cells = [score]
     if has_paper:
         difference = None if norm.paper is None or norm.mean is None else norm.mean - norm.paper.mean
         cells += [NOTHING if norm.paper is None else str(norm.paper)]
         cells += [NOTHING if difference is None else signed(difference)]
+    cells += ["best" if best else _against_best(norm), _epoch(norm), f"{norm.seconds:.1f}"]
     return cells + ([norm.settings or NOTHING] if has_settings else [])
 
 

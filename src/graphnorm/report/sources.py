@@ -1,39 +1,31 @@
-"""What a report is made of: comparisons from their folders and studies from a store, in one form."""
+"""What a report is made of, in one form for comparisons and studies; comparisons are read from their folders."""
 
 from __future__ import annotations
 
 import inspect
 import json
-import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from graphnorm.comparison.result import ABOUT_BASELINES, FORMAT, about_tests
-from graphnorm.comparison.verdict import judge, name_guessers
+from graphnorm.comparison.result import ABOUT_BASELINES, FORMAT
 from graphnorm.data import PackedGraphs, load
 from graphnorm.errors import GraphnormError
-from graphnorm.paper.recipes import is_quick
-from graphnorm.paper.reported import Reported, reported, reported_baseline, unlike_the_paper
+from graphnorm.paper.reported import Reported
+from graphnorm.report.scope import counted, scope_in_words
 from graphnorm.study.baselines import BASELINES
-from graphnorm.study.guessing import guessing_score
 from graphnorm.study.kernels import KERNELS, candidate_in_words
-from graphnorm.study.plan import group_candidates
 from graphnorm.study.protocol import find_protocol
-from graphnorm.study.results import NormResult, study_results
-from graphnorm.study.selection import mean_and_std
-from graphnorm.study.significance import PairedTest, compare_all
-from graphnorm.study.store import Record, Store, Study
+from graphnorm.study.significance import PairedTest
 
-__all__ = ["NormScore", "Source", "join_baselines", "read_comparison", "read_study"]
+__all__ = ["Curve", "FindGraphs", "NormScore", "Source", "as_baseline", "join_baselines", "pair_of", "read_comparison"]
 
 FindGraphs = Callable[[str, str, Mapping[str, Any] | None], PackedGraphs]
 """Gives the graphs of a name, fingerprint and origin, or raises a ``GraphnormError`` that says why not."""
 Curve = tuple[list[float | None], list[float | None]]
+"""Mean and standard deviation, for each epoch."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +70,10 @@ class Source:
     """Where the user's own graphs are, see :func:`graphnorm.data.loading.describe_origin`. Not shown on the page."""
     quick: bool = False
     """Whether it is of a quick pass."""
+    beside: Sequence[NormScore] = ()
+    """Normalizations that were trained otherwise: rows of the table, with no part in the rest."""
+    scope: str = ""
+    """How much was trained, and on what: a sentence."""
 
     @property
     def metric(self) -> str:
@@ -122,15 +118,23 @@ def read_comparison(folder: str | os.PathLike[str]) -> Source:
                 "fingerprint": content["fingerprint"][:16],
             },
             baselines=[
-                _as_baseline(name, _from_json(name, values, None, ()))
+                as_baseline(name, _from_json(name, values, None, ()))
                 for name, values in content.get("baselines", {}).items()
             ],
             origin=_checked_origin(content.get("origin")),
+            scope=_scope(content),
         )
     except FileNotFoundError as error:
         raise GraphnormError("there is no comparison in it", where=folder, remedy="give another folder") from error
     except (KeyError, TypeError, AttributeError, UnicodeDecodeError, json.JSONDecodeError) as error:
         raise GraphnormError(f"this is no comparison: {error}", where=file, remedy="compare again") from error
+
+
+def _scope(content: Mapping[str, Any]) -> str:
+    unit = find_protocol(content["protocol"]).unit
+    members = counted(int(content["config"][f"{unit}s"]), unit)
+    devices = {name: values["device"] for name, values in content["norms"].items()}
+    return scope_in_words(counted(1, "configuration"), members, devices)
 
 
 def _checked_origin(origin: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
@@ -149,7 +153,7 @@ def _from_json(name: str, values: Mapping[str, Any], best: str | None, tests: Se
         values["std"],
         values["epoch"],
         values["folds"],
-        _pair(tests, best, name),
+        pair_of(tests, best, name),
         None if paper is None else Reported(**paper),
         values["seconds"],
         values["diverged"],
@@ -158,8 +162,8 @@ def _from_json(name: str, values: Mapping[str, Any], best: str | None, tests: Se
     )
 
 
-def _as_baseline(name: str, score: NormScore) -> NormScore:
-    """A kernel's epochs are candidates, of which the chosen one is told; training curves are left out."""
+def as_baseline(name: str, score: NormScore) -> NormScore:
+    """A row beside normalizations, without curves; of a kernel the chosen candidate is told, not an epoch."""
     if name in KERNELS and score.mean is not None:
         words = "varies by fold"
         if score.epoch is not None:
@@ -190,138 +194,7 @@ def join_baselines(sources: Sequence[Source]) -> list[Source]:
     return [source for source in joined if source.model not in BASELINES or question(source) not in placed]
 
 
-def _pair(tests: Sequence[PairedTest], best: str | None, name: str) -> PairedTest | None:
+def pair_of(tests: Sequence[PairedTest], best: str | None, name: str) -> PairedTest | None:
+    """The test of a normalization seen from the best; None where there is none."""
     found = [test for test in tests if {test.first, test.second} == {best, name}]
     return found[0].seen_from(best) if found and best is not None else None
-
-
-def read_study(store: Store, study: Study, find_graphs: FindGraphs | None = None) -> Source:
-    """Read a study as far as it is trained; its curves are those of the chosen configurations.
-
-    find_graphs: asked only for studies of older versions, which did not write down what guessing has.
-    """
-    trials = store.trials(study)
-    protocol = find_protocol(trials[0].protocol)
-    results = {result.norm: result for result in study_results(store, study)}
-    records = {record.place: record for record in store.records(study, curves=("train", "valid", "test"))}
-    selected = {name: result.selection for name, result in results.items() if result.selection is not None}
-    folds = int(study.spec.get("folds", 1))
-    overlap = 0.0 if protocol.unit == "seed" else 1 / max(folds - 1, 1)
-    tests = compare_all({name: selection.scores for name, selection in selected.items()}, overlap=overlap)
-    means = {name: (100 * s.mean, 100 * s.std) for name, s in selected.items() if math.isfinite(s.mean)}
-    ranked = dict(sorted(means.items(), key=lambda item: -item[1][0]))
-    best = next(iter(ranked), None)
-    places = group_candidates(trials)
-    norms = [_from_study(result, places[name], records, _pair(tests, best, name)) for name, result in results.items()]
-    baselines: list[NormScore] = []
-    model = trials[0].model
-    if model in BASELINES:
-        norms, baselines, ranked = [], [_as_baseline(model, score) for score in norms], {}
-    notes = []
-    if study.missing or study.counts.get("failed"):
-        notes.append(f"{study.finished:,} of {study.trials:,} trials are trained; the rest is missing or failed")
-    guessing = _guessing(study, protocol.name, find_graphs)
-    notes += name_guessers({name: mean for name, (mean, _) in ranked.items()}, guessing)
-    if protocol.name == "paper":
-        notes.append("protocol paper: the folds that choose are those reported, so numbers are optimistic")
-    epochs = max(trial.epochs for trial in trials)
-    if any(norm.paper for norm in norms) and protocol.unit == "fold":
-        notes += unlike_the_paper(folds, epochs, max(result.compared for result in results.values()))
-    if any(test.p_adjusted is not None for test in tests):
-        notes.append(about_tests(protocol.unit, overlap))
-    where = f"on {study.spec['dataset']} with {study.spec['model']} and these settings"
-    verdict = judge(ranked, lambda a, b: _known_pair(tests, a, b), protocol.metric, where, guessing)
-    if baselines:
-        verdict = f"{model} is a baseline: it has a number of its own, and says nothing of normalizations."
-    return Source(
-        title=f"{study.spec['dataset']}, {study.spec['model']}, {protocol.name}",
-        dataset=study.spec["dataset"],
-        fingerprint=study.spec["fingerprint"],
-        model=study.spec["model"],
-        protocol=protocol.name,
-        verdict=verdict,
-        notes=notes,
-        norms=norms,
-        config={"study": study.name} | {name: value for name, value in study.spec.items() if name != "origin"},
-        environment={
-            "code": "; ".join(sorted({record.code for record in records.values()})),
-            "trained on": ", ".join(sorted({record.device for record in records.values() if record.device})),
-            "trials": study.trials,
-            "training hours": round(study.seconds / 3600, 3),
-            "begun": study.created,
-            "fingerprint": study.spec["fingerprint"][:16],
-        },
-        baselines=baselines,
-        origin=study.spec.get("origin"),
-        quick=is_quick(study.spec),
-    )
-
-
-def _guessing(study: Study, protocol: str, find_graphs: FindGraphs | None) -> float | None:
-    written = study.spec.get("guessing")
-    if written is not None or find_graphs is None:
-        return written
-    try:
-        return guessing_score(find_graphs(study.spec["dataset"], study.spec["fingerprint"], None), protocol)
-    except GraphnormError:
-        return None
-
-
-def _known_pair(tests: Sequence[PairedTest], first: str, second: str) -> PairedTest:
-    test = _pair(tests, first, second)
-    assert test is not None, "every pair was tested"
-    return test
-
-
-def _from_study(
-    result: NormResult, places: Sequence[Sequence[int]], records: Mapping[int, Record], test: PairedTest | None
-) -> NormScore:
-    selection = result.selection
-    trial_of = {record.place: record.trial for record in records.values()}
-    if selection is None:
-        return NormScore(result.norm, None, None, None, [], None, None, 0.0, 0, "", {})
-    members = []
-    for choice in selection.choices:
-        members += [
-            records[place]
-            for place in places[choice.configuration]
-            if (trial_of[place].fold, trial_of[place].seed) == (choice.fold, choice.seed)
-        ]
-    trial = members[0].trial
-    chosen = result.chosen
-    return NormScore(
-        result.norm,
-        _finite(100 * selection.mean),
-        _finite(100 * selection.std),
-        selection.epoch,
-        [_percent(score) for score in selection.scores.values()],
-        test,
-        reported_baseline(trial.dataset, trial.model, trial.protocol)
-        if trial.model in BASELINES
-        else reported(trial.dataset, trial.model, trial.norm, trial.protocol),
-        sum(record.seconds for record in members),
-        selection.diverged,
-        "varies by fold" if chosen is None else ", ".join(f"{name} {value}" for name, value in chosen.items()),
-        _average([record for record in members if record.status == "done"]),
-    )
-
-
-def _average(members: Sequence[Record]) -> dict[str, Curve]:
-    curves: dict[str, Curve] = {}
-    for name in members[0].curves if members else ():
-        values = 100 * np.stack([record.curves[name] for record in members]).astype(np.float64)
-        pairs = [mean_and_std(column.tolist()) for column in values.T]
-        curves[name] = ([_number(mean) for mean, _ in pairs], [_number(std) for _, std in pairs])
-    return curves
-
-
-def _percent(value: float) -> float | None:
-    return _number(100 * value)
-
-
-def _number(value: float) -> float | None:
-    return None if (found := _finite(value)) is None else round(found, 4)
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None

@@ -17,7 +17,7 @@ from graphnorm.report.charts import Chart
 if TYPE_CHECKING:
     from graphnorm.data import PackedGraphs
 
-__all__ = ["Drawing", "Structure", "look_at"]
+__all__ = ["Drawing", "Structure", "aggregation_of", "look_at"]
 
 MOST_GRAPHS = 300
 """That are looked at."""
@@ -48,9 +48,14 @@ class Structure:
     drawings: Sequence[Drawing]
 
 
+def aggregation_of(model: str, *, self_loops: bool = False) -> Aggregation:
+    """How a model aggregates neighbours: what spectra and regularity are of."""
+    return Aggregation("gcn") if "gcn" in model else Aggregation("gin", self_loop=self_loops)
+
+
 def look_at(graphs: PackedGraphs, model: str = "gin", *, self_loops: bool = False, seed: int = 0) -> Structure:
     """Spectra and regularity of a sample, by the aggregation of the model."""
-    aggregation = Aggregation("gcn") if "gcn" in model else Aggregation("gin", self_loop=self_loops)
+    aggregation = aggregation_of(model, self_loops=self_loops)
     order = np.random.default_rng(seed).permutation(graphs.num_graphs)
     sizes = graphs.sizes.cpu().numpy()
     sample = np.sort(order[sizes[order] <= LARGEST][:MOST_GRAPHS])

@@ -94,7 +94,8 @@ def noise_chart(layers: Sequence[Layer], images: Sequence[Layer] = ()) -> Chart:
         (f"{IMAGES}, {name}", layer) for name, layer in zip(("first layer", "last layer"), images, strict=False)
     ]
     traces += [
-        _line(name, layer, REFERENCE, dash=dash) for (name, layer), dash in zip(compared, ("dot", "dash"), strict=False)
+        _line(name.removesuffix(" layer"), layer, REFERENCE, dash=dash)
+        for (name, layer), dash in zip(compared, ("dot", "dash"), strict=False)
     ]
     ends = "; ".join(f"{name} {_last(layer)}" for name, layer in (*named, *compared))
     size = layers[0]["batch_size"]
@@ -102,7 +103,7 @@ def noise_chart(layers: Sequence[Layer], images: Sequence[Layer] = ()) -> Chart:
         name=f"noise-{size}",
         title=f"Batch noise, batches of {size}",
         text="How far the mean and standard deviation of a batch are from the dataset's, in the dataset's standard "
-        f"deviations, at each norm layer (by convolution) of a network trained with BatchNorm. After the last "
+        f"deviations, at each norm layer (by convolution, from 0) of a network trained with BatchNorm. After the last "
         f"epoch: {ends}.",
         data=_noise_table((*named, *compared)),
         traces=traces,
@@ -158,7 +159,7 @@ def alpha_chart(layers: Mapping[str, Any], epochs: int) -> Chart:
             },
         ],
         layout={
-            "xaxis": {"type": "category", "title": {"text": "convolution and norm layer"}},
+            "xaxis": {"type": "category", "title": {"text": "convolution (from 0) and norm layer"}},
             "yaxis": {"title": {"text": "α"}},
             "shapes": [
                 {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": 1, "y1": 1}
@@ -230,18 +231,18 @@ def _brief(layer: str) -> str:
     """The same where there is little room.
 
     >>> _brief("convolutions.0.first_norm")
-    '1, first'
+    '0, first'
     """
     return _readable(layer).removeprefix("convolution ").removesuffix(" norm")
 
 
 def _readable(layer: str) -> str:
-    """A layer's name for people.
+    """A layer's name for people; convolutions count from 0, as in the paper and the files.
 
     >>> _readable("convolutions.0.first_norm")
-    'convolution 1, first norm'
+    'convolution 0, first norm'
     """
     found = re.fullmatch(r"convolutions\.(\d+)\.(first_|second_)?norm", layer)
     if found is None:
         return layer
-    return f"convolution {int(found[1]) + 1}" + (f", {found[2][:-1]} norm" if found[2] else "")
+    return f"convolution {found[1]}" + (f", {found[2][:-1]} norm" if found[2] else "")

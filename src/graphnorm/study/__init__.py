@@ -2,7 +2,7 @@
 
 from graphnorm.study.protocol import PROTOCOLS, Protocol, make_splits
 from graphnorm.study.selection import Choice, Selection, select
-from graphnorm.study.significance import PairedTest, compare_all, paired_test
+from graphnorm.study.significance import PairedTest, compare_all, paired_test, welch_test
 
 __all__ = [
     "PROTOCOLS",
@@ -14,4 +14,5 @@ __all__ = [
     "make_splits",
     "paired_test",
     "select",
+    "welch_test",
 ]

@@ -50,8 +50,13 @@ class Protocol:
     nested: bool
     """Whether each fold chooses its own configuration."""
     unit: Literal["fold", "seed"]
-    """What is averaged over, and paired in tests."""
+    """What is averaged over."""
     metric: Literal["accuracy", "ROC-AUC"] = "accuracy"
+
+    @property
+    def paired(self) -> bool:
+        """Whether tests pair units of the same number: folds have the same graphs, seeds have nothing in common."""
+        return self.unit == "fold"
 
 
 PROTOCOLS: dict[str, Protocol] = {

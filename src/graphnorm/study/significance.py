@@ -7,6 +7,13 @@ differences :math:`d_1 … d_J` with mean :math:`\bar d` and sample variance :ma
 
 .. math:: t = \frac{\bar d}{\sqrt{(1/J + n_2/n_1)\, s^2}}, \qquad t \sim \mathrm{Student}(J - 1).
 
+Seeds on one split share nothing but that split: seed 3 of one normalization has no more to do with seed 3 of another
+than with its seed 4. They are compared by Welch's test, which pairs nothing and allows for other numbers and other
+variances on both sides; with :math:`e_i = s_i^2/J_i`
+
+.. math:: t = \frac{\bar x_1 - \bar x_2}{\sqrt{e_1 + e_2}}, \qquad
+   t \sim \mathrm{Student}\!\left(\frac{(e_1 + e_2)^2}{e_1^2/(J_1 - 1) + e_2^2/(J_2 - 1)}\right).
+
 Several pairs are several chances to be wrong: the p-values of all pairs are adjusted by Holm's step-down rule, which
 keeps the probability of one false claim or more below the level.
 """
@@ -23,14 +30,14 @@ import numpy as np
 
 from graphnorm.errors import MissingDependencyError
 
-__all__ = ["ALPHA", "CONFIDENCE", "PairedTest", "compare_all", "holm", "paired_test"]
+__all__ = ["ALPHA", "CONFIDENCE", "PairedTest", "compare_all", "holm", "paired_test", "welch_test"]
 
 ALPHA = 0.05
 """The level: the accepted probability of calling a difference significant where there is none."""
 CONFIDENCE = 0.95
 """Of the intervals; they are those of each pair by itself."""
 SAME = 1e-6
-"""Differences that spread by less than this share of the scores are equal: scores are float32."""
+"""What spreads by less than this share of the scores is equal: scores are float32."""
 
 
 @dataclass(frozen=True)
@@ -43,18 +50,21 @@ class PairedTest:
     first: str
     second: str
     pairs: int
-    """Folds (or seeds) that both have a score for."""
+    """Folds that both have a score for; where they are not paired, the scores of the side that has fewer."""
     difference: float | None
     low: float | None
     high: float | None
     """The confidence interval of the difference."""
     effect: float | None
-    """The difference in standard deviations of the paired differences (Cohen's d for pairs)."""
+    """The difference in standard deviations (Cohen's d): of the paired differences, or else of the two sides' average
+    variance."""
     t: float | None
     p: float | None
     p_adjusted: float | None = None
     """After Holm's rule over all pairs of one comparison."""
     note: str = ""
+    paired: bool = True
+    """Whether it is of pairs, or Welch's of two sets of scores."""
 
     @property
     def significant(self) -> bool:
@@ -104,11 +114,7 @@ def paired_test(
     >>> round(test.difference, 3), round(test.p, 3)
     (0.133, 0.196)
     """
-    try:
-        from scipy import stats
-    except ImportError as error:
-        raise MissingDependencyError("scipy", "a test of significance", "study") from error
-
+    stats = _scipy_stats()
     common = [k for k in first if k in second and math.isfinite(first[k]) and math.isfinite(second[k])]
     a, b = (np.array([scores[k] for k in common], dtype=np.float64) for scores in (first, second))
     differences = a - b
@@ -133,12 +139,72 @@ def paired_test(
     return result(low=mean - reach, high=mean + reach, effect=mean / spread, t=t, p=float(2 * student.sf(abs(t))))
 
 
-def compare_all(scores: Mapping[str, Mapping[int, float]], *, overlap: float) -> list[PairedTest]:
-    """Test every pair of normalizations, with p-values adjusted for their number."""
-    tests = [
-        paired_test(scores[first], scores[second], overlap=overlap, names=(first, second))
-        for first, second in combinations(scores, 2)
-    ]
+def welch_test(
+    first: Sequence[float], second: Sequence[float], *, names: tuple[str, str] = ("first", "second")
+) -> PairedTest:
+    """Compare two sets of scores that nothing pairs, of any numbers; scores that are NaN are left out.
+
+    * A side with no score: nothing is known. With one: the difference, without a test.
+    * No variance on either side: p is 1 where they are equal, and else that of the exact test by permutations,
+      2 over the number of ways to choose the first side, rather than certainty from a handful of scores.
+
+    >>> test = welch_test([0.9, 0.8, 0.85], [0.7, 0.75, 0.7, 0.72])
+    >>> round(test.difference, 3), round(test.p, 3)
+    (0.133, 0.03)
+    """
+    stats = _scipy_stats()
+    a, b = (np.array([score for score in side if math.isfinite(score)], dtype=np.float64) for side in (first, second))
+    count = min(len(a), len(b))
+    difference = float(a.mean() - b.mean()) if count else None
+
+    def result(note: str = "", **values: float | None) -> PairedTest:
+        keys: dict[str, Any] = dict.fromkeys(("low", "high", "effect", "t", "p")) | {"difference": difference}
+        return PairedTest(*names, pairs=count, note=note, paired=False, **keys | values)
+
+    if difference is None or count < 2:
+        return result("no score on one side" if not count else "one score on one side: chance cannot be measured")
+    size = SAME * max(np.abs(a).max(), np.abs(b).max())
+    if max(np.ptp(a), np.ptp(b)) <= size:
+        if abs(difference) <= size:
+            return result("the scores are equal", difference=0.0, low=0.0, high=0.0, effect=0.0, t=0.0, p=1.0)
+        ways = math.comb(len(a) + len(b), len(a))
+        return result("neither side has a variance, so p is that of permutations", p=2 / ways)
+    variances, counts = np.array([a.var(ddof=1), b.var(ddof=1)]), np.array([len(a), len(b)])
+    errors = variances / counts
+    student = stats.t(errors.sum() ** 2 / (errors**2 / (counts - 1)).sum())
+    error = math.sqrt(errors.sum())
+    reach = float(student.ppf((1 + CONFIDENCE) / 2)) * error
+    t = difference / error
+    return result(
+        low=difference - reach,
+        high=difference + reach,
+        effect=difference / math.sqrt(variances.mean()),
+        t=t,
+        p=float(2 * student.sf(abs(t))),
+    )
+
+
+def _scipy_stats() -> Any:
+    try:
+        from scipy import stats
+    except ImportError as error:
+        raise MissingDependencyError("scipy", "a test of significance", "study") from error
+    return stats
+
+
+def compare_all(scores: Mapping[str, Mapping[int, float]], *, overlap: float, paired: bool = True) -> list[PairedTest]:
+    """Test every pair of normalizations, with p-values adjusted for their number.
+
+    paired: whether equal keys belong together (folds); where they do not (seeds), overlap has no part in it.
+    """
+
+    def test(first: str, second: str) -> PairedTest:
+        names = (first, second)
+        if paired:
+            return paired_test(scores[first], scores[second], overlap=overlap, names=names)
+        return welch_test([*scores[first].values()], [*scores[second].values()], names=names)
+
+    tests = [test(first, second) for first, second in combinations(scores, 2)]
     adjusted = iter(holm([test.p for test in tests if test.p is not None]))
     return [test if test.p is None else replace(test, p_adjusted=next(adjusted)) for test in tests]
 

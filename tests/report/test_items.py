@@ -1,0 +1,100 @@
+"""The paper's claims and tables, from Markdown to the top of a page."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from graphnorm.errors import GraphnormError
+from graphnorm.paper.products import Table
+from graphnorm.report import build_page, read_comparison, read_items
+from graphnorm.report.items import spans
+
+EVIL = "<img src=x onerror=alert(1)>"
+CLAIMS = f"""# The paper's claims, measured
+
+Made by `graphnorm reproduce`.
+
+| claim | here | cases |
+|---|---|---|
+| Figure 2: it is faster. | holds in part | 6 of 8 |
+| Table 1: it is {EVIL}. | does not hold here | 4 of 12 |
+
+## Figure 2: it is faster.
+
+**Holds in part**: PTC: 93.1 against {EVIL}.
+
+From `fig2`, made on 2026-11-16.
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "claims.md").write_text(CLAIMS)
+    table = Table(("dataset", "norm", "measured"), [["MUTAG", "a|b", "92.0 ± 7.9"], ["PTC", EVIL, None]])
+    (tmp_path / "table1.md").write_text(table.to_markdown("Table 1: accuracy") + "\n24 of 28 cells.\n")
+    (tmp_path / "table1.json").write_text(json.dumps({"made": "2026-11-16T06:06:38", "trained_on": ["H200", "cpu"]}))
+    return tmp_path
+
+
+def test_what_is_read(folder: Path) -> None:
+    items = read_items(folder)
+    assert items.claims is not None
+    assert items.claims.title == "The paper's claims, measured"
+    assert items.claims.columns == ["claim", "here", "cases"]
+    assert items.claims.rows[0] == ["Figure 2: it is faster.", "holds in part", "6 of 8"]
+    assert items.claims.paragraphs == ["Made by `graphnorm reproduce`."]
+    assert [len(told) for told in items.claims.more.values()] == [2]
+    (table,) = items.tables
+    assert (table.title, table.names) == ("Table 1: accuracy", 2)
+    assert table.rows == [["MUTAG", "a|b", "92.0 ± 7.9"], ["PTC", EVIL, "–"]]
+    assert table.paragraphs == ["24 of 28 cells.", "Made on 2026-11-16; trained on H200, cpu."]
+
+
+def test_the_shape_of_the_paper_is_preferred(folder: Path) -> None:
+    wide = (
+        "**Table 1**\n\n| norm | MUTAG |\n|---|---|\n| graph | 92.0<br><small>91.6</small> |\n\nMade on 2026-11-16.\n"
+    )
+    (folder / "table1-wide.md").write_text(wide)
+    (folder / "table2-quick.md").write_text(wide.replace("Table 1", "Table 2. QUICK PASS"))
+    first, second = read_items(folder).tables
+    assert (first.id, first.columns, first.paragraphs) == ("table1", ["norm", "MUTAG"], ["Made on 2026-11-16."])
+    assert [*map(tuple, spans(first.rows[0][1]))] == [("", "92.0"), ("small", "91.6")]
+    assert second.title == "Table 2. QUICK PASS"
+
+
+def test_names_stay_names_at_the_top_too(folder: Path, comparison: Path) -> None:
+    pytest.importorskip("plotly")
+    page = build_page([read_comparison(comparison)], items=read_items(folder))
+    assert "<img" not in page
+    assert page.count("&lt;img src=x onerror=alert(1)&gt;") == 3
+    assert re.search(r"<details><summary>Figure 2: it is faster.</summary><p><strong>Holds in part</strong>: PTC", page)
+    assert re.findall(r'<td class="(\w*)">', page)[:4] == ["part", "", "no", ""]
+    assert page.index('id="claims"') < page.index('id="table1"') < page.index('id="part-1"')
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("# Claims\n\nNone.\n", "there is no table in it"),
+        ("| a | b |\n|---|---|\n| 1 |\n", "its table is not whole"),
+        ("| a | b |\n| 1 | 2 |\n", "its table is not whole"),
+        ("| a |\n|---|\n| 1 |\nand more\n", "its table is not whole"),
+        ("| a |\n", "its table is not whole"),
+        (b"\xff\xfe|", "this is no text"),
+    ],
+)
+def test_what_is_no_table(folder: Path, text: str | bytes, problem: str) -> None:
+    (folder / "claims.md").write_bytes(text.encode() if isinstance(text, str) else text)
+    with pytest.raises(GraphnormError, match=problem):
+        read_items(folder)
+
+
+def test_folders_without_them(tmp_path: Path) -> None:
+    with pytest.raises(GraphnormError, match="neither claims nor tables"):
+        read_items(tmp_path)
+    with pytest.raises(GraphnormError, match="no such folder"):
+        read_items(tmp_path / "absent")
