@@ -11,15 +11,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-import numpy as np
-
 from graphnorm.paper.figures import CONVERGED
 from graphnorm.paper.judging import Facts, Judge, Judged, counted, tried_of
 from graphnorm.paper.products import signed
 from graphnorm.paper.recipes import RECIPES
 from graphnorm.paper.reported import dataset_table
 from graphnorm.study.protocol import find_protocol
-from graphnorm.study.significance import ALPHA, holm, paired_test
+from graphnorm.study.significance import ALPHA, holm, paired_test, welch_test
 
 __all__ = ["Claimed", "converges_within", "scores_best", "trains"]
 
@@ -126,12 +124,7 @@ def _p_value(ours: Sequence[float | None] | None, theirs: Sequence[float | None]
     a, b = ({k: value for k, value in enumerate(side) if value is not None} for side in (ours, theirs))
     if unit == "fold":
         return paired_test(a, b, overlap=1 / max(len(ours) - 1, 1)).p
-    first, second = np.array([*a.values()]), np.array([*b.values()])
-    if min(len(first), len(second)) < 2 or not first.std() + second.std():
-        return None
-    from scipy.stats import ttest_ind
-
-    return float(ttest_ind(first, second, equal_var=False).pvalue)
+    return welch_test([*a.values()], [*b.values()]).p
 
 
 def _of_contests(
