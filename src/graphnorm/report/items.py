@@ -1,7 +1,7 @@
-"""The paper's claims and tables for a page's head, as ``graphnorm reproduce`` wrote them.
+"""The paper's claims and tables for a page's head, as ``graphnorm reproduce`` wrote them: Markdown.
 
-They are Markdown of one small form: headings, tables and paragraphs, with ``**bold**``, ```code``` and, in a cell, a
-second line ``<br><small>…</small>``. Everything else is text, whatever markup it looks like.
+No HTML of theirs reaches the page but a cell's second line, ``<br><small>…</small>``; all else that looks like markup
+is text.
 """
 
 from __future__ import annotations
@@ -10,36 +10,35 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING
 
-from graphnorm.errors import GraphnormError
+from graphnorm.errors import GraphnormError, MissingDependencyError
 
-__all__ = ["Items", "Span", "Told", "read_items", "spans", "tone"]
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
+    from markupsafe import Markup
+
+__all__ = ["Items", "Told", "block", "inline", "read_items", "tone"]
 
 CLAIMS = "claims"
 TABLES = ("table1", "table2")
 REMEDY = "graphnorm reproduce all --no-train --store STORE --out FOLDER writes it"
 
 
-class Span(NamedTuple):
-    """A piece of text, and the name of the HTML element that it is shown as; none for plain text."""
-
-    element: str
-    text: str
-
-
 @dataclass(frozen=True)
 class Told:
-    """A table with its title, what is said about it, and of its first column's words."""
+    """A table with its title, what is said about it, and of its first column's words; all in Markdown."""
 
     id: str
     title: str
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
-    paragraphs: Sequence[str] = ()
-    more: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Paragraphs by the row's first cell."""
+    before: str = ""
+    after: str = ""
+    more: Mapping[str, str] = field(default_factory=dict)
+    """By the row's first cell."""
 
     @property
     def names(self) -> int:
@@ -66,28 +65,42 @@ def read_items(folder: Path) -> Items:
     return Items(None if claims is None else _read(claims), tables)
 
 
-def spans(text: str) -> list[Span]:
-    """Text in pieces.
+def inline(text: str) -> Markup:
+    """One line of Markdown as HTML, that of a cell or a title.
 
-    >>> spans("**Holds**: <b> of `table1`")
-    [Span(element='strong', text='Holds'), Span(element='', text=': <b> of '), Span(element='code', text='table1')]
+    >>> inline("**Holds**: <b> of `table1`<br><small>91.6</small>")
+    Markup('<strong>Holds</strong>: &lt;b&gt; of <code>table1</code><br><small>91.6</small>')
     """
-    found, end = [], 0
-    for match in re.finditer(r"\*\*(.+?)\*\*|`([^`]+)`|<br><small>(.*?)</small>", text):
-        found.append(Span("", text[end : match.start()]))
-        element = ("strong", "code", "small")[(match.lastindex or 1) - 1]
-        found.append(Span(element, match[match.lastindex or 0]))
-        end = match.end()
-    return [span for span in [*found, Span("", text[end:])] if span.text]
+    return _with_second_lines(_markdown().renderInline(text))
+
+
+def block(text: str) -> Markup:
+    """Paragraphs, lists and tables of Markdown as HTML."""
+    return _with_second_lines(_markdown().render(text))
+
+
+@cache
+def _markdown() -> MarkdownIt:
+    try:
+        from markdown_it import MarkdownIt
+    except ImportError as error:
+        raise MissingDependencyError("markdown-it-py", "a page with the paper's claims and tables", "report") from error
+    return MarkdownIt("js-default").disable(["link", "image", "autolink"])
+
+
+def _with_second_lines(escaped: str) -> Markup:
+    from markupsafe import Markup
+
+    return Markup(re.sub(r"&lt;br&gt;&lt;small&gt;(.*?)&lt;/small&gt;", r"<br><small>\1</small>", escaped))
 
 
 def tone(verdict: str) -> str:
     """How a claim's verdict is marked beside its words; nothing for what is no verdict.
 
-    >>> tone("holds"), tone("holds in part"), tone("does not hold here"), tone("4 of 8")
-    ('yes', 'part', 'no', '')
+    >>> tone("holds"), tone("holds in part"), tone("does not hold here"), tone("undecided"), tone("4 of 8")
+    ('yes', 'part', 'no', 'open', '')
     """
-    starts = {"holds in part": "part", "holds": "yes", "does not hold": "no"}
+    starts = {"holds in part": "part", "holds": "yes", "does not hold": "no", "undecided": "open"}
     return next((mark for start, mark in starts.items() if verdict.startswith(start)), "")
 
 
@@ -101,25 +114,49 @@ def _read(file: Path) -> Told:
         text = file.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise GraphnormError("this is no text", where=file, remedy=REMEDY) from error
-    title, section = "", ""
+    title = ""
     table: list[list[str]] = []
-    told: dict[str, list[str]] = {"": []}
-    for block in re.split(r"\n\s*\n", text.strip()):
-        if block.startswith("|") and not table:
-            table = _table(block, file)
-        elif heading := re.fullmatch(r"#{2,} (.*)", block):
-            section = heading[1]
-            told[section] = []
-        elif not title and (found := re.fullmatch(r"# (.*)|\*\*(.*)\*\*", block)):
+    around: tuple[list[str], list[str]] = ([], [])
+    sections: list[_Section] = []
+    for part in re.split(r"\n\s*\n", text.strip()):
+        if part.startswith("|") and not table:
+            table = _table(part, file)
+        elif heading := re.fullmatch(r"(#{2,}) (.*)", part):
+            sections.append(_Section(len(heading[1]), heading[2]))
+        elif not title and (found := re.fullmatch(r"# (.*)|\*\*(.*)\*\*", part)):
             title = found[1] or found[2]
         else:
-            told[section].append(" ".join(block.splitlines()))
+            (sections[-1].parts if sections else around[bool(table)]).append(part)
     if not table:
         raise GraphnormError("there is no table in it", where=file, remedy=REMEDY)
     columns, *rows = table
-    paragraphs = told.pop("")
     name = file.stem.removesuffix("-wide")
-    return Told(name, title or name, columns, rows, [*paragraphs, *_origin(file.with_name(f"{name}.json"), text)], told)
+    before, after = map("\n\n".join, (around[0], [*around[1], *_origin(file.with_name(f"{name}.json"), text)]))
+    return Told(name, title or name, columns, rows, before, after, _by_section(sections))
+
+
+@dataclass(frozen=True)
+class _Section:
+    level: int
+    title: str
+    parts: list[str] = field(default_factory=list)
+
+
+def _by_section(sections: Sequence[_Section]) -> dict[str, str]:
+    """What each section says; where sections form a chapter, with the origin and notes at that chapter's end."""
+    chapters: list[list[_Section]] = []
+    for section in sections:
+        if section.level == 2 or not chapters:
+            chapters.append([])
+        chapters[-1].append(section)
+    told = {}
+    for chapter in chapters:
+        last = chapter[-1].parts
+        start = next((k for k, part in enumerate(last) if part.startswith("From `")), len(last))
+        for section in chapter:
+            own = last[:start] if section is chapter[-1] else section.parts
+            told[section.title] = "\n\n".join([*own, *last[start:]])
+    return told
 
 
 def _table(block: str, file: Path) -> list[list[str]]:

@@ -21,7 +21,7 @@ from graphnorm.errors import GraphnormError, MissingDependencyError
 from graphnorm.paper.colours import colour
 from graphnorm.paper.products import QUICK_NOTE, signed
 from graphnorm.report.charts import Chart, curve_charts, packed, score_chart
-from graphnorm.report.items import Items, spans, tone
+from graphnorm.report.items import Items, block, inline, tone
 from graphnorm.report.sources import NormScore, Source
 from graphnorm.report.structure import Structure, aggregation_of, look_at
 from graphnorm.report.trained import Insight
@@ -119,7 +119,8 @@ def build_page(
             quick_note=QUICK_NOTE,
             quick=_quick(sources),
             items=items,
-            spans=spans,
+            block=block,
+            inline=inline,
             tone=tone,
             chapters=chapters,
             contents=_contents(chapters),
