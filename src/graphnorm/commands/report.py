@@ -30,8 +30,8 @@ drawings, batch noise and the learned α where they were measured, configuration
 
 WHAT is the folder of a comparison (graphnorm compare --out), a study of the store (graphnorm runs lists them), or the
 folder of an analysis of the same graphs (graphnorm analyze --parts noise alpha). With nothing given, all studies of the
-store are shown, with what graphnorm reproduce has put beside it. Studies of the same graphs, model, protocol and grid are
-one part of the page, judged together.
+store are shown, with what graphnorm reproduce has put beside it. Studies of the same graphs, model, protocol and grid
+are one part of the page, judged together.
 """
 EXAMPLES = """\
 examples:
