@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from graphnorm.data import load
-from graphnorm.report import build_page, read_analysis, read_comparison
+from graphnorm.paper.products import Table
+from graphnorm.report import build_page, read_analysis, read_comparison, read_items
 
 pytest.importorskip("plotly")
 playwright = pytest.importorskip("playwright.sync_api", reason="driving a browser needs playwright")
@@ -31,8 +32,13 @@ def browser() -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def address(comparison: Path, analysis: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
     path = tmp_path_factory.mktemp("page") / "page.html"
-    source, insight = read_comparison(comparison), read_analysis(analysis)
-    path.write_text(build_page([source], find_graphs=lambda source: load(source.dataset), insights=[insight]))
+    datasets = [f"DATASET-{number}" for number in range(8)]
+    table = Table(("model", "norm", *datasets), [["GIN", "GraphNorm", *(["92.0 ± 7.9"] * 8)]])
+    path.with_name("table1.md").write_text(table.to_markdown("Table 1"))
+    path.with_name("claims.md").write_text("| claim | here |\n|---|---|\n| It is so. | does not hold here |\n")
+    source, insight, items = read_comparison(comparison), read_analysis(analysis), read_items(path.parent)
+    page = build_page([source], find_graphs=lambda source: load(source.dataset), insights=[insight], items=items)
+    path.write_text(page)
     return path.as_uri()
 
 
@@ -47,6 +53,7 @@ class Opened:
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.page.on("request", lambda request: self.requests.append(request.url))
         self.page.goto(address)
+        self.page.locator("#part-1-train-curves").scroll_into_view_if_needed()
         self.page.wait_for_selector("#part-1-train-curves[data-drawn]", timeout=60_000)
 
     def visible(self, chart: str) -> list[str]:
@@ -109,9 +116,9 @@ def test_a_reader_with_a_phone(browser: Any, address: str) -> None:
     page.wait_for_function("document.querySelectorAll('.chart:not([data-drawn])').length === 0", timeout=60_000)
     page.locator("summary").last.click()
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
-    table = page.locator(".scroll")
-    assert table.evaluate("part => part.scrollWidth > part.clientWidth")
-    assert page.locator(".more").is_visible()
+    goes_on = [part.evaluate("part => part.scrollWidth > part.clientWidth") for part in page.locator(".scroll").all()]
+    assert goes_on == [False, True, True]  # claims, Table 1, scores
+    assert [hint.is_visible() for hint in page.locator(".more").all()] == goes_on
     noise = "document.querySelector('[id^=part-1-noise]')"
     legend, plot, chart = (
         page.evaluate(f"{noise}{of}.getBoundingClientRect().toJSON()")
