@@ -11,23 +11,48 @@ import pytest
 from graphnorm.errors import GraphnormError
 from graphnorm.paper.products import Table
 from graphnorm.report import build_page, read_comparison, read_items
-from graphnorm.report.items import spans
+from graphnorm.report.items import block, inline
 
 EVIL = "<img src=x onerror=alert(1)>"
 CLAIMS = f"""# The paper's claims, measured
 
 Made by `graphnorm reproduce`.
 
+- A claim *holds* if it is right.
+
 | claim | here | cases |
 |---|---|---|
-| Figure 2: it is faster. | holds in part | 6 of 8 |
+| Figure 2: it is faster. | holds in part \\* | 6 of 8 |
+| Figure 2: it is better. | undecided | 1 of 1 |
 | Table 1: it is {EVIL}. | does not hold here | 4 of 12 |
 
-## Figure 2: it is faster.
+\\* Unfinished.
+
+## Figure 2: curves
+
+### Figure 2: it is faster.
 
 **Holds in part**: PTC: 93.1 against {EVIL}.
 
+| | graph | p |
+| --- | --- | --- |
+| PTC | 93.1 | 0.110 |
+
+### Figure 2: it is better.
+
+**Undecided**.
+
 From `fig2`, made on 2026-11-16.
+
+Notes:
+
+- In part.
+
+## Table 1: scores
+
+### Table 1: it is {EVIL}.
+
+**Does not hold here**.
 """
 
 
@@ -45,13 +70,32 @@ def test_what_is_read(folder: Path) -> None:
     assert items.claims is not None
     assert items.claims.title == "The paper's claims, measured"
     assert items.claims.columns == ["claim", "here", "cases"]
-    assert items.claims.rows[0] == ["Figure 2: it is faster.", "holds in part", "6 of 8"]
-    assert items.claims.paragraphs == ["Made by `graphnorm reproduce`."]
-    assert [len(told) for told in items.claims.more.values()] == [2]
+    assert items.claims.rows[0] == ["Figure 2: it is faster.", "holds in part \\*", "6 of 8"]
+    assert items.claims.before == "Made by `graphnorm reproduce`.\n\n- A claim *holds* if it is right."
+    assert items.claims.after == "\\* Unfinished."
     (table,) = items.tables
     assert (table.title, table.names) == ("Table 1: accuracy", 2)
     assert table.rows == [["MUTAG", "a|b", "92.0 ± 7.9"], ["PTC", EVIL, "–"]]
-    assert table.paragraphs == ["24 of 28 cells.", "Made on 2026-11-16; trained on H200, cpu."]
+    assert (table.before, table.after) == ("", "24 of 28 cells.\n\nMade on 2026-11-16; trained on H200, cpu.")
+
+
+def test_claims_of_an_item_share_its_origin_and_notes(folder: Path) -> None:
+    claims = read_items(folder).claims
+    assert claims is not None
+    faster, better, other = (claims.more[row[0]] for row in claims.rows)
+    origin = "From `fig2`, made on 2026-11-16.\n\nNotes:\n\n- In part."
+    assert better == f"**Undecided**.\n\n{origin}"
+    assert faster.startswith("**Holds in part**")
+    assert faster.endswith(f"| PTC | 93.1 | 0.110 |\n\n{origin}")
+    assert other == "**Does not hold here**."
+
+
+def test_markdown_but_no_html() -> None:
+    assert inline("holds \\*, *x*") == "holds *, <em>x</em>"
+    assert "<table>" in block("| a |\n|---|\n| 1 |")
+    assert block(f"- {EVIL}") == "<ul>\n<li>&lt;img src=x onerror=alert(1)&gt;</li>\n</ul>\n"
+    for link in ("[a](javascript:alert(1))", "![a](x.png)", "<https://example.org>"):
+        assert not any(element in inline(link) for element in ("<a", "<img"))
 
 
 def test_the_shape_of_the_paper_is_preferred(folder: Path) -> None:
@@ -61,8 +105,8 @@ def test_the_shape_of_the_paper_is_preferred(folder: Path) -> None:
     (folder / "table1-wide.md").write_text(wide)
     (folder / "table2-quick.md").write_text(wide.replace("Table 1", "Table 2. QUICK PASS"))
     first, second = read_items(folder).tables
-    assert (first.id, first.columns, first.paragraphs) == ("table1", ["norm", "MUTAG"], ["Made on 2026-11-16."])
-    assert [*map(tuple, spans(first.rows[0][1]))] == [("", "92.0"), ("small", "91.6")]
+    assert (first.id, first.columns, first.after) == ("table1", ["norm", "MUTAG"], "Made on 2026-11-16.")
+    assert inline(first.rows[0][1]) == "92.0<br><small>91.6</small>"
     assert second.title == "Table 2. QUICK PASS"
 
 
@@ -71,8 +115,8 @@ def test_names_stay_names_at_the_top_too(folder: Path, comparison: Path) -> None
     page = build_page([read_comparison(comparison)], items=read_items(folder))
     assert "<img" not in page
     assert page.count("&lt;img src=x onerror=alert(1)&gt;") == 3
-    assert re.search(r"<details><summary>Figure 2: it is faster.</summary><p><strong>Holds in part</strong>: PTC", page)
-    assert re.findall(r'<td class="(\w*)">', page)[:4] == ["part", "", "no", ""]
+    assert re.search(r"<details><summary>the numbers</summary>.*<p><strong>Holds in part</strong>: PTC", page)
+    assert re.findall(r'<td class="(\w*)">', page)[:6] == ["part", "", "open", "", "no", ""]
     assert page.index('id="claims"') < page.index('id="table1"') < page.index('id="part-1"')
 
 
