@@ -1,0 +1,66 @@
+"""Numbers that the pages quote are those of the committed results."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+def facts(item: str) -> dict[str, Any]:
+    file = ROOT / "results" / f"{item}.json"
+    if not file.exists():
+        pytest.skip("the results are not part of what was installed")
+    found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return found
+
+
+def text(page: str) -> str:
+    return " ".join((ROOT / page).read_text(encoding="utf-8").split())
+
+
+def within(item: str) -> tuple[list[bool], list[bool]]:
+    """Whether cells are within one reported standard deviation: all that count, and those of the whole grid."""
+    cells = [
+        cell
+        for cell in facts(item)["cells"]
+        if cell["within_one_sd"] is not None and cell["norm"] != "baseline" and not cell["repeats"]
+    ]
+    whole = [cell["within_one_sd"] for cell in cells if cell["compared"] == cell["planned"]]
+    return [cell["within_one_sd"] for cell in cells], whole
+
+
+def test_how_many_numbers_of_the_tables_come_out() -> None:
+    said = re.search(
+        r"the paper's (\d+) numbers in Table 1, (\d+) come out within one reported standard deviation "
+        r"\((\d+) of (\d+) where the whole grid was searched\), of the (\d+) in Table 2, (\d+)",
+        text("README.md"),
+    )
+    assert said is not None
+    (first, whole), (second, _) = within("table1"), within("table2")
+    expected = (len(first), sum(first), sum(whole), len(whole), len(second), sum(second))
+    assert tuple(map(int, said.groups())) == expected
+
+
+@pytest.mark.parametrize("dataset", ["IMDB-BINARY", "NCI1"])
+def test_accuracies_beside_the_advice(dataset: str) -> None:
+    """The best mean validation accuracy is what the protocol reports."""
+    said = re.search(rf"\| {dataset} \|((?: [\d.]+ ± [\d.]+ \|){{5}})", text("docs/analysis.md"))
+    assert said is not None
+    best = {curve["norm"]: curve["valid_best"] for curve in facts("fig2")["convergence"] if curve["panel"] == dataset}
+    expected = [round(best[norm], 1) for norm in ("none", "layer", "batch", "instance", "graph")]
+    assert [float(number) for number in re.findall(r"([\d.]+) ±", said[1])] == expected
+
+
+def test_where_nine_of_ten_alphas_lie() -> None:
+    page = text("docs/analysis.md")
+    for sentence in facts("alpha")["sentences"]:
+        dataset, low, high, share = re.search(  # type: ignore[union-attr]
+            r"(.+?): after .* lie from ([\d.]+) to ([\d.]+); (\d+)% are", sentence
+        ).groups()
+        assert re.search(rf"from {low} to {high} on {dataset} \({share} %", page)
