@@ -17,7 +17,8 @@ from pathlib import Path
 import torch
 
 from graphnorm.data import Images, load, load_cifar10
-from graphnorm.paper.recipes import IMAGES, RECIPES, Watching
+from graphnorm.paper.recipe import IMAGES, Watching
+from graphnorm.paper.recipes import RECIPES
 from graphnorm.paper.watching import Notebook, Seen, watch_graphs, watch_images
 from graphnorm.training.fleet import default_device
 

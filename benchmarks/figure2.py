@@ -16,7 +16,7 @@ from typing import Any
 
 from benchmarks.facts import announce, write_table
 from graphnorm.data import PackedGraphs, find, load
-from graphnorm.paper.recipes import CURVES, FIVE, TU
+from graphnorm.paper.recipe import CURVES, FIVE, TU
 from graphnorm.study.engines.local import local_engine
 from graphnorm.study.plan import make_plan
 from graphnorm.study.search import pack, run_plan

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from fake_training import FakeTraining
 from graphnorm.paper.laboratory import Laboratory
-from graphnorm.paper.recipes import Recipe
+from graphnorm.paper.recipe import Recipe
 from graphnorm.study.protocol import make_splits
 from graphnorm.study.store import Store
 from graphnorm.training import Trial

@@ -15,7 +15,8 @@ import pytest
 import torch
 
 from graphnorm.data import synthetic
-from graphnorm.paper.recipes import CURVES, RECIPES, Learning, Recipe, Trainings, Watched
+from graphnorm.paper.recipe import CURVES, Learning, Recipe, Trainings, Watched
+from graphnorm.paper.recipes import RECIPES
 from graphnorm.paper.watching import Notebook, watch_graphs
 
 Run = Callable[..., tuple[int, str, str]]

@@ -19,7 +19,7 @@ from graphnorm.data import Images
 from graphnorm.errors import StudyError
 from graphnorm.paper.images import _moved, image_layers, image_noise_along_training
 from graphnorm.paper.laboratory import Laboratory
-from graphnorm.paper.recipes import CURVES, Beside, Learning, Recipe, Trainings, Watched
+from graphnorm.paper.recipe import CURVES, Beside, Learning, Recipe, Trainings, Watched
 from graphnorm.paper.reported import Reported
 from graphnorm.paper.watching import Notebook, watch_images
 from graphnorm.study import baselines

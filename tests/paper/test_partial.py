@@ -11,7 +11,7 @@ from fake_store import brought_home
 from graphnorm.data import synthetic
 from graphnorm.errors import StudyError
 from graphnorm.paper.laboratory import Laboratory
-from graphnorm.paper.recipes import CURVES, Recipe, Trainings
+from graphnorm.paper.recipe import CURVES, Recipe, Trainings
 from graphnorm.study.grid import Grid
 from graphnorm.training import Trial
 

@@ -15,7 +15,8 @@ from graphnorm.errors import StudyError
 from graphnorm.paper import makers
 from graphnorm.paper.laboratory import Laboratory
 from graphnorm.paper.narrowing import covers
-from graphnorm.paper.recipes import CURVES, FIVE, QUICK, RECIPES, TU, Recipe, find_recipes, is_quick
+from graphnorm.paper.recipe import CURVES, FIVE, QUICK, TU, Recipe, is_quick
+from graphnorm.paper.recipes import RECIPES, find_recipes
 from graphnorm.study.grid import GRIDS
 from graphnorm.study.plan import make_plan
 

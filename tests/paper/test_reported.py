@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from graphnorm.paper import reported as paper
-from graphnorm.paper.recipes import MOLHIV, TU
+from graphnorm.paper.recipe import MOLHIV, TU
 from graphnorm.paper.reported import reported, reported_baseline
 
 

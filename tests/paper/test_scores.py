@@ -16,7 +16,8 @@ from fake_training import FakeTraining
 from graphnorm.paper import cells, reported, wide
 from graphnorm.paper.laboratory import Laboratory
 from graphnorm.paper.products import Product
-from graphnorm.paper.recipes import CURVES, RECIPES, Beside, Recipe, Trainings
+from graphnorm.paper.recipe import CURVES, Beside, Recipe, Trainings
+from graphnorm.paper.recipes import RECIPES
 from graphnorm.paper.reported import Reported
 from graphnorm.paper.tables import Score
 from graphnorm.study.grid import Grid

@@ -25,7 +25,7 @@ from graphnorm.analysis.batch_noise import Moments, along, batch_noise
 from graphnorm.data import PackedGraphs, from_networkx, load
 from graphnorm.errors import GraphnormError
 from graphnorm.paper.products import QUICK_NOTE
-from graphnorm.paper.recipes import QUICK, Watching
+from graphnorm.paper.recipe import QUICK, Watching
 from graphnorm.paper.watching import Learned, Notebook, Seen
 from graphnorm.report import (
     Insight,

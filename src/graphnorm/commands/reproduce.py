@@ -16,7 +16,7 @@ from graphnorm.errors import GraphnormError, StudyError
 
 if TYPE_CHECKING:
     from graphnorm.paper.laboratory import Laboratory
-    from graphnorm.paper.recipes import Recipe
+    from graphnorm.paper.recipe import Recipe
 
 __all__ = ["add"]
 
@@ -195,7 +195,8 @@ def _write_claims(folder: Path, quick: bool) -> Path:
 
 def _recipes(options: argparse.Namespace) -> list[Recipe]:
     """What is left of each item; those of which nothing is are left out, where there are others."""
-    from graphnorm.paper.recipes import NothingLeftError, find_recipes
+    from graphnorm.paper.recipe import NothingLeftError
+    from graphnorm.paper.recipes import find_recipes
 
     if options.seeds is not None and options.seeds < 1:
         raise StudyError(f"--seeds is {options.seeds}", remedy="give 1 or more")
@@ -243,7 +244,7 @@ def _check_names(options: argparse.Namespace) -> None:
 
 
 def _part(options: argparse.Namespace, recipe: Recipe) -> Recipe:
-    from graphnorm.paper.recipes import QUICK
+    from graphnorm.paper.recipe import QUICK
     from graphnorm.study.grid import find_grid
 
     choice: dict[str, Any] = {

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from graphnorm.paper.laboratory import Material, Measured
-from graphnorm.paper.recipes import MOLHIV, RECIPES, Trainings
+from graphnorm.paper.recipe import MOLHIV, Trainings
+from graphnorm.paper.recipes import RECIPES
 from graphnorm.paper.reported import Reported, reported, reported_baseline
 from graphnorm.paper.tables import Score
 from graphnorm.study.protocol import find_protocol

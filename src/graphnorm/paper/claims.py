@@ -16,7 +16,8 @@ from graphnorm.paper import judging
 from graphnorm.paper.contests import converges_within, scores_best, trains
 from graphnorm.paper.judging import Facts, Judge, Judged
 from graphnorm.paper.products import QUICK_NOTE
-from graphnorm.paper.recipes import IMAGES, RECIPES, Beside, Recipe, Trainings
+from graphnorm.paper.recipe import IMAGES, Beside, Recipe, Trainings
+from graphnorm.paper.recipes import RECIPES
 from graphnorm.study.protocol import find_protocol
 from graphnorm.study.significance import ALPHA
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from graphnorm.paper.products import signed
-from graphnorm.paper.recipes import IMAGES
+from graphnorm.paper.recipe import IMAGES
 
 __all__ = [
     "Facts",

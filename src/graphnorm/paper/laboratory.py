@@ -26,7 +26,7 @@ from graphnorm.data.loading import locate, obtain
 from graphnorm.errors import DownloadError, StudyError
 from graphnorm.paper.products import Product
 from graphnorm.paper.recall import recall
-from graphnorm.paper.recipes import IMAGES, Recipe, Trainings, Watching
+from graphnorm.paper.recipe import IMAGES, Recipe, Trainings, Watching
 from graphnorm.paper.watching import Learned, Notebook, Seen, learn_alpha, watch_graphs, watch_images
 from graphnorm.study.baselines import BASELINES, baseline_plan
 from graphnorm.study.display import Display

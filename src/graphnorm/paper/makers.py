@@ -16,7 +16,7 @@ from graphnorm.data.catalog import find
 from graphnorm.paper.figures import Curves, average_curves, convergence, plot_panels
 from graphnorm.paper.laboratory import Material, Measured, NothingThereError
 from graphnorm.paper.products import Product, Table
-from graphnorm.paper.recipes import MOLHIV
+from graphnorm.paper.recipe import MOLHIV
 from graphnorm.paper.remarks import about_absent as _about_absent
 from graphnorm.paper.remarks import about_quick as _about_quick
 from graphnorm.paper.reported import dataset_table

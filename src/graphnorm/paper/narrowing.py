@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from graphnorm.paper.recipes import Recipe
+    from graphnorm.paper.recipe import Recipe
     from graphnorm.study.grid import Grid
 
 __all__ = ["Narrowing", "covers", "describe", "narrowing"]

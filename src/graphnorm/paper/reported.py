@@ -10,7 +10,8 @@ import math
 from typing import NamedTuple
 
 from graphnorm.data.catalog import CATALOG, PaperStatistics
-from graphnorm.paper import recipes
+from graphnorm.paper import recipe
+from graphnorm.paper.recipes import RECIPES
 
 __all__ = [
     "BASELINES",
@@ -26,9 +27,9 @@ __all__ = [
     "unlike_the_paper",
 ]
 
-CROSS_VALIDATION = recipes.RECIPES["table1"].trained[0]
+CROSS_VALIDATION = RECIPES["table1"].trained[0]
 """The paper's: its folds, and its grid of configurations."""
-REPETITIONS = {1: CROSS_VALIDATION.folds, 2: recipes.RECIPES["table2"].trained[0].seeds}
+REPETITIONS = {1: CROSS_VALIDATION.folds, 2: RECIPES["table2"].trained[0].seeds}
 """Over how many folds or seeds the numbers of each table are averages."""
 
 
@@ -60,7 +61,7 @@ _Cell = tuple[float, float] | float | None
 
 def _row(*cells: _Cell) -> dict[str, Reported]:
     """A row of Table 1, by dataset; what the table leaves out is not there."""
-    values = {name: cell for name, cell in zip(recipes.TU, cells, strict=True) if cell is not None}
+    values = {name: cell for name, cell in zip(recipe.TU, cells, strict=True) if cell is not None}
     return {
         name: Reported(*cell, table=1) if isinstance(cell, tuple) else Reported(cell, None, 1)
         for name, cell in values.items()
@@ -113,7 +114,7 @@ def reported(dataset: str, model: str, norm: str, protocol: str) -> Reported | N
     >>> str(reported("MUTAG", "gin", "graph", "paper"))
     '91.6 ± 6.5'
     """
-    if dataset == recipes.MOLHIV and protocol == "ogb":
+    if dataset == recipe.MOLHIV and protocol == "ogb":
         return MOLHIV.get(model, {}).get(norm)
     if model == "gin" and protocol == "paper":
         return GIN.get(norm, {}).get(dataset)
@@ -126,7 +127,7 @@ def reported_baseline(dataset: str, baseline: str, protocol: str) -> Reported | 
     >>> str(reported_baseline("MUTAG", "wl", "paper"))
     '90.4 ± 5.7'
     """
-    if dataset == recipes.MOLHIV and protocol == "ogb":
+    if dataset == recipe.MOLHIV and protocol == "ogb":
         return MOLHIV_BASELINES.get({"ogb-gcn": "GCN", "ogb-gin": "GIN"}.get(baseline, ""))
     if protocol != "paper":
         return None

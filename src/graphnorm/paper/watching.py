@@ -23,7 +23,7 @@ from graphnorm.analysis.checkpoints import dense_first
 from graphnorm.data.cache import replacing
 from graphnorm.errors import StudyError
 from graphnorm.paper.images import image_layers, image_noise_along_training
-from graphnorm.paper.recipes import IMAGES, Trainings, Watching
+from graphnorm.paper.recipe import IMAGES, Trainings, Watching
 from graphnorm.training.fleet import device_name
 
 if TYPE_CHECKING:

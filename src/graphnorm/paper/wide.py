@@ -12,7 +12,7 @@ from graphnorm.norms import make_norm
 from graphnorm.paper.cells import BASELINE, FAIR, FULL_SHIFT, Cell
 from graphnorm.paper.laboratory import Material
 from graphnorm.paper.products import NOTHING, Stacked, Table
-from graphnorm.paper.recipes import MOLHIV
+from graphnorm.paper.recipe import MOLHIV
 from graphnorm.paper.reported import BASELINE_NAMES, Reported, reported, reported_baseline
 
 __all__ = ["wide_notes", "wide_table"]

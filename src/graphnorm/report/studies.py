@@ -15,7 +15,7 @@ from typing import Any
 from graphnorm.comparison.result import about_tests
 from graphnorm.comparison.verdict import judge, listing, name_guessers
 from graphnorm.errors import GraphnormError
-from graphnorm.paper.recipes import is_quick
+from graphnorm.paper.recipe import is_quick
 from graphnorm.paper.reported import unlike_the_paper
 from graphnorm.report.questions import Question, Read, asked, folded, read
 from graphnorm.report.scope import by_value, counted, scope_in_words

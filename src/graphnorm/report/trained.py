@@ -11,7 +11,7 @@ from typing import Any
 
 from graphnorm.errors import GraphnormError
 from graphnorm.paper.products import Table
-from graphnorm.paper.recipes import IMAGES
+from graphnorm.paper.recipe import IMAGES
 from graphnorm.paper.watching import Notebook, Seen
 from graphnorm.report.charts import Chart, text_for_plotly
 
