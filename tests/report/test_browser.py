@@ -35,7 +35,8 @@ def address(comparison: Path, analysis: Path, tmp_path_factory: pytest.TempPathF
     datasets = [f"DATASET-{number}" for number in range(8)]
     table = Table(("model", "norm", *datasets), [["GIN", "GraphNorm", *(["92.0 ± 7.9"] * 8)]])
     path.with_name("table1.md").write_text(table.to_markdown("Table 1"))
-    path.with_name("claims.md").write_text("| claim | here |\n|---|---|\n| It is so. | does not hold here |\n")
+    claims = "| claim | here |\n|---|---|\n| It is so. | does not hold here |\n\n## It is so.\n\nOn 3 of 8 graphs.\n"
+    path.with_name("claims.md").write_text(claims)
     source, insight, items = read_comparison(comparison), read_analysis(analysis), read_items(path.parent)
     page = build_page([source], find_graphs=lambda source: load(source.dataset), insights=[insight], items=items)
     path.write_text(page)
@@ -116,7 +117,9 @@ def test_a_reader_with_a_phone(browser: Any, address: str) -> None:
     page.wait_for_function("document.querySelectorAll('.chart:not([data-drawn])').length === 0", timeout=60_000)
     page.locator("summary").last.click()
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
-    goes_on = [part.evaluate("part => part.scrollWidth > part.clientWidth") for part in page.locator(".scroll").all()]
+    goes_on = [
+        part.evaluate("part => part.scrollWidth > part.clientWidth") for part in page.locator("[role=region]").all()
+    ]
     assert goes_on == [False, True, True]  # claims, Table 1, scores
     assert [hint.is_visible() for hint in page.locator(".more").all()] == goes_on
     noise = "document.querySelector('[id^=part-1-noise]')"

@@ -53,7 +53,8 @@
 
   // Tables that are wider than the page say so.
   const measure = () => document.querySelectorAll(".scroll").forEach((part) => {
-    part.nextElementSibling.hidden = part.scrollWidth <= part.clientWidth + 1;
+    const hint = part.nextElementSibling;
+    if (hint?.matches(".more")) hint.hidden = part.scrollWidth <= part.clientWidth + 1;
   });
   measure();
   addEventListener("resize", measure);
