@@ -204,7 +204,8 @@ def _about_devices(cells: Sequence[Cell]) -> tuple[str, ...]:
     parts = [part for cell in cells for part in (cell, cell.fair) if part is not None and part.devices]
     for cell in parts:
         under = f" under {FAIR}" if cell.protocol == FAIR else ""
-        places.setdefault(cell.devices, {})[f"{cell.dataset}, {cell.model}{under}"] = None
+        name = "baselines" if cell.is_baseline else f"{cell.dataset}, {cell.model}{under}"
+        places.setdefault(cell.devices, {})[name] = None
     if len(places) < 2:
         return ()
     most = max(places, key=lambda devices: len(places[devices]))

@@ -212,13 +212,14 @@ def _chapter(name: str, source: Source) -> dict[str, Any]:
     ]
     beside = [(score.name, score) for score in source.beside]
     beside += [(beside_name(score.name), score) for score in source.baselines]
+    shown = best or next((score for score in source.baselines if score.mean is not None), None)
     return {
         "id": name,
         "source": source,
         "columns": columns,
         "rows": rows,
         "beside": [{"name": name, "cells": _cells(score, False, has_paper, has_settings)} for name, score in beside],
-        "best": best and {"name": best.name, "colour": colour(best.name), "score": _score(best)},
+        "shown": shown and {"name": shown.name, "colour": colour(shown.name), "score": _score(shown)},
         "config": _facts(source.config),
         "environment": _facts(source.environment),
     }
