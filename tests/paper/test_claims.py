@@ -90,15 +90,18 @@ def test_cells_within_a_deviation() -> None:
 
 
 def noise(*values: tuple[str, float, float]) -> list[dict[str, Any]]:
-    return [{"what": what, "layer": "a.0.b", "of_mean": mean, "of_std": std} for what, mean, std in values]
+    return [
+        {"what": what, "layer": "convolutions.0.first_norm", "of_mean": mean, "of_std": std}
+        for what, mean, std in values
+    ]
 
 
 def test_mean_and_deviation_are_compared_with_those_of_images() -> None:
     found = noise(("PROTEINS", 0.2, 0.3), ("PROTEINS", 0.04, 0.3), ("CIFAR-10", 0.05, 0.05), ("CIFAR-10", 0.06, 0.4))
     assert verdicts("fig4", relative_deviation=found) == ["does not hold here / 2 of 4 / –"]
     text = page("fig4", relative_deviation=found)
-    assert "| PROTEINS | a.0 | 0.200 (0.050) | 0.300 (0.050) | mean, standard deviation |" in text
-    assert "| PROTEINS | a.0 | 0.040 (0.060) | 0.300 (0.400) | neither |" in text
+    assert "| PROTEINS | convolution 0, first norm | 0.200 (0.050) | 0.300 (0.050) | mean, standard deviation |" in text
+    assert "| PROTEINS | convolution 0, first norm | 0.040 (0.060) | 0.300 (0.400) | neither |" in text
     assert "graphs are noisier in 1 of 2 means and in 1 of 2 standard deviations" in text
     assert "the standard deviation of graphs is the noisier one in 2 of 2 layers" in text
     assert verdicts("fig4", relative_deviation=found[:2]) == []

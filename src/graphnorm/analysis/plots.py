@@ -11,7 +11,7 @@ from graphnorm.analysis.alpha import Alphas
 from graphnorm.analysis.batch_noise import LayerNoise
 from graphnorm.analysis.linear_gnn import RateStudy
 from graphnorm.analysis.regularity import Regularity
-from graphnorm.analysis.results import Floats, Integers
+from graphnorm.analysis.results import Floats, Integers, brief_layer, readable_layer
 from graphnorm.analysis.smoothness import Curvature
 from graphnorm.analysis.spectrum import Conditions, Spectra, conditions
 from graphnorm.data import PackedGraphs, draw_graph
@@ -214,7 +214,7 @@ def plot_noise(layers: Sequence[LayerNoise], *, title: str = "") -> Figure:
             axis.plot(noise.epochs, high[:, feature], color=HIGH, lw=1.1, label="largest batch")
             axis.plot(noise.epochs, middle[:, feature], color=DATASET, lw=1.6, label="dataset")
             axis.plot(noise.epochs, low[:, feature], color=LOW, lw=1.1, label="smallest batch")
-        mean.set_title(f"{noise.layer}\nbatches of {noise.batch_size}, feature {feature}", fontsize=8)
+        mean.set_title(f"{readable_layer(noise.layer)}\nbatches of {noise.batch_size}, feature {feature}", fontsize=8)
         known = noise.deviation[:, np.isfinite(noise.deviation).all(0)]
         if known.size:
             quarter, half, most = np.quantile(known, (0.25, 0.5, 0.75), axis=1)
@@ -252,8 +252,8 @@ def plot_alpha(alphas: Alphas, *, columns: int = 3, title: str = "") -> Figure:
     for axis, layer, values, every in zip(axes, alphas.layers, last, alphas.values, strict=False):
         axis.hist(values, bins=bins, weights=np.full(len(values), 1 / len(values)), color=AFTER, alpha=0.85)
         axis.axvline(1, color="0.4", lw=1, ls=":")
-        axis.set_title(f"{layer}\nmedian {np.median(values):.2f}", fontsize=8)
-        along.plot(alphas.epochs, np.median(every, axis=(1, 2)), lw=1.1, label=layer.removeprefix("convolutions."))
+        axis.set_title(f"{readable_layer(layer)}\nmedian {np.median(values):.2f}", fontsize=8)
+        along.plot(alphas.epochs, np.median(every, axis=(1, 2)), lw=1.1, label=brief_layer(layer))
     axes[0].set_ylabel("share of channels")
     for axis in axes[:layers]:
         axis.set_xlabel("α")

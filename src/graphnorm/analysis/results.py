@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import fields
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Floats", "Integers", "Result", "plain"]
+__all__ = ["Floats", "Integers", "Result", "brief_layer", "plain", "readable_layer"]
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -40,3 +41,25 @@ def plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
+
+
+def readable_layer(name: str) -> str:
+    """A norm layer's name for people; convolutions and blocks count from 0, as in the paper and the files.
+
+    >>> [readable_layer(name) for name in ("convolutions.0.first_norm", "blocks.7.second_norm", "stem_norm", "mine.0")]
+    ['convolution 0, first norm', 'block 7, second norm', 'stem norm', 'mine.0']
+    """
+    found = re.fullmatch(r"(?:(convolution|block)s\.(\d+)\.)?(?:([a-z]+)_)?norm", name)
+    if found is None:
+        return name
+    kind, number, which = found.groups()
+    return ", ".join([*([f"{kind} {number}"] if kind else []), *([f"{which} norm"] if which else [])]) or name
+
+
+def brief_layer(name: str) -> str:
+    """The same where there is little room.
+
+    >>> brief_layer("convolutions.0.first_norm")
+    '0, first'
+    """
+    return readable_layer(name).removeprefix("convolution ").removesuffix(" norm")

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from graphnorm.analysis.results import readable_layer
 from graphnorm.paper.products import signed
 from graphnorm.paper.recipe import IMAGES
 
@@ -130,7 +131,7 @@ def noisier_than_images(facts: Facts) -> Judged | None:
     rows = tuple(
         (
             ours["what"],
-            ours["layer"].rpartition(".")[0] or ours["layer"],
+            readable_layer(ours["layer"]),
             *(f"{ours[part]:.3f} ({theirs[part]:.3f})" for part in PARTS),
             ", ".join(PARTS[part] for part in PARTS if noisier[part][k]) or "neither",
         )

@@ -11,7 +11,7 @@ from graphnorm.analysis import Aggregation, affordable, conditions, interlacing,
 from graphnorm.analysis import spectra as singular_values
 from graphnorm.analysis.batch_noise import LayerNoise
 from graphnorm.analysis.parts import Subject, theory_part
-from graphnorm.analysis.results import plain
+from graphnorm.analysis.results import plain, readable_layer
 from graphnorm.data.catalog import find
 from graphnorm.paper.figures import Curves, average_curves, convergence, plot_panels
 from graphnorm.paper.laboratory import Material, Measured, NothingThereError
@@ -210,8 +210,8 @@ def noise(material: Material) -> Product:
                 rows.append([title, layer.layer, layer.batch_size, epoch, *parts])
     remarks += _about_quick(material)
     sentences = [
-        f"{title}, {layer.layer}: after the last epoch a batch of {layer.batch_size} is away from the dataset by "
-        f"{layer.relative_deviation[-1]:.3f} standard deviations."
+        f"{title}, {readable_layer(layer.layer)}: after the last epoch a batch of {layer.batch_size} is away from the "
+        f"dataset by {layer.relative_deviation[-1]:.3f} standard deviations."
         for title, layers in found.items()
         for layer in layers
     ]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from graphnorm.analysis.results import brief_layer, readable_layer
 from graphnorm.errors import GraphnormError
 from graphnorm.paper.products import Table
 from graphnorm.paper.recipe import IMAGES
@@ -87,9 +87,9 @@ def _by_depth_and_size(own: Sequence[Seen], images: Seen | None) -> list[Chart]:
 
 def noise_chart(layers: Sequence[Layer], images: Sequence[Layer] = ()) -> Chart:
     """The relative deviation of batches at each layer, along training; that of images as grey lines."""
-    named = [(_readable(layer["layer"]), layer) for layer in layers]
+    named = [(readable_layer(layer["layer"]), layer) for layer in layers]
     shades = [DEPTHS[round(k * (len(DEPTHS) - 1) / max(len(layers) - 1, 1))] for k in range(len(layers))]
-    traces = [_line(_brief(layer["layer"]), layer, shade) for layer, shade in zip(layers, shades, strict=True)]
+    traces = [_line(brief_layer(layer["layer"]), layer, shade) for layer, shade in zip(layers, shades, strict=True)]
     compared = [
         (f"{IMAGES}, {name}", layer) for name, layer in zip(("first layer", "last layer"), images, strict=False)
     ]
@@ -118,8 +118,8 @@ def _size_chart(layers: Sequence[Layer]) -> Chart:
     return Chart(
         name="noise-by-size",
         title="Batch noise at the last layer, by batch size",
-        text=f"The same at {_readable(layers[0]['layer'])}, trained with several batch sizes. After the last epoch: "
-        f"{ends}.",
+        text=f"The same at {readable_layer(layers[0]['layer'])}, trained with several batch sizes. After the last "
+        f"epoch: {ends}.",
         data=_noise_table(named),
         traces=[_line(name, layer, shade) for (name, layer), shade in zip(named, shades, strict=True)],
         layout=_noise_layout(),
@@ -128,10 +128,10 @@ def _size_chart(layers: Sequence[Layer]) -> Chart:
 
 def alpha_chart(layers: Mapping[str, Any], epochs: int) -> Chart:
     """How α is spread over the channels of each layer: median, half of them, and nine of ten."""
-    names = [_brief(layer) for layer in layers]
+    names = [brief_layer(layer) for layer in layers]
     quantiles = [{float(key): value for key, value in numbers["quantiles"].items()} for numbers in layers.values()]
     words = "; ".join(
-        f"{_readable(layer)} {of[0.5]:.2f} ({of[0.05]:.2f} to {of[0.95]:.2f})"
+        f"{readable_layer(layer)} {of[0.5]:.2f} ({of[0.05]:.2f} to {of[0.95]:.2f})"
         for layer, of in zip(layers, quantiles, strict=True)
     )
     near = [numbers["share_near_1"] for numbers in layers.values()]
@@ -225,24 +225,3 @@ def _noise_table(layers: Iterable[tuple[str, Layer]]) -> Table:
 def _last(layer: Layer) -> str:
     value = layer["relative_deviation"][-1]
     return "–" if value is None else f"{value:.3f}"
-
-
-def _brief(layer: str) -> str:
-    """The same where there is little room.
-
-    >>> _brief("convolutions.0.first_norm")
-    '0, first'
-    """
-    return _readable(layer).removeprefix("convolution ").removesuffix(" norm")
-
-
-def _readable(layer: str) -> str:
-    """A layer's name for people; convolutions count from 0, as in the paper and the files.
-
-    >>> _readable("convolutions.0.first_norm")
-    'convolution 0, first norm'
-    """
-    found = re.fullmatch(r"convolutions\.(\d+)\.(first_|second_)?norm", layer)
-    if found is None:
-        return layer
-    return f"convolution {found[1]}" + (f", {found[2][:-1]} norm" if found[2] else "")
