@@ -15,7 +15,7 @@ from graphnorm.errors import GraphnormError
 from graphnorm.study.guessing import guessing_score
 from graphnorm.study.protocol import find_protocol, make_splits, overlap
 from graphnorm.study.results import study_results
-from graphnorm.study.significance import PairedTest, compare_all
+from graphnorm.study.significance import PairTest, compare_all
 from graphnorm.study.store import Store
 
 if TYPE_CHECKING:
@@ -50,11 +50,11 @@ class Measured(Result):
         return dict(sorted(means.items(), key=lambda item: -item[1]))
 
     @cached_property
-    def tests(self) -> list[PairedTest]:
+    def tests(self) -> list[PairTest]:
         """Every pair."""
         return compare_all(self.scores, overlap=self.overlap, paired=find_protocol(self.protocol).paired)
 
-    def test(self, first: str, second: str) -> PairedTest:
+    def test(self, first: str, second: str) -> PairTest:
         """One pair, seen from the first."""
         return next(t for t in self.tests if {t.first, t.second} == {first, second}).seen_from(first)
 

@@ -21,7 +21,7 @@ from graphnorm.paper.reported import Reported, unlike_the_paper
 from graphnorm.study.kernels import KERNELS, candidates
 from graphnorm.study.protocol import Protocol, find_protocol
 from graphnorm.study.selection import Selection, select
-from graphnorm.study.significance import ALPHA, CONFIDENCE, PairedTest, compare_all
+from graphnorm.study.significance import ALPHA, CONFIDENCE, PairTest, compare_all
 from graphnorm.training.trial import Outcome
 
 if TYPE_CHECKING:
@@ -145,12 +145,12 @@ class Comparison:
         return sorted(known, key=lambda name: -self.norms[name].mean)
 
     @cached_property
-    def significance(self) -> list[PairedTest]:
+    def significance(self) -> list[PairTest]:
         """Every pair, paired over folds (seeds are not paired), in percentage points."""
         scores = {name: result.scores for name, result in self.norms.items()}
         return compare_all(scores, overlap=self.overlap, paired=self.protocol.paired)
 
-    def pair(self, first: str, second: str) -> PairedTest:
+    def pair(self, first: str, second: str) -> PairTest:
         """The test of two normalizations, seen from the first."""
         for test in self.significance:
             if {test.first, test.second} == {first, second}:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from graphnorm.study.guessing import has_learned
-from graphnorm.study.significance import PairedTest
+from graphnorm.study.significance import PairTest
 
 if TYPE_CHECKING:
     from graphnorm.comparison.result import Comparison
@@ -26,7 +26,7 @@ def pronounce(comparison: Comparison) -> str:
 
 def judge(
     scores: Mapping[str, tuple[float, float]],
-    pair: Callable[[str, str], PairedTest],
+    pair: Callable[[str, str], PairTest],
     metric: str,
     where: str,
     guessing: float | None,

@@ -17,8 +17,7 @@ from graphnorm.paper.figures import Curves, average_curves, convergence, plot_pa
 from graphnorm.paper.laboratory import Material, Measured, NothingThereError
 from graphnorm.paper.products import Product, Table
 from graphnorm.paper.recipe import MOLHIV
-from graphnorm.paper.remarks import about_absent as _about_absent
-from graphnorm.paper.remarks import about_quick as _about_quick
+from graphnorm.paper.remarks import about_absent, about_quick
 from graphnorm.paper.reported import dataset_table
 from graphnorm.paper.scores import scores
 from graphnorm.paper.tables import dataset_rows
@@ -52,7 +51,7 @@ def curves(material: Material) -> Product:
         in_part |= {title} if found else set()
         gaps += [f"{title}: {gap}" for gap in found]
     in_part_words = (f"Trained in part: {'; '.join(gaps)}.",) if gaps else ()
-    remarks = (*in_part_words, *_about_absent(material), *_about_quick(material))
+    remarks = (*in_part_words, *about_absent(material), *about_quick(material))
     return material.product(
         figures={"": plot_panels(panels, metric=f"training {' or '.join(metrics)} (%)", in_part=in_part)},
         data=_curve_data(panels),
@@ -128,7 +127,7 @@ def spectra(material: Material) -> Product:
     return material.product(
         figures={"": plots.plot_spectra(shown, columns=2 if len(shown) == 4 else 3)},
         data=Table(("dataset", "graph", "matrix", "rank", "singular value"), rows),
-        sentences=_about_quick(material),
+        sentences=about_quick(material),
         facts={"aggregation": AUTHORS.label},
     )
 
@@ -147,7 +146,7 @@ def dataset_statistics(material: Material) -> Product:
     notes = [f"{name}: {find(name).note}" for name in material.recipe.looked_at if find(name).note]
     return material.product(
         table=Table(("dataset", "statistic", "counted", "printed", "equal"), rows),
-        sentences=(f"{equal} of {len(rows)} statistics are as printed.", *notes, *_about_quick(material)),
+        sentences=(f"{equal} of {len(rows)} statistics are as printed.", *notes, *about_quick(material)),
         facts={"as_printed": {"equal": equal, "statistics": len(rows)}},
     )
 
@@ -169,7 +168,7 @@ def theory(material: Material) -> Product:
     return material.product(
         figures=finding.figures and {f"-{name}": figure for name, figure in finding.figures.items()},
         table=Table(columns, rows),
-        sentences=(f"Theorem 1 holds on {held:,} of {checked:,} graphs.", *finding.text, *_about_quick(material)),
+        sentences=(f"Theorem 1 holds on {held:,} of {checked:,} graphs.", *finding.text, *about_quick(material)),
         facts={
             "theorem_1": {"checked": checked, "holds": held},
             "summary": plain(finding.summary),
@@ -208,7 +207,7 @@ def noise(material: Material) -> Product:
             for k, epoch in enumerate(said["epochs"]):
                 parts = [said[name][k] for name in ("relative_deviation", "of_mean", "of_std")]
                 rows.append([title, layer.layer, layer.batch_size, epoch, *parts])
-    remarks += _about_quick(material)
+    remarks += about_quick(material)
     sentences = [
         f"{title}, {readable_layer(layer.layer)}: after the last epoch a batch of {layer.batch_size} is away from the "
         f"dataset by {layer.relative_deviation[-1]:.3f} standard deviations."
@@ -272,7 +271,7 @@ def alpha(material: Material) -> Product:
             for name, learned in there.items()
         },
         data=Table(("dataset", "layer", "epoch", "quantile", "alpha"), rows),
-        sentences=(*sentences, *_about_quick(material)),
+        sentences=(*sentences, *about_quick(material)),
         apart=[learned.facts for learned in there.values()],
         facts={"alpha": plain(layers), "missing": missing, "learned": {n: one.facts for n, one in there.items()}},
     )

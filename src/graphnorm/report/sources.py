@@ -18,7 +18,7 @@ from graphnorm.report.scope import counted, scope_in_words
 from graphnorm.study.baselines import BASELINES
 from graphnorm.study.kernels import KERNELS, candidate_in_words
 from graphnorm.study.protocol import find_protocol
-from graphnorm.study.significance import PairedTest
+from graphnorm.study.significance import PairTest
 
 __all__ = ["Curve", "FindGraphs", "NormScore", "Source", "as_baseline", "join_baselines", "pair_of", "read_comparison"]
 
@@ -39,7 +39,7 @@ class NormScore:
     """The chosen one, where all folds share it."""
     scores: Sequence[float | None]
     """Of each fold, or seed."""
-    against_best: PairedTest | None
+    against_best: PairTest | None
     """Seen from the best one; None for the best itself."""
     paper: Reported | None
     seconds: float
@@ -96,7 +96,7 @@ def read_comparison(folder: str | os.PathLike[str]) -> Source:
                 f"the format is {content.get('format')!r}, not {FORMAT!r}", where=file, remedy="compare again"
             )
         tests = [
-            PairedTest(**{name: value for name, value in pair.items() if name != "significant"})
+            PairTest(**{name: value for name, value in pair.items() if name != "significant"})
             for pair in content["significance"]["pairs"]
         ]
         best = content["ranking"][0] if content["ranking"] else None
@@ -145,7 +145,7 @@ def _checked_origin(origin: Mapping[str, Any] | None) -> Mapping[str, Any] | Non
     return origin
 
 
-def _from_json(name: str, values: Mapping[str, Any], best: str | None, tests: Sequence[PairedTest]) -> NormScore:
+def _from_json(name: str, values: Mapping[str, Any], best: str | None, tests: Sequence[PairTest]) -> NormScore:
     paper = values["paper"]
     return NormScore(
         name,
@@ -194,7 +194,7 @@ def join_baselines(sources: Sequence[Source]) -> list[Source]:
     return [source for source in joined if source.model not in BASELINES or question(source) not in placed]
 
 
-def pair_of(tests: Sequence[PairedTest], best: str | None, name: str) -> PairedTest | None:
+def pair_of(tests: Sequence[PairTest], best: str | None, name: str) -> PairTest | None:
     """The test of a normalization seen from the best; None where there is none."""
     found = [test for test in tests if {test.first, test.second} == {best, name}]
     return found[0].seen_from(best) if found and best is not None else None

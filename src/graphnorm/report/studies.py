@@ -22,7 +22,7 @@ from graphnorm.report.scope import by_value, counted, scope_in_words
 from graphnorm.report.sources import FindGraphs, NormScore, Source, as_baseline, pair_of
 from graphnorm.study.baselines import BASELINES
 from graphnorm.study.guessing import guessing_score
-from graphnorm.study.significance import PairedTest, compare_all
+from graphnorm.study.significance import PairTest, compare_all
 from graphnorm.study.store import FINAL, Store, Study
 
 __all__ = ["read_studies", "read_study"]
@@ -183,7 +183,7 @@ def _guessing(studies: Sequence[Study], protocol: str, find_graphs: FindGraphs |
         return None
 
 
-def _known_pair(tests: Sequence[PairedTest], first: str, second: str) -> PairedTest:
+def _known_pair(tests: Sequence[PairTest], first: str, second: str) -> PairTest:
     test = pair_of(tests, first, second)
     assert test is not None, "every pair was tested"
     return test

@@ -2,12 +2,12 @@
 
 from graphnorm.study.protocol import PROTOCOLS, Protocol, make_splits
 from graphnorm.study.selection import Choice, Selection, select
-from graphnorm.study.significance import PairedTest, compare_all, paired_test, welch_test
+from graphnorm.study.significance import PairTest, compare_all, paired_test, welch_test
 
 __all__ = [
     "PROTOCOLS",
     "Choice",
-    "PairedTest",
+    "PairTest",
     "Protocol",
     "Selection",
     "compare_all",

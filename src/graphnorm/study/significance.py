@@ -30,7 +30,7 @@ import numpy as np
 
 from graphnorm.errors import MissingDependencyError
 
-__all__ = ["ALPHA", "CONFIDENCE", "PairedTest", "compare_all", "holm", "paired_test", "welch_test"]
+__all__ = ["ALPHA", "CONFIDENCE", "PairTest", "compare_all", "holm", "paired_test", "welch_test"]
 
 ALPHA = 0.05
 """The level: the accepted probability of calling a difference significant where there is none."""
@@ -41,7 +41,7 @@ SAME = 1e-6
 
 
 @dataclass(frozen=True)
-class PairedTest:
+class PairTest:
     """One pair of normalizations, ``first`` minus ``second``, in the unit of the scores.
 
     What cannot be computed is None, and ``note`` says why.
@@ -71,7 +71,7 @@ class PairedTest:
         """Whether the adjusted p-value is below :data:`ALPHA`."""
         return self.p_adjusted is not None and self.p_adjusted < ALPHA
 
-    def seen_from(self, name: str) -> PairedTest:
+    def seen_from(self, name: str) -> PairTest:
         """The same test with ``name`` as the first of the two."""
         if name == self.first:
             return self
@@ -101,7 +101,7 @@ def paired_test(
     *,
     overlap: float,
     names: tuple[str, str] = ("first", "second"),
-) -> PairedTest:
+) -> PairTest:
     """Compare two sets of scores, paired by their keys (folds); scores that are NaN are left out with their partner.
 
     overlap: n₂/n₁, 1/9 for ten folds; 0 gives the usual paired t-test.
@@ -120,10 +120,10 @@ def paired_test(
     differences = a - b
     count = len(common)
 
-    def result(note: str = "", **values: float | None) -> PairedTest:
+    def result(note: str = "", **values: float | None) -> PairTest:
         keys: dict[str, Any] = dict.fromkeys(("low", "high", "effect", "t", "p"))
         keys["difference"] = float(differences.mean()) if count else None
-        return PairedTest(*names, pairs=count, note=note, **keys | values)
+        return PairTest(*names, pairs=count, note=note, **keys | values)
 
     if count < 2:
         return result("no common score" if count == 0 else "one common score: chance cannot be measured")
@@ -141,7 +141,7 @@ def paired_test(
 
 def welch_test(
     first: Sequence[float], second: Sequence[float], *, names: tuple[str, str] = ("first", "second")
-) -> PairedTest:
+) -> PairTest:
     """Compare two sets of scores that nothing pairs, of any numbers; scores that are NaN are left out.
 
     * A side with no score: nothing is known. With one: the difference, without a test.
@@ -157,9 +157,9 @@ def welch_test(
     count = min(len(a), len(b))
     difference = float(a.mean() - b.mean()) if count else None
 
-    def result(note: str = "", **values: float | None) -> PairedTest:
+    def result(note: str = "", **values: float | None) -> PairTest:
         keys: dict[str, Any] = dict.fromkeys(("low", "high", "effect", "t", "p")) | {"difference": difference}
-        return PairedTest(*names, pairs=count, note=note, paired=False, **keys | values)
+        return PairTest(*names, pairs=count, note=note, paired=False, **keys | values)
 
     if difference is None or count < 2:
         return result("no score on one side" if not count else "one score on one side: chance cannot be measured")
@@ -192,13 +192,13 @@ def _scipy_stats() -> Any:
     return stats
 
 
-def compare_all(scores: Mapping[str, Mapping[int, float]], *, overlap: float, paired: bool = True) -> list[PairedTest]:
+def compare_all(scores: Mapping[str, Mapping[int, float]], *, overlap: float, paired: bool = True) -> list[PairTest]:
     """Test every pair of normalizations, with p-values adjusted for their number.
 
     paired: whether equal keys belong together (folds); where they do not (seeds), overlap has no part in it.
     """
 
-    def test(first: str, second: str) -> PairedTest:
+    def test(first: str, second: str) -> PairTest:
         names = (first, second)
         if paired:
             return paired_test(scores[first], scores[second], overlap=overlap, names=names)
