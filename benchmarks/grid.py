@@ -26,7 +26,8 @@ import torch
 from benchmarks.facts import RESULTS, facts
 from benchmarks.fleet import PygGIN, as_pyg, check, pyg_loop, seconds
 from graphnorm.data import PackedGraphs
-from graphnorm.paper.laboratory import Interrupted, Laboratory, Measured
+from graphnorm.paper.laboratory import Interrupted, Laboratory
+from graphnorm.paper.material import Measured
 from graphnorm.paper.recipes import find_recipes
 from graphnorm.paper.reported import reported
 from graphnorm.study.grid import find_grid

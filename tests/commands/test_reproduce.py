@@ -190,6 +190,36 @@ def test_a_part_does_not_take_the_place_of_more(run: Run, tmp_path: Path, monkey
 
 
 @pytest.mark.usefixtures("_small")
+def test_parts_are_trained_into_one_store(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However they are narrowed, parts are no items, so none stands in another's way."""
+    trees = ("synthetic:trees",)
+    part = replace(RECIPES["fig2"].trained[0], norms=("batch", "graph"))
+    monkeypatch.setitem(RECIPES, "fig2", replace(RECIPES["fig2"], trained=(part,)))
+    monkeypatch.setitem(RECIPES, "table3", Recipe(item="table3", caption="x", maker="x", looked_at=trees))
+    watched = Watched(datasets=trees, batch_sizes=(64,), epochs=1, images=False)
+    learning = Learning(datasets=trees, epochs=1)
+    monkeypatch.setitem(
+        RECIPES, "fig4", Recipe(item="fig4", caption="x", maker="noise", watched=watched, learned=learning)
+    )
+    common = ("--train-only", "--store", "a.db", "--device", "cpu", "--workers", "1")
+    code, out, err = run("reproduce", "fig2", "table3", "--norms", "graph", *common)
+    assert code == 0
+    assert "nothing is trained for table3" in err
+    assert out.splitlines()[-1] == "  graphnorm reproduce fig2 --no-train --store a.db"
+    assert run("reproduce", "fig2", "--norms", "batch", *common)[0] == 0
+    code, out, _ = run("reproduce", "fig4", *common, "--json")
+    assert (code, json.loads(out)) == (0, {"items": ["fig4"], "store": "a.db"})
+    assert {path.name for path in tmp_path.iterdir()} == {"a.db", "a.db-work", "a.noise.json"}  # and no items
+    for item in ("fig2", "fig4"):
+        out = run("reproduce", item, "--store", "a.db", "--dry-run", "--json")[1]
+        assert {row["to train"] for row in json.loads(out)} == {0}
+    code, _, err = run("reproduce", "table3", *common)
+    assert (code, "nothing is trained for table3. Remedy: leave out --train-only" in err) == (2, True)
+    with pytest.raises(SystemExit):
+        run("reproduce", "fig2", *common, "--no-train")
+
+
+@pytest.mark.usefixtures("_small")
 def test_items_of_what_is_there(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     code, _, err = run("reproduce", "fig2", "--no-train")
     assert code == 2

@@ -119,7 +119,7 @@ def test_curves_say_what_they_are_made_of(laboratory: Laboratory) -> None:
     assert product.facts["remarks"] == list(product.sentences)
     assert [value is None for value in product.facts["convergence"][0]["train_averages"]] == [False, True, False, False]
     titles = [axis.get_title() for axis in product.figures[""].axes if axis.get_title()]
-    assert titles == [f"{TREES}, batch size {size} (trained in part)" for size in (8, 16)]
+    assert titles == [f"{TREES}, batch size {size}\n(trained in part)" for size in (8, 16)]
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from graphnorm.study.halving import Ladder, Rung, losers, make_ladder
 from graphnorm.study.lock import work_folder
 from graphnorm.study.plan import group_candidates, make_plan
 from graphnorm.study.store import Store, Study
-from graphnorm.training import Outcome, Progress, Trial
+from graphnorm.training import Outcome, Progress, Trial, plan_fleets
 
 GRID = Grid("test", {"epochs": (16,), "lr": (0.1, 0.2, 0.3, 0.4)})
 
@@ -125,6 +125,16 @@ def test_what_another_study_has_is_not_trained_again(bench: Bench) -> None:
     bench.run()
     Driver(bench.store, other, bench.graphs, InProcess(bench.graphs, "cpu"), callbacks=[bench.log]).run()
     assert set(bench.log.epochs.values()) == {16}
+
+
+def test_normalizations_of_one_setting_are_trained_one_after_another(tmp_path: Path, graphs: PackedGraphs) -> None:
+    grid = Grid("sizes", {"epochs": (2,), "batch_size": (4, 8), "lr": (0.1, 0.2)})
+    plan = make_plan(graphs, grid, norms=["graph", "batch"], folds=2)
+    with Store(tmp_path / "graphnorm.db") as store:
+        study = store.add_study("study", plan.spec, plan.trials, plan_fleets(graphs, plan.trials, "cpu"))
+        Driver(store, study, graphs, InProcess(graphs, "cpu")).run()
+    trained = [(fleet.trials[0].batch_size, fleet.trials[0].norm) for fleet in FakeFleet.made]
+    assert trained == [(4, "graph"), (4, "batch"), (8, "graph"), (8, "batch")]
 
 
 @pytest.mark.parametrize("after", range(1, 9))

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -39,7 +42,8 @@ examples:
   graphnorm reproduce fig2 --device cuda --store results/fig2.db --out results
   graphnorm reproduce table1 --datasets MUTAG,PTC --protocols paper --dry-run
   graphnorm reproduce table1 --models none --baselines wl,mlp --device cpu
-  graphnorm reproduce all --no-train --store gpu.db --out results      items of what a store has, others left out
+  graphnorm reproduce table1 --datasets NCI1 --train-only --store gpu.db     part by part, into one store ...
+  graphnorm reproduce all --no-train --store gpu.db --out results          ... and the items of all that it has
 """
 
 
@@ -78,7 +82,9 @@ def add(subparsers: Subparsers) -> None:
     parser.add_argument("--device", help="cpu, cuda ... (default: a GPU where there is one)")
     parser.add_argument("--workers", type=int, metavar="N", help="processes to train in, on a CPU")
     parser.add_argument("--dry-run", action="store_true", help="say what would be trained, and stop")
-    parser.add_argument("--no-train", action="store_true", help="make the items of what the store has")
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--train-only", action="store_true", help="train what the store lacks, and make no items of it")
+    how.add_argument("--no-train", action="store_true", help="make the items of what the store has")
     part = parser.add_argument_group("a part of an item")
     for name in ("datasets", "models", "norms", "protocols"):
         part.add_argument(f"--{name}", metavar="A,B,…", help=f"only these {name}")
@@ -91,7 +97,7 @@ def add(subparsers: Subparsers) -> None:
 
 
 def _run(options: argparse.Namespace) -> None:
-    from graphnorm.paper.laboratory import Interrupted, Laboratory, LeftOutError
+    from graphnorm.paper.laboratory import Laboratory
 
     recipes = _recipes(options)
     if too_large := [recipe.item for recipe in recipes if not recipe.datasets]:
@@ -117,29 +123,68 @@ def _run(options: argparse.Namespace) -> None:
     if options.dry_run:
         _show_plans(options, laboratory, recipes)
         return
-    _check_place(folder)
     if not options.no_train and any(recipe.watched or recipe.learned for recipe in recipes):
         _check_place(laboratory.notebook.path.parent)
+    if options.train_only:
+        _check_place(laboratory.store.parent)
+        with _stoppable():
+            _train(options, laboratory, recipes)
+        return
+    _check_place(folder)
     _keep_more(folder, laboratory.store, recipes, options.quick)
-    written: dict[str, list[str]] = {}
+    with _stoppable():
+        _make(options, laboratory, recipes, folder)
+
+
+@contextmanager
+def _stoppable() -> Iterator[None]:
+    """Says, where a signal ends the training, that it can go on."""
+    from graphnorm.paper.laboratory import Interrupted
+
     try:
-        for recipe in recipes:
-            try:
-                product = laboratory.make(recipe, quick=options.quick, train=not options.no_train)
-            except LeftOutError as error:
-                if recipe is recipes[-1] and not written:
-                    raise
-                where = f" ({error.where})" if error.where else ""
-                print(f"{recipe.item}: left out, {error.problem}{where}", file=sys.stderr)
-                continue
-            written[recipe.item] = [str(path) for path in product.write(folder)]
-            if not options.json:
-                print(f"{recipe.item}: {product.title}")
-                for sentence in product.sentences:
-                    print(f"  {sentence}")
+        yield
     except Interrupted as stop:
         print("graphnorm: stopped; the same command goes on from here", file=sys.stderr)
         raise SystemExit(128 + stop.signal) from None
+
+
+def _train(options: argparse.Namespace, laboratory: Laboratory, recipes: list[Recipe]) -> None:
+    """Train what the items need."""
+    if idle := [recipe.item for recipe in recipes if not recipe.trains]:
+        if len(idle) == len(recipes):
+            raise StudyError(f"nothing is trained for {', '.join(idle)}", remedy="leave out --train-only")
+        print(f"nothing is trained for {', '.join(idle)}", file=sys.stderr)
+    recipes = [recipe for recipe in recipes if recipe.trains]
+    for recipe in recipes:
+        laboratory.train(recipe)
+    items, store = [recipe.item for recipe in recipes], str(laboratory.store)
+    if options.json:
+        print(json.dumps({"items": items, "store": store}, indent=1))
+        return
+    quick = " --quick" if options.quick else ""
+    print(f"{', '.join(items)}: trained. What is made of all that is there:")
+    print(f"  graphnorm reproduce {' '.join(items)}{quick} --no-train --store {shlex.quote(store)}")
+
+
+def _make(options: argparse.Namespace, laboratory: Laboratory, recipes: list[Recipe], folder: Path) -> None:
+    """Make the items, and the page of claims; train what they need, where that is allowed."""
+    from graphnorm.paper.material import LeftOutError
+
+    written: dict[str, list[str]] = {}
+    for recipe in recipes:
+        try:
+            product = laboratory.make(recipe, quick=options.quick, train=not options.no_train)
+        except LeftOutError as error:
+            if recipe is recipes[-1] and not written:
+                raise
+            where = f" ({error.where})" if error.where else ""
+            print(f"{recipe.item}: left out, {error.problem}{where}", file=sys.stderr)
+            continue
+        written[recipe.item] = [str(path) for path in product.write(folder)]
+        if not options.json:
+            print(f"{recipe.item}: {product.title}")
+            for sentence in product.sentences:
+                print(f"  {sentence}")
     written["claims"] = [str(_write_claims(folder, options.quick))]
     if options.json:
         print(json.dumps(written, indent=1))

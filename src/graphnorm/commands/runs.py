@@ -158,7 +158,8 @@ def _show(options: argparse.Namespace) -> None:
         return
     print_table(COLUMNS, result_rows(result), left=("norm", "configuration"))
     facts = {"study": study.name, "protocol": study.spec.get("protocol", "?"), "begun": study.created}
-    facts |= {"missing": study.missing, "failed": study.counts.get("failed", 0), "code": codes, "devices": devices}
+    facts |= {"missing": study.missing, "failed": study.counts.get("failed", 0)}
+    facts |= {"code": "; ".join(codes), "devices": devices}
     print_facts(facts, as_json=False)
     for error in errors:
         print(f"failed: {error}")

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from graphnorm.paper.laboratory import Material, Measured
+from graphnorm.paper.choices import AmongFewer, among_common, among_those_of, at_authors_rate, by_unit, score_of
+from graphnorm.paper.material import Material, Measured
 from graphnorm.paper.recipe import MOLHIV, Trainings
 from graphnorm.paper.recipes import RECIPES
 from graphnorm.paper.reported import Reported, reported, reported_baseline
 from graphnorm.paper.tables import Score
 from graphnorm.study.protocol import find_protocol
-from graphnorm.study.results import NormResult, study_results
+from graphnorm.study.results import NormResult
 from graphnorm.study.selection import Selection
-from graphnorm.study.store import Store
-from graphnorm.training import Trial
 
 __all__ = [
     "BASELINE",
@@ -24,7 +22,6 @@ __all__ = [
     "FULL_SHIFT",
     "SETTINGS",
     "Cell",
-    "Common",
     "Rated",
     "find_cells",
     "is_fair_alone",
@@ -48,16 +45,6 @@ class Rated(NamedTuple):
 
     lr: float
     score: Score
-
-
-class Common(NamedTuple):
-    """The score when the choice is among those configurations alone that all normalizations have."""
-
-    mean: float | None
-    std: float | None
-    configurations: int
-    scores: tuple[float | None, ...]
-    """By fold or seed, as those of a cell."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,14 +75,24 @@ class Cell:
     is_of_own_grid: bool = True
     """Whether all configurations are some of the recipe's own grid."""
     devices: tuple[str, ...] = ()
-    common: Common | None = None
-    """None where that is the same choice."""
+    common: AmongFewer | None = None
+    """Among those configurations that all normalizations have; None where that is the same choice."""
     at_authors_rate: Rated | None = None
     """With the learning rate of the authors' script, where the grid has others beside it."""
     repeats: bool = False
     """Whether it shows the measurement of another cell a second time."""
     fair: Cell | None = None
     """The same cell under that protocol."""
+    among_fair: AmongFewer | None = None
+    """The score when the choice is among those configurations alone that ``fair`` chose from, where all are there."""
+
+    @property
+    def optimism(self) -> float | None:
+        """In points, what choosing by the folds that are reported adds to ``fair``, with the same configurations."""
+        higher, lower = self.among_fair, self.fair
+        if higher is None or lower is None or higher.mean is None or lower.score.mean is None:
+            return None
+        return higher.mean - lower.score.mean
 
     @property
     def is_baseline(self) -> bool:
@@ -140,11 +137,12 @@ class Cell:
             "chosen": None
             if self.configuration is None
             else {"configuration": self.configuration, "epoch": self.epoch},
-            "common": None if self.common is None else {**self.common._asdict(), "scores": list(self.common.scores)},
+            "common": _plain_fewer(self.common),
             "at_authors_rate": None if rate is None else {"lr": rate.lr, **_plain(rate.score)},
             "device": list(self.devices),
             "repeats": self.repeats,
             "fair": None if fair is None else fair.to_dict(),
+            "among_fair": _plain_fewer(self.among_fair),
         }
 
 
@@ -170,21 +168,31 @@ def _plain(score: Score) -> dict[str, Any]:
     }
 
 
+def _plain_fewer(score: AmongFewer | None) -> dict[str, Any] | None:
+    return None if score is None else {**score._asdict(), "scores": list(score.scores)}
+
+
 def find_cells(material: Material) -> list[Cell]:
     """The cells of a table of scores, those under ``fair`` beside those of the other protocol.
 
     Where the recipe has no other protocol, they stand alone. Where there is nothing of the other, its score is None.
     """
-    groups: dict[tuple[str, str], dict[bool, list[Cell]]] = {}
+    groups: dict[tuple[str, str], dict[bool, Measured]] = {}
     alone = is_fair_alone(material)
     for measured in material.studies:
-        leads = alone or measured.protocol != FAIR
-        groups.setdefault((measured.dataset, measured.model), {})[leads] = list(_cells(material, measured))
+        groups.setdefault((measured.dataset, measured.model), {})[alone or measured.protocol != FAIR] = measured
     found: list[Cell] = []
     for parts in groups.values():
-        beside = {cell.norm: cell for cell in parts.get(False, ())}
-        leading = parts.get(True) or [_unmeasured(cell, _other_protocol(material)) for cell in beside.values()]
-        found += [replace(cell, fair=beside.get(cell.norm)) for cell in leading]
+        leads, follows = parts.get(True), parts.get(False)
+        beside = {cell.norm: cell for cell in _cells(material, follows)} if follows else {}
+        if leads is None:
+            found += [replace(_unmeasured(cell, _other_protocol(material)), fair=cell) for cell in beside.values()]
+            continue
+        same = among_those_of(leads, follows) if follows else {}
+        found += [
+            replace(cell, fair=beside.get(cell.norm), among_fair=same.get(cell.norm))
+            for cell in _cells(material, leads)
+        ]
     return found
 
 
@@ -225,7 +233,7 @@ def _cells(material: Material, measured: Measured) -> Iterator[Cell]:
     devices: dict[str, set[str]] = {}
     for record in measured.records(curves=()):
         devices.setdefault(record.trial.norm, set()).add(record.device)
-    common, (rate, at_rate) = _of_common(measured), _at_authors_rate(measured)
+    common, (rate, at_rate) = among_common(measured), at_authors_rate(measured)
     part = None if measured.is_baseline else _own_part(material, measured)
     for result in measured.results:
         norm = BASELINE if measured.is_baseline else result.norm
@@ -235,19 +243,19 @@ def _cells(material: Material, measured: Measured) -> Iterator[Cell]:
             model=measured.model,
             norm=norm,
             protocol=measured.protocol,
-            score=_score(result.selection, said),
+            score=score_of(result.selection, said),
             planned=max(len(result.configurations), 0 if part is None else len(part.grid)),
             members_planned=max(result.members, 0 if part is None else _members(part, measured.protocol)),
             compared=result.compared,
             members=0 if result.selection is None else len(result.selection.choices),
-            scores=_by_unit(measured, result.selection),
+            scores=by_unit(measured, result.selection),
             configuration=None if measured.is_baseline else _configuration(measured, result),
             varied=() if part is None else _varied(measured, part),
             epochs=_epochs(result.selection),
             is_of_own_grid=part is None or _is_part_of(measured.study.spec["grid"], part),
             devices=tuple(sorted(device for device in devices.get(result.norm, ()) if device)),
             common=common.get(result.norm),
-            at_authors_rate=Rated(rate, _score(at_rate[result.norm], said)) if result.norm in at_rate else None,
+            at_authors_rate=Rated(rate, score_of(at_rate[result.norm], said)) if result.norm in at_rate else None,
         )
         yield cell
         if measured.dataset == MOLHIV and norm == "instance":
@@ -261,19 +269,8 @@ def _cells(material: Material, measured: Measured) -> Iterator[Cell]:
             )
 
 
-def _score(selection: Selection | None, said: Reported | None) -> Score:
-    return Score(None, reported=said) if selection is None else Score(100 * selection.mean, 100 * selection.std, said)
-
-
 def _beside(score: Score, said: Reported | None) -> Score:
     return Score(score.mean, score.std, said)
-
-
-def _by_unit(measured: Measured, selection: Selection | None) -> tuple[float | None, ...]:
-    count = measured.study.spec[f"{find_protocol(measured.protocol).unit}s"]
-    found = {} if selection is None else selection.scores
-    values = [found.get(unit, math.nan) for unit in range(count)]
-    return tuple(None if math.isnan(value) else 100 * value for value in values)
 
 
 def _epochs(selection: Selection | None) -> tuple[int, ...]:
@@ -318,49 +315,3 @@ def _own_part(material: Material, measured: Measured) -> Trainings | None:
 
 def _members(part: Trainings, protocol: str) -> int:
     return part.seeds if find_protocol(protocol).unit == "seed" else part.folds * part.seeds
-
-
-def authors_rate(model: str) -> float:
-    """The learning rate of the authors' script for ogbg-molhiv: their training curves have no other.
-
-    >>> authors_rate("molecular-gin")
-    0.0001
-    """
-    curves = [part for item in ("fig2", "fig6") for part in RECIPES[item].trained]
-    (rate,) = next(part.grid.axes["lr"] for part in curves if part.datasets == (MOLHIV,) and model in part.models)
-    return float(rate)
-
-
-def _at_authors_rate(measured: Measured) -> tuple[float, dict[str, Selection | None]]:
-    """That rate, and what is chosen with it, by normalization; nothing where the grid has no other beside it."""
-    if measured.dataset != MOLHIV or measured.is_baseline:
-        return math.nan, {}
-    rate, rates = authors_rate(measured.model), measured.study.spec["grid"]["lr"]
-    choices = rate in rates and len(rates) > 1
-    return rate, _chosen_among(measured, lambda trial: trial.lr == rate) if choices else {}
-
-
-def _of_common(measured: Measured) -> dict[str, Common]:
-    """By normalization, for those that chose among others than the configurations that all with a score have."""
-    there = [result for result in measured.results if result.selection is not None]
-    sets = {result.norm: {tuple(result.configurations[k].items()) for k in result.took_part} for result in there}
-    shared = set.intersection(*sets.values()) if sets else set()
-    other = [result.norm for result in there if (sets[result.norm], result.compared) != (shared, len(shared))]
-    if not other:
-        return {}
-    chosen = _chosen_among(measured, lambda trial: any(_has(trial, settings) for settings in shared))
-    found = {}
-    for norm in other:
-        score = _score(chosen.get(norm), None)
-        found[norm] = Common(score.mean, score.std, len(shared), _by_unit(measured, chosen.get(norm)))
-    return found
-
-
-def _has(trial: Trial, settings: tuple[tuple[str, Any], ...]) -> bool:
-    return all(getattr(trial, name) == value for name, value in settings)
-
-
-def _chosen_among(measured: Measured, among: Callable[[Trial], bool]) -> dict[str, Selection | None]:
-    with Store(measured.store, writable=False) as store:
-        results = study_results(store, measured.study, partial=True, among=among)
-    return {result.norm: result.selection for result in results}

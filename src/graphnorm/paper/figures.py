@@ -203,7 +203,7 @@ def plot_panels(
             axis.fill_between(epochs, low, high, color=colour(curve.norm), alpha=0.1, lw=0)
             labels.setdefault(curve.norm, line)
         title = f"{panel}, {variant}" if variant else panel
-        axis.set_title(f"{title} (trained in part)" if panel in in_part else title, fontsize=9)
+        axis.set_title(f"{title}\n(trained in part)" if panel in in_part else title, fontsize=9)
         axis.grid(alpha=0.25)
         axis.spines[["top", "right"]].set_visible(False)
         axis.tick_params(labelsize=8)

@@ -6,60 +6,37 @@ or an earlier one, is there already; the same command again goes on from where i
 
 from __future__ import annotations
 
-import datetime
 import functools
 import itertools
 import os
-import platform
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
 
-from graphnorm._version import exact_version
 from graphnorm.data import Images, PackedGraphs, find, load, load_cifar10
 from graphnorm.data.loading import locate, obtain
 from graphnorm.errors import DownloadError, StudyError
+from graphnorm.paper import makers
+from graphnorm.paper.material import Material, Measured, NoGraphsError, NothingThereError, Planned, in_words
 from graphnorm.paper.products import Product
 from graphnorm.paper.recall import recall
 from graphnorm.paper.recipe import IMAGES, Recipe, Trainings, Watching
 from graphnorm.paper.watching import Learned, Notebook, Seen, learn_alpha, watch_graphs, watch_images
-from graphnorm.study.baselines import BASELINES, baseline_plan
+from graphnorm.study.baselines import baseline_plan
 from graphnorm.study.display import Display
 from graphnorm.study.engines.local import choose_devices, local_engine
 from graphnorm.study.merge import merge
 from graphnorm.study.plan import Plan, Remembered, make_plan
-from graphnorm.study.results import NormResult, study_results
+from graphnorm.study.results import study_results
 from graphnorm.study.search import pack, run_plan
-from graphnorm.study.store import Record, Store, Study
+from graphnorm.study.store import Store
 from graphnorm.training.fleet import default_device
 
-__all__ = ["Interrupted", "Laboratory", "LeftOutError", "Material", "Measured", "NothingThereError", "Planned"]
-
-
-class LeftOutError(StudyError):
-    """An item that cannot be made where nothing may be trained or fetched."""
-
-
-class NoGraphsError(LeftOutError):
-    """An item needs graphs that are not on this machine."""
-
-    def __init__(self, item: str, names: Sequence[str]) -> None:
-        super().__init__(
-            f"{item} is made of the graphs themselves, and these are not on this machine: {', '.join(names)}",
-            remedy="name their folder with --data-root or GRAPHNORM_DATA, or allow downloads: leave out --no-train",
-        )
-
-
-class NothingThereError(LeftOutError):
-    """There is nothing of an item, and nothing may be trained for it."""
-
-    def __init__(self, item: str, where: Path) -> None:
-        super().__init__(f"there is nothing of {item} in it", where=where, remedy="leave out --no-train")
+__all__ = ["Interrupted", "Laboratory"]
 
 
 class Interrupted(Exception):  # noqa: N818 - not a mistake
@@ -68,110 +45,6 @@ class Interrupted(Exception):  # noqa: N818 - not a mistake
     def __init__(self, signal: int) -> None:
         self.signal = signal
         super().__init__(f"stopped by signal {signal}")
-
-
-@dataclass(frozen=True)
-class Planned:
-    """A study that a recipe needs."""
-
-    dataset: str
-    model: str
-    protocol: str
-    plan: Plan
-
-
-@dataclass(frozen=True)
-class Measured:
-    """A study as far as it is trained."""
-
-    dataset: str
-    model: str
-    protocol: str
-    study: Study
-    results: tuple[NormResult, ...]
-    store: Path
-
-    @property
-    def is_baseline(self) -> bool:
-        """Whether it is of a method beside the normalized models."""
-        return self.model in BASELINES
-
-    def records(self, curves: Sequence[str] = ("train", "valid")) -> list[Record]:
-        """Its trials that are there, with these curves."""
-        with Store(self.store, writable=False) as store:
-            return store.records(self.study, curves=curves)
-
-
-@dataclass(frozen=True)
-class Material:
-    """What a maker works with."""
-
-    recipe: Recipe
-    quick: bool
-    studies: tuple[Measured, ...]
-    laboratory: Laboratory
-    train: bool = True
-    """Whether what is missing may be trained."""
-    absent: tuple[str, ...] = ()
-    """Studies of which there is no trial, in words."""
-
-    def graphs(self, name: str) -> PackedGraphs:
-        """A dataset of the recipe."""
-        return self.laboratory.graphs(name)
-
-    def watch(self, training: Watching) -> Seen | None:
-        """What was seen of a training, now or before; None if it is not there and may not be trained."""
-        return self.laboratory.watch(training, train=self.train)
-
-    def learned(self, dataset: str, epochs: int) -> Learned | None:
-        """The α of a training, now or before; None if it is not there and may not be trained."""
-        return self.laboratory.learned(dataset, epochs, train=self.train)
-
-    def product(self, *, apart: Sequence[Mapping[str, Any]] = (), **parts: Any) -> Product:
-        """A product of this recipe, with what was measured where and when added to its facts.
-
-        apart: the facts of trainings that are not in the store.
-        """
-        narrow = None if self.recipe.narrow is None else dict(self.recipe.narrow)
-        facts = {"narrowed": narrow} | parts.pop("facts", {}) | self._provenance(apart)
-        return Product(self.recipe.item, self.recipe.title, self.quick, facts=facts, **parts)
-
-    def _provenance(self, apart: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        records = [record for measured in self.studies for record in measured.records(curves=())]
-        codes = [f"graphnorm {one['graphnorm']}, torch {one['torch']}" for one in apart]
-        return {
-            "made": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-            "graphnorm": exact_version(),
-            "torch": torch.__version__,
-            "python": platform.python_version(),
-            "trained_with": sorted({record.code for record in records} | set(codes)),
-            "trained_on": sorted(
-                {record.device for record in records if record.device} | {one["device"] for one in apart}
-            ),
-            "training_seconds": round(
-                sum(record.seconds for record in records) + sum(one["seconds"] for one in apart), 1
-            ),
-            "studies": [
-                {
-                    "name": measured.study.name,
-                    "trials": measured.study.trials,
-                    "finished": measured.study.finished,
-                    "spec": dict(measured.study.spec),
-                }
-                for measured in self.studies
-            ],
-        }
-
-
-def _in_words(absent: Sequence[Planned]) -> tuple[str, ...]:
-    """Studies, those of one protocol and the same datasets together."""
-    datasets: dict[tuple[str, str], list[str]] = {}
-    for planned in absent:
-        datasets.setdefault((planned.protocol, planned.model), []).append(planned.dataset)
-    models: dict[tuple[str, ...], list[str]] = {}
-    for (protocol, model), names in datasets.items():
-        models.setdefault((protocol, *names), []).append(model)
-    return tuple(f"{', '.join(of)} under {protocol} on {', '.join(on)}" for (protocol, *on), of in models.items())
 
 
 class Laboratory:
@@ -361,6 +234,17 @@ class Laboratory:
             raise Interrupted(result.stopped_by)
         return Measured(planned.dataset, planned.model, planned.protocol, result.study, result.norms, self.store)
 
+    def train(self, recipe: Recipe) -> None:
+        """Train all that a recipe needs and that is not there; nothing is made of it."""
+        for planned in self.plans(recipe):
+            self.measure(planned)
+        watched, learned = recipe.watched, recipe.learned
+        for training in watched.trainings if watched else ():
+            self.watch(training)
+        if learned is not None:
+            for dataset in learned.datasets:
+                self.learned(dataset, learned.epochs)
+
     @staticmethod
     def _read(planned: Planned, copy: Path) -> Measured:
         """A study as far as it is trained, fewer folds and seeds included; it is entered into the copy of the store."""
@@ -392,7 +276,7 @@ class Laboratory:
                 merge(copy, [self.store])
             studies = tuple(self._read(planned, copy) for planned in there)
             seen = replace(recipe, looked_at=tuple(name for name in recipe.looked_at if name not in gone))
-            product = self._finish(Material(seen, quick, studies, self, train, _in_words(absent)))
+            product = self._finish(Material(seen, quick, studies, self, train, in_words(absent)))
         if not gone:
             return product
         lacking = f"Without drawings of {' and '.join(gone)}: these graphs are not on this machine."
@@ -402,8 +286,6 @@ class Laboratory:
         return replace(product, sentences=(*product.sentences, lacking), facts=facts)
 
     def _finish(self, material: Material) -> Product:
-        from graphnorm.paper import makers
-
         self.say(f"{material.recipe.item}: drawing and writing")
         product: Product = getattr(makers, material.recipe.maker)(material)
         return product

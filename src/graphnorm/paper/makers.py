@@ -14,7 +14,7 @@ from graphnorm.analysis.parts import Subject, theory_part
 from graphnorm.analysis.results import plain, readable_layer
 from graphnorm.data.catalog import find
 from graphnorm.paper.figures import Curves, average_curves, convergence, plot_panels
-from graphnorm.paper.laboratory import Material, Measured, NothingThereError
+from graphnorm.paper.material import Material, Measured, NothingThereError
 from graphnorm.paper.products import Product, Table
 from graphnorm.paper.recipe import MOLHIV
 from graphnorm.paper.remarks import about_absent, about_quick

@@ -220,6 +220,11 @@ class Recipe:
         parts = [part.datasets for part in (self.watched, self.learned, self.beside) if part]
         return tuple(dict.fromkeys([*names, *self.looked_at, *(name for part in parts for name in part)]))
 
+    @property
+    def trains(self) -> bool:
+        """Whether anything is trained for it."""
+        return any((self.trained, self.watched, self.beside, self.learned))
+
     def quick(self) -> Recipe:
         """The item scaled down."""
         trained = tuple(part for given in self.trained if (part := given.quick()).datasets)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from graphnorm.paper.laboratory import Material
+from graphnorm.paper.material import Material
 from graphnorm.paper.products import list_some
 
 __all__ = ["about_absent", "about_quick"]

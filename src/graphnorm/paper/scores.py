@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from statistics import mean
 
 from graphnorm.paper.cells import FAIR, SETTINGS, Cell, find_cells, is_fair_alone, short
-from graphnorm.paper.laboratory import Material
+from graphnorm.paper.material import Material
 from graphnorm.paper.products import Product, Table, list_some, signed
 from graphnorm.paper.remarks import about_absent, about_quick
 from graphnorm.paper.tables import Score, agreement, within_an_error
@@ -30,6 +31,7 @@ def scores(material: Material) -> Product:
             *_about_repeats(cells),
             *_about_authors_rate(judged),
             *_about_fair(material, cells),
+            *_about_optimism(cells),
             *_about_baselines([cell.score for cell in cells if cell.is_baseline]),
             *_about_grids(cells),
             *_about_devices(cells),
@@ -123,6 +125,8 @@ def _numbers(cell: Cell, units: str) -> dict[str, str | float | None]:
         "repeats": cell.repeats,
         "fair_mean": None if cell.fair is None else cell.fair.score.mean,
         "fair_std": None if cell.fair is None else cell.fair.score.std,
+        "among_fair_mean": None if cell.among_fair is None else cell.among_fair.mean,
+        "among_fair_std": None if cell.among_fair is None else cell.among_fair.std,
     }
     beside = _origin(cell.fair or cell, units)
     return found | {f"fair_{name}": None if cell.fair is None else value for name, value in beside.items()}
@@ -182,6 +186,23 @@ def _about_fair(material: Material, cells: Sequence[Cell]) -> tuple[str, ...]:
     planned = max(cell.planned for cell in cells)
     words = [f"{where} ({' to '.join(map(str, sorted({min(found), max(found)})))})" for where, found in parts.items()]
     return (f"Under {FAIR}, of a part of the {planned} configurations: {list_some(words)}.",)
+
+
+def _about_optimism(cells: Sequence[Cell]) -> tuple[str, ...]:
+    """How much of the scores is due to the protocol, by dataset."""
+    added: dict[str, list[float]] = {}
+    for cell in cells:
+        if cell.optimism is not None:
+            added.setdefault(cell.dataset, []).append(cell.optimism)
+    if not added:
+        return ()
+    protocol = next(cell.protocol for cell in cells if cell.optimism is not None)
+    words = [
+        f"{dataset} {signed(mean(points))} ({len(points)} cells, {signed(min(points))} to {signed(max(points))})"
+        for dataset, points in added.items()
+    ]
+    head = f"Scores under {protocol} less those under {FAIR}, chosen among the same configurations, on average:"
+    return (f"{head} {list_some(words)}.",)
 
 
 def _about_baselines(scores: list[Score]) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from graphnorm.norms import make_norm
 from graphnorm.paper.cells import BASELINE, FAIR, FULL_SHIFT, Cell
-from graphnorm.paper.laboratory import Material
+from graphnorm.paper.material import Material
 from graphnorm.paper.products import NOTHING, Stacked, Table
 from graphnorm.paper.recipe import MOLHIV
 from graphnorm.paper.reported import BASELINE_NAMES, Reported, reported, reported_baseline

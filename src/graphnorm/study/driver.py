@@ -10,7 +10,8 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from graphnorm.data import PackedGraphs
 from graphnorm.study.callbacks import Callback, Callbacks
@@ -52,6 +53,17 @@ class _Fleet:
     @property
     def epochs(self) -> int:
         return self.trials[0].epochs
+
+    @property
+    def contest(self) -> tuple[Any, ...]:
+        """What it has in common with the fleets of other normalizations that it is compared with."""
+        return replace(self.trials[0], norm="").shape
+
+
+def _rivals_together(fleets: Sequence[_Fleet]) -> list[_Fleet]:
+    """In an order of training in which a study that is stopped half-way has normalizations to compare."""
+    contests = list(dict.fromkeys(fleet.contest for fleet in fleets))
+    return sorted(fleets, key=lambda fleet: contests.index(fleet.contest))
 
 
 class Driver:
@@ -104,8 +116,8 @@ class Driver:
         self._callbacks.tell(lambda callback: callback.on_begin(self._study, missing))
         finished = False
         try:
+            self._queue.extend(fleet for fleet in _rivals_together(self._fleets) if self._is_short(fleet))
             for norm in dict.fromkeys(fleet.norm for fleet in self._fleets):
-                self._queue.extend(fleet for fleet in self._fleets if fleet.norm == norm and self._is_short(fleet))
                 self._decide_if_all_are_there(norm)
             while self._running or (self._queue and not self._stopping):
                 self._ask_idle_slots()
