@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from graphnorm.paper.products import QUICK_NOTE, Product, Stacked, Table
+from graphnorm.paper.products import QUICK_NOTE, Product, Sheet, Stacked, Table
 from graphnorm.paper.reported import Reported
 from graphnorm.paper.tables import Score, agreement, dataset_rows, within_an_error
 
@@ -105,7 +105,7 @@ def test_a_quick_pass_is_marked_on_every_output(quick: bool, tmp_path: Path) -> 
     figure = Figure()
     figure.subplots().plot([1, 2])
     product = Product("fig2", "Figure 2", quick, figures={"": figure, "-b": figure}, table=TABLE, sentences=("So.",),
-                      wide=TABLE, wide_notes=("Marks.",))  # fmt: skip
+                      sheets={"-wide": Sheet(TABLE, ("Marks.",), addition=", wide")})  # fmt: skip
     files = product.write(tmp_path)
     assert {path.suffix for path in files} == {".png", ".svg", ".pdf", ".md", ".tex", ".csv", ".json"}
     assert all(path.name.startswith("fig2-quick") is quick for path in files)
@@ -113,7 +113,7 @@ def test_a_quick_pass_is_marked_on_every_output(quick: bool, tmp_path: Path) -> 
     for ending in (".md", ".tex", ".json", "-wide.md", "-wide.tex"):
         text = (tmp_path / f"{product.stem}{ending}").read_text()
         assert (QUICK_NOTE in text) is quick
-        assert ("Marks." in text) is ("wide" in ending)
+        assert ("Marks." in text) is ("Figure 2, wide" in text) is ("wide" in ending)
     assert (figure.get_suptitle() == f"Figure 2. {QUICK_NOTE}") is quick
     assert json.loads((tmp_path / f"{product.stem}.json").read_text())["quick"] is quick
 

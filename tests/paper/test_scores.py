@@ -200,6 +200,28 @@ def test_what_the_protocol_adds_is_measured_with_the_same_configurations(laborat
     assert list(data["among_fair_mean"]) == [cell["among_fair"]["mean"] for cell in found.values()]
 
 
+def test_fair_in_the_shape_of_the_paper(laboratory: Laboratory) -> None:
+    """The same configurations under paper stand below; a dataset of which there is nothing has no column."""
+    other = "synthetic:regular"
+    wanted = recipe(datasets=(other, TREES), protocols=("paper", "fair"), models=("gcn", "gin"))
+    product = made(
+        laboratory,
+        wanted,
+        lambda trial: (
+            trial.protocol == "paper" or (trial.dataset == TREES and trial.model == "gin" and trial.lr == SLOW)
+        ),
+    )
+    table, notes, addition = product.sheets["-fair"]
+    assert (table.columns, addition) == (("model", "norm", TREES), ", under fair")
+    graph = next(cell for cell in product.facts["cells"] if cell["fair"] is not None and cell["norm"] == "graph")
+    fair, same = graph["fair"], graph["among_fair"]
+    expected = f"{fair['mean']:.1f} ± {fair['std']:.1f} †", f"{same['mean']:.1f} ± {same['std']:.1f}"
+    assert [row[:2] for row in table.rows] == [["GIN", "none"], ["GIN", "BatchNorm"], ["GIN", "GraphNorm"]]
+    assert table.rows[-1][2] == expected
+    assert notes[0].endswith("over folds; below it, smaller, the same configurations under paper.")
+    assert notes[1] == "† From one of 2 configurations."
+
+
 def test_what_the_protocol_adds_is_open_where_configurations_are_missing(laboratory: Laboratory) -> None:
     product = made(
         laboratory,
@@ -246,10 +268,10 @@ def test_the_authors_learning_rate(laboratory: Laboratory) -> None:
     assert product.sentences[0].startswith("1 of 3 cells")
     assert "At the authors' learning rate of 1e-3 alone: 2 of 3 cells" in " ".join(product.sentences)
     assert rows(product)[0]["at lr 1e-3"].startswith(f"{found['batch']['at_authors_rate']['mean']:.1f} ± ")
-    assert product.wide is not None
-    assert product.wide.columns == ("norm", "GIN")
-    assert [row[0] for row in product.wide.rows] == ["BatchNorm", "InstanceNorm", "GraphNorm, α = 1", "GraphNorm"]
-    assert "Chosen, of 3 cells: lr 1e-2 in 3." in product.wide_notes
+    table, notes, _ = product.sheets["-wide"]
+    assert table.columns == ("norm", "GIN")
+    assert [row[0] for row in table.rows] == ["BatchNorm", "InstanceNorm", "GraphNorm, α = 1", "GraphNorm"]
+    assert "Chosen, of 3 cells: lr 1e-2 in 3." in notes
 
 
 def test_the_shape_of_the_paper(laboratory: Laboratory, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -270,15 +292,16 @@ def test_the_shape_of_the_paper(laboratory: Laboratory, monkeypatch: pytest.Monk
 
     product = made(laboratory, wanted, kept)
     found = by_norm(product)
-    assert product.wide is not None
-    assert product.wide.columns == ("model", "norm", TREES, other)
-    texts = {(row[0], row[1]): row[2:] for row in product.wide.rows}
+    assert set(product.sheets) == {"-wide"}
+    table, notes, _ = product.sheets["-wide"]
+    assert table.columns == ("model", "norm", TREES, other)
+    texts = {(row[0], row[1]): row[2:] for row in table.rows}
     assert texts["WL subtree", "–"] == [("–", None), ("–", "80.0 ± 1.0")]
     assert texts["GIN", "BatchNorm"][0] == (f"{found['batch']['mean']:.1f} ± {found['batch']['std']:.1f} ‡§", None)
     assert texts["GIN", "GraphNorm"][0].above.endswith(" †§")  # type: ignore[union-attr]
     assert texts["GIN", "GraphNorm"][1] == ("–", "90.0 ± 1.0")
     assert list(texts) == [("WL subtree", "–"), ("GIN", "BatchNorm"), ("GIN", "GraphNorm")]  # no rows of dashes alone
-    assert product.wide_notes[1:4] == (
+    assert notes[1:4] == (
         "† From one of 4 configurations.",
         f"‡ From a part of 4 configurations: {TREES}, gin: 2 (batch).",
         f"§ From fewer than 4 folds: {TREES}, gin: 3 (batch, graph).",

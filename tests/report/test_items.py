@@ -104,7 +104,9 @@ def test_the_shape_of_the_paper_is_preferred(folder: Path) -> None:
     )
     (folder / "table1-wide.md").write_text(wide)
     (folder / "table2-quick.md").write_text(wide.replace("Table 1", "Table 2. QUICK PASS"))
-    first, second = read_items(folder).tables
+    (folder / "table1-fair.md").write_text(wide.replace("Table 1", "Table 1, under fair"))
+    first, fair, second = read_items(folder).tables
+    assert (fair.id, fair.title) == ("table1-fair", "Table 1, under fair")
     assert (first.id, first.columns, first.after) == ("table1", ["norm", "MUTAG"], "Made on 2026-11-16.")
     assert inline(first.rows[0][1]) == "92.0<br><small>91.6</small>"
     assert second.title == "Table 2. QUICK PASS"

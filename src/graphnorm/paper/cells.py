@@ -188,7 +188,7 @@ def find_cells(material: Material) -> list[Cell]:
         if leads is None:
             found += [replace(_unmeasured(cell, _other_protocol(material)), fair=cell) for cell in beside.values()]
             continue
-        same = among_those_of(leads, follows) if follows else {}
+        same = among_those_of(leads, follows) if follows and not leads.is_baseline else {}
         found += [
             replace(cell, fair=beside.get(cell.norm), among_fair=same.get(cell.norm))
             for cell in _cells(material, leads)

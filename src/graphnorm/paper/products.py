@@ -16,7 +16,7 @@ from graphnorm.data.cache import replacing
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["QUICK_NOTE", "Product", "Stacked", "Table", "list_some", "provenance", "signed"]
+__all__ = ["QUICK_NOTE", "Product", "Sheet", "Stacked", "Table", "list_some", "provenance", "signed"]
 
 QUICK_NOTE = "QUICK PASS: scaled down, not the paper's setting"
 """What every output of a quick pass says."""
@@ -91,6 +91,16 @@ class Table:
         return sum(max(map(len, column)) for column in zip(*shown, strict=True)) + 2 * (len(self.columns) - 1)
 
 
+class Sheet(NamedTuple):
+    """A table beside an item's main one."""
+
+    table: Table
+    notes: tuple[str, ...] = ()
+    """Under it: what its marks mean, and where its numbers come from."""
+    addition: str = ""
+    """To the item's caption."""
+
+
 @dataclass(frozen=True, eq=False)
 class Product:
     """An item as it came out: figures with the data behind them, tables, and sentences."""
@@ -104,10 +114,8 @@ class Product:
     """What the figures show."""
     table: Table | None = None
     """For people: shown as Markdown and LaTeX."""
-    wide: Table | None = None
-    """The same in the shape that the paper has; in files of its own."""
-    wide_notes: tuple[str, ...] = ()
-    """What its marks mean, and where its numbers come from."""
+    sheets: dict[str, Sheet] = field(default_factory=dict)
+    """Tables in files of their own, by what is added to the item's name."""
     sentences: tuple[str, ...] = ()
     facts: dict[str, Any] = field(default_factory=dict)
     """Configuration, versions, devices, numbers: written as JSON."""
@@ -115,7 +123,11 @@ class Product:
     @property
     def title(self) -> str:
         """The caption, with the mark of a quick pass."""
-        return f"{self.caption}. {QUICK_NOTE}" if self.quick else self.caption
+        return self._titled("")
+
+    def _titled(self, addition: str) -> str:
+        caption = self.caption + addition
+        return f"{caption}. {QUICK_NOTE}" if self.quick else caption
 
     @property
     def stem(self) -> str:
@@ -125,11 +137,11 @@ class Product:
     def write(self, folder: Path) -> list[Path]:
         """Write every file, each wholly or not at all."""
         texts: dict[str, str] = {}
-        forms = (("", self.table, (*self.sentences, *provenance(self.facts))), ("-wide", self.wide, self.wide_notes))
-        for suffix, table, under in forms:
-            if table is not None:
-                texts[f"{suffix}.md"] = table.to_markdown(self.title) + "".join(f"\n{note}\n" for note in under)
-                texts[f"{suffix}.tex"] = table.to_latex(self.title, under)
+        main = {} if self.table is None else {"": Sheet(self.table, (*self.sentences, *provenance(self.facts)))}
+        for suffix, (table, notes, addition) in (main | self.sheets).items():
+            title = self._titled(addition)
+            texts[f"{suffix}.md"] = table.to_markdown(title) + "".join(f"\n{note}\n" for note in notes)
+            texts[f"{suffix}.tex"] = table.to_latex(title, notes)
         if (data := self.data or self.table) is not None:
             texts[".csv"] = data.to_csv()
         described = {"item": self.item, "title": self.title, "quick": self.quick, "sentences": list(self.sentences)}

@@ -11,7 +11,7 @@ from graphnorm.paper.material import Material
 from graphnorm.paper.products import Product, Table, list_some, signed
 from graphnorm.paper.remarks import about_absent, about_quick
 from graphnorm.paper.tables import Score, agreement, within_an_error
-from graphnorm.paper.wide import wide_notes, wide_table
+from graphnorm.paper.wide import sheets
 from graphnorm.study.protocol import find_protocol
 
 __all__ = ["scores"]
@@ -24,7 +24,6 @@ def scores(material: Material) -> Product:
     judged = [cell for cell in cells if not (cell.is_baseline or cell.repeats)]
     product = material.product(
         table=_for_people(cells, units),
-        wide=wide_table(material, cells),
         data=_for_programs(cells, units),
         sentences=(
             *_about_agreement(judged, units),
@@ -40,7 +39,7 @@ def scores(material: Material) -> Product:
         ),
         facts={"cells": [cell.to_dict() for cell in cells], "missing": list(material.absent)},
     )
-    return replace(product, wide_notes=wide_notes(cells, units, product.facts))
+    return replace(product, sheets=sheets(material, cells, units, product.facts))
 
 
 def _units(material: Material) -> str:

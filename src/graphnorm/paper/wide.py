@@ -11,11 +11,12 @@ from typing import Any, NamedTuple
 from graphnorm.norms import make_norm
 from graphnorm.paper.cells import BASELINE, FAIR, FULL_SHIFT, Cell
 from graphnorm.paper.material import Material
-from graphnorm.paper.products import NOTHING, Stacked, Table
+from graphnorm.paper.products import NOTHING, Sheet, Stacked, Table
 from graphnorm.paper.recipe import MOLHIV
 from graphnorm.paper.reported import BASELINE_NAMES, Reported, reported, reported_baseline
+from graphnorm.paper.tables import Score
 
-__all__ = ["wide_notes", "wide_table"]
+__all__ = ["sheets"]
 
 ONE, SOME, FEWER = "†", "‡", "§"
 """A score from one configuration, from a part of the grid, and from a part of the folds or seeds."""
@@ -30,15 +31,48 @@ class _Place(NamedTuple):
     is_baseline: bool = False
 
 
-def wide_table(material: Material, cells: Sequence[Cell]) -> Table:
-    """Measured, with what the paper reports below it; rows of which there is neither are left out."""
+def sheets(material: Material, cells: Sequence[Cell], units: str, facts: Mapping[str, Any]) -> dict[str, Sheet]:
+    """The paper's table, and the same under ``fair`` where that stands beside another protocol.
+
+    facts: of the product.
+    """
+    below = "what the paper reports" if any(cell.score.reported for cell in cells) else ""
+    wide = Sheet(_wide(material, cells), _notes(cells, units, below, facts))
+    pairs = [(cell, fair) for cell in cells if (fair := cell.fair) is not None and fair.score.mean is not None]
+    if not pairs:
+        return {"-wide": wide}
+    notes = _notes([fair for _, fair in pairs], units, f"the same configurations under {pairs[0][0].protocol}", facts)
+    return {"-wide": wide, f"-{FAIR}": Sheet(_fair(pairs, wide.table), notes, addition=f", under {FAIR}")}
+
+
+def _wide(material: Material, cells: Sequence[Cell]) -> Table:
+    """Measured, with what the paper reports below it, of all that is planned."""
     shown: dict[_Place, Stacked] = {}
     for dataset, model, norm, said in _planned(material):
         shown[_place(dataset, model, norm)] = _stacked(NOTHING, said)
     for cell in cells:
         shown[_place(cell.dataset, cell.model, cell.norm)] = _stacked(f"{cell.score}{_mark(cell)}", cell.score.reported)
+    return _arranged(shown, [place.column for place in sorted(shown, key=attrgetter("is_baseline"))])
+
+
+def _fair(pairs: Sequence[tuple[Cell, Cell]], wide: Table) -> Table:
+    """Measured under ``fair``, with what the same configurations have under the other protocol below it.
+
+    pairs: each cell, and the same under ``fair``. Columns are in the order of ``wide``.
+    """
+    shown = {}
+    for cell, fair in sorted(pairs, key=lambda pair: not pair[0].is_baseline):
+        same = cell.among_fair
+        other = cell.score if cell.is_baseline else None if same is None else Score(same.mean, same.std)
+        shown[_place(cell.dataset, cell.model, cell.norm)] = _stacked(f"{fair.score}{_mark(fair)}", other)
+    there = {place.column for place in shown}
+    return _arranged(shown, [column for column in wide.columns if column in there])
+
+
+def _arranged(shown: Mapping[_Place, Stacked], wanted: Sequence[str]) -> Table:
+    """Rows of which there is nothing are left out."""
     empty = Stacked(NOTHING)
-    columns = list(dict.fromkeys(place.column for place in sorted(shown, key=attrgetter("is_baseline"))))
+    columns = list(dict.fromkeys(wanted))
     found: dict[tuple[str, str], dict[str, Stacked]] = {}
     for place, stacked in shown.items():
         found.setdefault((place.model, place.norm), {})[place.column] = stacked
@@ -88,8 +122,8 @@ def _in_full(norm: str) -> str:
     return norm if norm == "none" else f"{type(make_norm(name, 1)).__name__}{comma}{rest}"
 
 
-def _stacked(measured: str, said: Reported | None) -> Stacked:
-    return Stacked(measured, None if said is None else str(said))
+def _stacked(measured: str, other: Reported | Score | None) -> Stacked:
+    return Stacked(measured, None if other is None else str(other))
 
 
 def _mark(cell: Cell) -> str:
@@ -99,14 +133,14 @@ def _mark(cell: Cell) -> str:
     return f" {marks}" if (marks := marks + (FEWER if cell.members < cell.members_planned else "")) else ""
 
 
-def wide_notes(cells: Sequence[Cell], units: str, facts: Mapping[str, Any]) -> tuple[str, ...]:
+def _notes(cells: Sequence[Cell], units: str, below: str, facts: Mapping[str, Any]) -> tuple[str, ...]:
     """What the numbers are, what their marks mean (of how many configurations, folds or seeds they are), and whence.
 
-    facts: of the product.
+    below: what stands in the second line of a cell.
     """
     protocols = " and ".join(dict.fromkeys(cell.protocol for cell in cells))
     devices = " and ".join(sorted({device for cell in cells for device in cell.devices}))
-    below = "; below it, smaller, what the paper reports" if any(cell.score.reported for cell in cells) else ""
+    below = f"; below it, smaller, {below}" if below else ""
     notes = [f"Measured under protocol {protocols}, mean ± standard deviation over {units}{below}."]
     rated = [cell.chosen for cell in cells if cell.at_authors_rate is not None and not cell.repeats]
     if rated:

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 __all__ = ["Items", "Told", "block", "inline", "read_items", "tone"]
 
 CLAIMS = "claims"
-TABLES = ("table1", "table2")
+TABLES = (("table1", ("-wide", "")), ("table1", ("-fair",)), ("table2", ("-wide", "")))
+"""Items, and in which shape: the first of these that there is."""
 REMEDY = "graphnorm reproduce all --no-train --store STORE --out FOLDER writes it"
 
 
@@ -58,7 +59,7 @@ class Items:
 def read_items(folder: Path) -> Items:
     """Read ``claims.md`` and the tables of a folder, in the paper's shape where it has them so; else quick ones."""
     claims = _find(folder, CLAIMS)
-    tables = [_read(file) for name in TABLES if (file := _find(folder, name)) is not None]
+    tables = [_read(file) for name, shapes in TABLES if (file := _find(folder, name, shapes)) is not None]
     if claims is None and not tables:
         problem = "there are neither claims nor tables in it" if folder.is_dir() else "there is no such folder"
         raise GraphnormError(problem, where=folder, remedy=REMEDY)
@@ -104,8 +105,8 @@ def tone(verdict: str) -> str:
     return next((mark for start, mark in starts.items() if verdict.startswith(start)), "")
 
 
-def _find(folder: Path, name: str) -> Path | None:
-    names = [f"{stem}{shape}.md" for stem in (name, f"{name}-quick") for shape in ("-wide", "")]
+def _find(folder: Path, name: str, shapes: Sequence[str] = ("",)) -> Path | None:
+    names = [f"{stem}{shape}.md" for stem in (name, f"{name}-quick") for shape in shapes]
     return next((folder / file for file in names if (folder / file).exists()), None)
 
 
@@ -131,7 +132,8 @@ def _read(file: Path) -> Told:
         raise GraphnormError("there is no table in it", where=file, remedy=REMEDY)
     columns, *rows = table
     name = file.stem.removesuffix("-wide")
-    before, after = map("\n\n".join, (around[0], [*around[1], *_origin(file.with_name(f"{name}.json"), text)]))
+    facts = file.with_name(f"{name.removesuffix('-fair')}.json")
+    before, after = map("\n\n".join, (around[0], [*around[1], *_origin(facts, text)]))
     return Told(name, title or name, columns, rows, before, after, _by_section(sections))
 
 
