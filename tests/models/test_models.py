@@ -90,6 +90,24 @@ def test_counting_bonds_is_summing_messages(kind, reduce):
     torch.testing.assert_close(seen[0], received + (1 + layer.xi) * h)
 
 
+@pytest.mark.parametrize("kind", [MolecularGIN, MolecularGCN])
+def test_where_dropout_acts_on_molecules(kind):
+    """The same function but for dropout; on the scores alone every score is doubled or 0: GraphNorm has no noise."""
+    atoms = torch.randint(0, 4, (N, 1))
+    torch.manual_seed(0)
+    inside = kind((4,), (), 5, hidden=6, layers=4)
+    outside = kind((4,), (), 5, hidden=6, layers=4, dropout_on="scores")
+    outside.load_state_dict(inside.state_dict())
+    expected = inside.eval()(atoms, EDGES, BATCH)
+    torch.testing.assert_close(outside.eval()(atoms, EDGES, BATCH), expected)
+    key = DropoutKey(torch.tensor(3), torch.tensor(0.5))
+    dropped = outside.train()(atoms, EDGES, BATCH, dropout_key=key)
+    kept = dropped != 0
+    assert 0 < int(kept.sum()) < kept.numel()
+    torch.testing.assert_close(dropped[kept], 2 * expected[kept])
+    assert not torch.isclose(inside.train()(atoms, EDGES, BATCH, dropout_key=key), 2 * expected).any()
+
+
 def test_dropout_by_key():
     drop = Dropout(0.9)
     x, key = torch.ones(4000), DropoutKey(torch.tensor(7), torch.tensor(0.25))
@@ -107,6 +125,8 @@ def test_mistakes_are_named():
         GIN(3, 2, readout="max")
     with pytest.raises(ValueError, match="at least two layers"):
         GCN(3, 2, layers=1)
+    with pytest.raises(ValueError, match="dropout_on is 'atoms'; it can be 'convolutions' or 'scores'"):
+        MolecularGIN((3,), (), 1, dropout_on="atoms")
     with pytest.raises(ValueError, match="dropout is 1"):
         GIN(3, 2, dropout=1.0)
     with pytest.raises(ValueError, match="unknown normalization 'grahp'; did you mean 'graph'"):

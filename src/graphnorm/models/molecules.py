@@ -27,7 +27,10 @@ from graphnorm.norms import make_norm
 from graphnorm.ops.aggregate import aggregate, pool
 from graphnorm.segments import Segments
 
-__all__ = ["MolecularClassifier", "MolecularGCN", "MolecularGIN", "MolecularModel"]
+__all__ = ["DROPOUT_ON", "MolecularClassifier", "MolecularGCN", "MolecularGIN", "MolecularModel"]
+
+DROPOUT_ON = ("convolutions", "scores")
+"""Where dropout can act in :class:`MolecularClassifier`."""
 
 
 class Encoder(Linear):
@@ -56,7 +59,15 @@ class MolecularConvolution(nn.Module):
     """
 
     def __init__(
-        self, hidden: int, bonds: tuple[int, ...], norm: str, *, reduce: str, depth: int, last: bool, dropout: float
+        self,
+        hidden: int,
+        bonds: tuple[int, ...],
+        norm: str,
+        *,
+        reduce: str,
+        depth: int,
+        last: bool,
+        dropout: float | None,
     ) -> None:
         super().__init__()
         self.reduce = reduce
@@ -68,7 +79,7 @@ class MolecularConvolution(nn.Module):
             make_norm(norm, width, act=None if last and k == depth - 1 else "relu")
             for k, width in enumerate(widths[1:])
         )
-        self.dropout = Dropout(dropout)
+        self.dropout = None if dropout is None else Dropout(dropout)
 
     def forward(
         self, h: Tensor, adjacency: Adjacency, segments: Segments, bonds: Tensor | None, key: DropoutKey | None
@@ -77,9 +88,15 @@ class MolecularConvolution(nn.Module):
         z = aggregate(h, adjacency, self_weight=self.xi + 1, reduce=self.reduce)
         if self.bonds is not None and bonds is not None:
             z = z + self.bonds(bonds)
-        for linear, norm in zip(self.linears, self.norms, strict=True):
+        *inner, last = zip(self.linears, self.norms, strict=True)
+        for linear, norm in inner:
             z = norm(linear(z), segments)
-        out: Tensor = self.dropout(z, key, residual=h)
+        linear, norm = last
+        out: Tensor
+        if self.dropout is None:
+            out = norm(linear(z), segments, residual=h)
+        else:
+            out = self.dropout(norm(linear(z), segments), key, residual=h)
         return out
 
 
@@ -151,11 +168,21 @@ class MolecularModel(nn.Module):
         h = self.atoms(one_hot(x, self.atom_cardinalities, dtype))
         h = self.convolve(h, adjacency, segments, kinds, dropout_key)
         scores: Tensor = self.head(pool(h, segments, self.readout))
+        return self.conclude(scores, dropout_key)
+
+    def conclude(self, scores: Tensor, key: DropoutKey | None) -> Tensor:
+        """(G, num_outputs) to the same: what happens to the scores."""
         return scores
 
 
 class MolecularClassifier(MolecularModel):
-    """Convolutions with a residual on each; dropout acts after every one, as in OGB's models, not on the scores."""
+    """Convolutions with a residual on each.
+
+    Args:
+        dropout: the share that is dropped in training,
+        dropout_on: and of what: of the outputs of every convolution (``"convolutions"``), as in OGB's models, or of the
+            ``"scores"`` alone, as in the authors' code.
+    """
 
     reduce = "sum"
     depth = 2
@@ -171,12 +198,16 @@ class MolecularClassifier(MolecularModel):
         norm: str = "graph",
         readout: str = "mean",
         dropout: float = 0.5,
+        dropout_on: str = "convolutions",
     ) -> None:
-        shape = {"hidden": hidden, "layers": layers}
-        super().__init__(atoms, bonds, num_outputs, **shape, readout=readout, norm=norm, dropout=dropout)
+        if dropout_on not in DROPOUT_ON:
+            raise ValueError(f"dropout_on is {dropout_on!r}; it can be 'convolutions' or 'scores'")
+        options = {"norm": norm, "dropout": dropout, "dropout_on": dropout_on}
+        super().__init__(atoms, bonds, num_outputs, hidden=hidden, layers=layers, readout=readout, **options)
 
-    def extend(self, hidden: int, convolutions: int, *, norm: str, dropout: float) -> None:
-        """The convolutions, each with its normalization and dropout."""
+    def extend(self, hidden: int, convolutions: int, *, norm: str, dropout: float, dropout_on: str) -> None:
+        """The convolutions, each with its normalization, and dropout."""
+        self.dropout = Dropout(dropout) if dropout_on == "scores" else None
         self.convolutions = nn.ModuleList(
             MolecularConvolution(
                 hidden,
@@ -185,7 +216,7 @@ class MolecularClassifier(MolecularModel):
                 reduce=self.reduce,
                 depth=self.depth,
                 last=index == convolutions - 1,
-                dropout=dropout,
+                dropout=dropout if dropout_on == "convolutions" else None,
             )
             for index in range(convolutions)
         )
@@ -198,6 +229,11 @@ class MolecularClassifier(MolecularModel):
         for convolution in self.convolutions:
             h = convolution(h, adjacency, segments, bonds, key)
         return h
+
+    def conclude(self, scores: Tensor, key: DropoutKey | None) -> Tensor:
+        """The scores, some of them dropped where dropout acts on them."""
+        concluded: Tensor = scores if self.dropout is None else self.dropout(scores, key)
+        return concluded
 
     def _bond_counts(self, kinds: Tensor, adjacency: Adjacency) -> Tensor:
         kinds = kinds if adjacency.edge_ids is None else kinds[adjacency.edge_ids]
