@@ -55,7 +55,7 @@ def trained(data: PackedGraphs, **options: object) -> Outcome:
 
 @pytest.mark.parametrize(
     ("model", "protocol", "continuous"),
-    [("gin", "paper", 2), ("gcn", "paper", 0), ("molecular-gin", "ogb", 0), ("molecular-gcn", "paper", 0)],
+    [("gin", "paper", 2), ("gcn", "paper", 0), ("molecular-gin", "ogb", 0), ("molhiv-gcn", "paper", 0)],
 )
 @pytest.mark.parametrize("norm", ["batch", "graph"])
 def test_round_trip(tmp_path: Path, model: str, protocol: str, continuous: int, norm: str) -> None:
@@ -76,7 +76,7 @@ def test_round_trip(tmp_path: Path, model: str, protocol: str, continuous: int, 
     direct.load_state_dict(outcome.state)
     direct.eval()
     batch = data.batch(range(12))
-    extra = {"edge_attr": batch.edge_tags} if model.startswith("molecular") else {}
+    extra = {"edge_attr": batch.edge_tags} if model.startswith("mol") else {}
     with torch.no_grad():
         scores = direct(data.features(batch), batch.edge_index, batch.batch, 12, **extra).double()
     expected = scores.softmax(1) if scores.shape[1] == 2 else torch.cat([(-scores).sigmoid(), scores.sigmoid()], 1)

@@ -72,7 +72,7 @@ def model_options(epochs: str) -> argparse.ArgumentParser:
     """
     parser = argparse.ArgumentParser(add_help=False)
     group = parser.add_argument_group("model and training")
-    group.add_argument("--model", metavar="NAME", help="gin (the default), gcn, molecular-gin or molecular-gcn")
+    group.add_argument("--model", metavar="NAME", help="gin (the default), gcn, molecular-gin, molhiv-gin …")
     group.add_argument("--epochs", type=int, metavar="E", help=epochs)
     group.add_argument("--batch-size", type=int, metavar="B", help="graphs of one step (default: 128)")
     group.add_argument("--lr", type=float, help="learning rate at the start; it falls to 0 (default: 0.01)")

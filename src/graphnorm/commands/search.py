@@ -56,7 +56,7 @@ def add(subparsers: Subparsers) -> None:
     what = parser.add_argument_group("what is trained")
     what.add_argument("--grid", default="paper", metavar="NAME", help="paper (60 configurations), quick (4), FILE.toml")
     what.add_argument("--norms", metavar="A,B,…", help="default: none,layer,batch,instance,graph")
-    what.add_argument("--model", metavar="NAME", help="gin (the default), gcn, molecular-gin or molecular-gcn")
+    what.add_argument("--model", metavar="NAME", help="gin (the default), gcn, molecular-gin, molhiv-gin …")
     what.add_argument("--protocol", metavar="NAME", help="paper, fair or ogb, as in `graphnorm compare`")
     what.add_argument("--folds", type=int, metavar="K", help="of the cross-validation (default: 10)")
     what.add_argument("--seeds", type=int, metavar="N", help="trainings of each fold (default: 1; under ogb 10)")

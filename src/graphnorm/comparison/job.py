@@ -72,7 +72,7 @@ def compare(
 
     Args:
         data: a dataset's name, the path of your own graphs, or graphs that are loaded already.
-        model: ``"gin"``, ``"gcn"``, ``"molecular-gin"`` or ``"molecular-gcn"``.
+        model: ``"gin"``, ``"gcn"``, or for molecules ``"molecular-gin"``, ``"molhiv-gin"`` and the same with ``gcn``.
         norms: names of normalizations; by default the five of the paper's Figure 2.
         baselines: names of other methods to put beside them, see :data:`graphnorm.study.baselines.BASELINES`; they
             have the same folds and their own settings, and no part in the ranking.

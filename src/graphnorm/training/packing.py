@@ -32,7 +32,7 @@ def bytes_per_member(graphs: PackedGraphs, trial: Trial) -> int:
     sizes = torch.stack([graphs.sizes, graphs.edge_ptr.diff()]).to(torch.float64).cpu()
     batch = min(trial.batch_size, graphs.num_graphs)
     rows, edges = (sizes.mean(1) * batch + 4 * sizes.std(1, unbiased=False) * batch**0.5).tolist()
-    wide = 2 if trial.model == "molecular-gin" or trial.model.startswith("ogb-") else 1
+    wide = 2 if trial.model in ("molecular-gin", "molhiv-gin") or trial.model.startswith("ogb-") else 1
     hidden = 4 * trial.hidden * (8 * wide * (trial.layers - 1) + 4)
     features = 4 * 3 * graphs.num_features
     kinds = 4 * 2 * sum(graphs.edge_cardinalities)

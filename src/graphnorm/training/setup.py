@@ -38,8 +38,10 @@ __all__ = [
 _SEEDING = threading.Lock()
 """Held while torch's generator, which all threads share, is seeded and drawn from."""
 
-MODELS = ("gin", "gcn", "molecular-gin", "molecular-gcn")
-"""The models by name, each with any normalization. The molecular ones take several categories of nodes and edges."""
+MODELS = ("gin", "gcn", "molecular-gin", "molecular-gcn", "molhiv-gin", "molhiv-gcn")
+"""The models by name, each with any normalization. All but the first two take several categories of nodes and edges.
+
+The last pair is the one before it with dropout on the scores alone, as in the authors' code for ogbg-molhiv."""
 
 SUMMING = ("gin", "gcn")
 """Those that use edges only for sums over neighbours, perhaps scaled, and features only in the first convolution."""
@@ -50,6 +52,8 @@ BASELINE_MODELS = ("mlp", "dcnn", "dgcnn", "ogb-gin", "ogb-gcn", "ogb-gin-virtua
 _MOLECULAR: dict[str, Any] = {
     "molecular-gin": MolecularGIN,
     "molecular-gcn": MolecularGCN,
+    "molhiv-gin": partial(MolecularGIN, dropout_on="scores"),
+    "molhiv-gcn": partial(MolecularGCN, dropout_on="scores"),
     "ogb-gin": OGBGIN,
     "ogb-gcn": OGBGCN,
     "ogb-gin-virtual": partial(OGBGIN, virtual=True),
