@@ -14,12 +14,13 @@ ROOT = Path(graphnorm.__file__).parent
 
 # What each part may import besides itself. Parts that do not exist yet are not checked.
 FOUNDATION = {"errors", "randomness", "switches", "passing", "kernels", "segments", "recent", "blocks", "adjacency"}
-FOUNDATION |= {"_kernels", "_version"}
+FOUNDATION |= {"_kernels", "_version", "wording"}
 LAYERS = {"ops", "norm", "batch_norms", "peer_norms", "norms", "foreign"}
 MAY_IMPORT = {
     "_version": set(),
     "starting": set(),
     "errors": set(),
+    "wording": set(),
     "randomness": set(),
     "switches": set(),
     "passing": set(),

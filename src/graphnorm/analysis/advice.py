@@ -16,6 +16,7 @@ from graphnorm.analysis.measured import Measured
 from graphnorm.analysis.results import Result
 from graphnorm.errors import require
 from graphnorm.study.guessing import has_learned
+from graphnorm.wording import listing
 
 __all__ = ["Advice", "Facts", "Statement", "advise"]
 
@@ -113,7 +114,7 @@ def _from_predictions(predictions: Sequence[Statement], why: str) -> Advice:
     """why: there is no measurement."""
     excluded = {norm for statement in predictions for norm in statement.against if statement.certainty != "weak"}
     contenders = tuple(norm for norm in NORMS if norm not in excluded)
-    others = f"No clear winner among {_listing(contenders)}: {why}. Measure it with graphnorm compare."
+    others = f"No clear winner among {listing(contenders)}: {why}. Measure it with graphnorm compare."
     if "instance" in excluded:
         verdict = f"Try graph first, and not instance, which removes something that tells these graphs apart. {others}"
     else:
@@ -267,21 +268,21 @@ def _from_measurement(measured: Measured, predictions: Sequence[Statement]) -> A
     ]
     contenders = (best, *(norm for norm in others if norm not in beaten))
     clear = bool(others) and contenders == (best,)
-    ruled_out = f" Not {_listing(beaten)}." if beaten else ""
+    ruled_out = f" Not {listing(beaten)}." if beaten else ""
     statements = [_score(measured, best, tied), *(_against(measured, best, norm) for norm in others)]
     if not others:
         verdict = f"No clear winner: only {best} was trained. Compare it with others."
     elif clear:
         by_test = [norm for norm in others if tests[norm].significant]
-        reasons = [f"it scored significantly better than {_listing(by_test)}"] if by_test else []
+        reasons = [f"it scored significantly better than {listing(by_test)}"] if by_test else []
         reasons += [f"{norm} cannot learn these graphs" for norm in others if norm not in by_test]
-        verdict = f"Use {best}: {_listing(reasons)}."
+        verdict = f"Use {best}: {listing(reasons)}."
     else:
         reason = "the highest score"
         if len(tied) > 1:
             reason = "one of the highest scores" + (" and the fastest training among these" if measured.speed else "")
         verdict = (
-            f"No clear winner. Try {best} first, with {reason}; {_listing(contenders[1:])} cannot be told from it by "
+            f"No clear winner. Try {best} first, with {reason}; {listing(contenders[1:])} cannot be told from it by "
             f"significance.{ruled_out}"
         )
     agreement = _agreement(measured, predictions)
@@ -299,7 +300,7 @@ def _no_better_than_guessing(measured: Measured) -> Statement:
 
 def _score(measured: Measured, best: str, tied: Sequence[str]) -> Statement:
     count = len(measured.scores[best])
-    shared = f", and shares it with {_listing([norm for norm in tied if norm != best])}" if len(tied) > 1 else ""
+    shared = f", and shares it with {listing([norm for norm in tied if norm != best])}" if len(tied) > 1 else ""
     optimistic = (
         " The folds that chose the epoch are those reported: optimistic." if measured.protocol == "paper" else ""
     )
@@ -361,7 +362,3 @@ def _came_true(measured: Measured, statement: Statement, norm: str) -> str:
         return f"{expected} the same"
     sure = "" if measured.test(rival, norm).significant else ", not significantly"
     return f"{expected} {abs(lead):.1f} points {'less' if lead > 0 else 'more'}{sure}"
-
-
-def _listing(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}" if names else "none"

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from graphnorm.commands.options import Subparsers, common
 from graphnorm.commands.printing import print_table
 from graphnorm.errors import GraphnormError, StudyError
+from graphnorm.wording import listing
 
 if TYPE_CHECKING:
     from graphnorm.paper.laboratory import Laboratory
@@ -57,9 +58,9 @@ class _Help(argparse.RawDescriptionHelpFormatter):
 def _describe_items(text: str) -> str:
     from graphnorm.paper.recipes import RECIPES
 
-    *apart, last = (item for item, recipe in RECIPES.items() if recipe.watched or recipe.learned)
+    apart = [item for item, recipe in RECIPES.items() if recipe.watched or recipe.learned]
     items = "\n".join(f"  {item:<8}{recipe.caption}" for item, recipe in RECIPES.items())
-    return text.format(items=items, apart=f"{', '.join(apart)} and {last}")
+    return text.format(items=items, apart=listing(apart))
 
 
 def add(subparsers: Subparsers) -> None:

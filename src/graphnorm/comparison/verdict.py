@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from graphnorm.study.guessing import has_learned
 from graphnorm.study.significance import PairTest
+from graphnorm.wording import listing
 
 if TYPE_CHECKING:
     from graphnorm.comparison.result import Comparison
 
-__all__ = ["judge", "listing", "name_guessers", "pronounce"]
+__all__ = ["judge", "name_guessers", "pronounce"]
 
 SAME = 1e-4
 """Means that differ by less percentage points than this are equal."""
@@ -76,12 +77,3 @@ def name_guessers(means: Mapping[str, float], guessing: float | None) -> list[st
     """
     names = [name for name, mean in means.items() if not has_learned(mean, guessing)]
     return [f"{listing(names)}: no better than guessing ({guessing:.1f} %)"] if names else []
-
-
-def listing(names: Sequence[str], word: str = "and") -> str:
-    """Names as people list them.
-
-    >>> listing(["none", "layer", "batch"])
-    'none, layer and batch'
-    """
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} {word} {names[-1]}"

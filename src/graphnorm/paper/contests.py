@@ -18,6 +18,7 @@ from graphnorm.paper.recipes import RECIPES
 from graphnorm.paper.reported import dataset_table
 from graphnorm.study.protocol import find_protocol
 from graphnorm.study.significance import ALPHA, holm, paired_test, welch_test
+from graphnorm.wording import listing
 
 __all__ = ["Claimed", "converges_within", "scores_best", "trains"]
 
@@ -142,13 +143,12 @@ def _of_contests(
             sides.append(f"{side} in {len(of_side)}")
             if any(one.decisive is not None for one in of_side):
                 sides[-1] += f" ({sum(one.beyond for one in of_side)} beyond noise)"
-    against = others[0] if len(others) == 1 else f"{', '.join(others[:-1])} and {others[-1]}"
     tested = any(one.decisive is not None for one in contests)
     sure = [one for one in contests if one.beyond]
     return Judged(
         right=sum(one.right for one in contests),
         cases=len(contests),
-        words=f"`{norm}` against {against}: of {counted(len(contests), 'case')}, {', '.join(sides)}",
+        words=f"`{norm}` against {listing(others)}: of {counted(len(contests), 'case')}, {', '.join(sides)}",
         columns=("", norm, other, "difference", "p", "", *more),
         rows=tuple((*one.row, *(values[k] for values in more.values())) for k, one in enumerate(contests)),
         beyond=(sum(one.favours for one in sure), sum(not one.favours for one in sure)) if tested else None,

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from graphnorm.comparison.verdict import listing
 from graphnorm.paper.colours import COLOURS
 from graphnorm.paper.reported import reported, reported_baseline
 from graphnorm.report.scope import configurations_in_words
@@ -24,6 +23,7 @@ from graphnorm.study.selection import mean_and_std
 from graphnorm.study.standings import circumstances
 from graphnorm.study.store import STATUS, Record, Store, Study
 from graphnorm.training import Trial
+from graphnorm.wording import listing
 
 __all__ = ["Question", "Read", "Trained", "asked", "folded", "read"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
-from graphnorm.comparison.verdict import listing
 from graphnorm.paper.recipes import RECIPES
+from graphnorm.wording import listing
 
 __all__ = ["by_value", "configurations_in_words", "counted", "scope_in_words"]
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from graphnorm.comparison.result import about_tests
-from graphnorm.comparison.verdict import judge, listing, name_guessers
+from graphnorm.comparison.verdict import judge, name_guessers
 from graphnorm.errors import GraphnormError
 from graphnorm.paper.recipe import is_quick
 from graphnorm.paper.reported import unlike_the_paper
@@ -24,6 +24,7 @@ from graphnorm.study.baselines import BASELINES
 from graphnorm.study.guessing import guessing_score
 from graphnorm.study.significance import PairTest, compare_all
 from graphnorm.study.store import FINAL, Store, Study
+from graphnorm.wording import listing
 
 __all__ = ["read_studies", "read_study"]
 
