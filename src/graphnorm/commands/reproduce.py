@@ -43,8 +43,8 @@ examples:
   graphnorm reproduce fig2 --device cuda --store results/fig2.db --out results
   graphnorm reproduce table1 --datasets MUTAG,PTC --protocols paper --dry-run
   graphnorm reproduce table1 --models none --baselines wl,mlp --device cpu
-  graphnorm reproduce table1 --datasets NCI1 --train-only --store gpu.db     part by part, into one store ...
-  graphnorm reproduce all --no-train --store gpu.db --out results          ... and the items of all that it has
+  graphnorm reproduce table1 --datasets NCI1 --train-only --store gpu.db   part by part, into one store ...
+  graphnorm reproduce all --no-train --store gpu.db --out results          ... and the items of all it has
 """
 
 
