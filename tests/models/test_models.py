@@ -93,8 +93,8 @@ def test_counting_bonds_is_summing_messages(kind, reduce):
 @pytest.mark.parametrize("kind", [MolecularGIN, MolecularGCN])
 def test_where_dropout_acts_on_molecules(kind):
     """The same function but for dropout; on the scores alone every score is doubled or 0: GraphNorm has no noise."""
-    atoms = torch.randint(0, 4, (N, 1))
     torch.manual_seed(0)
+    atoms = torch.randint(0, 4, (N, 1))
     inside = kind((4,), (), 5, hidden=6, layers=4)
     outside = kind((4,), (), 5, hidden=6, layers=4, dropout_on="scores")
     outside.load_state_dict(inside.state_dict())

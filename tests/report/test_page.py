@@ -365,6 +365,26 @@ def test_nothing_to_report() -> None:
         build_page([])
 
 
+def test_a_normalization_that_is_not_trained_has_dashes(source: Source) -> None:
+    first, second, *_ = source.norms
+    empty = replace(
+        second,
+        mean=None,
+        std=None,
+        epoch=None,
+        scores=[],
+        against_best=None,
+        seconds=0.0,
+        diverged=0,
+        settings="",
+        curves={},
+    )
+    page = build_page([replace(source, norms=[first, empty])])
+    rows = re.findall(r"<tr[^>]*>(.*?)</tr>", page, re.DOTALL)
+    (row,) = [row for row in rows if f"{second.name}</th>" in row]
+    assert set(re.findall(r"<td[^>]*>(.*?)</td>", row)) == {"–"}
+
+
 def test_folders_that_are_no_comparison(tmp_path: Path, renamed: Callable[..., Path]) -> None:
     with pytest.raises(GraphnormError, match="no comparison in it"):
         read_comparison(tmp_path)

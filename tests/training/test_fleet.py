@@ -149,7 +149,7 @@ def test_the_state_of_a_member_loads_into_a_model_of_its_own():
 
 @pytest.mark.parametrize(("model", "norm"), [("molecular-gin", "graph"), ("molhiv-gin", "batch")])
 def test_molecular_models_train_by_area_under_the_curve(model, norm):
-    """Not molhiv-gin with GraphNorm: whose last layer reads out β while α is 1, so that Adam follows rounding alone."""
+    """Not molhiv-gin with GraphNorm: its last layer reads out β while α is 1, so that Adam follows rounding alone."""
     graphs = load("molecules")
     ids = np.arange(100)
     part = Split(ids[:64], ids[64:84], ids[84:])

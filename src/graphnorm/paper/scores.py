@@ -9,7 +9,7 @@ from statistics import mean
 from graphnorm.paper.cells import FAIR, SETTINGS, Cell, find_cells, is_fair_alone, short
 from graphnorm.paper.material import Material
 from graphnorm.paper.products import Product, Table, list_some, signed
-from graphnorm.paper.remarks import about_absent, about_quick
+from graphnorm.paper.remarks import about_absent, about_dropout, about_quick
 from graphnorm.paper.tables import Score, agreement, within_an_error
 from graphnorm.paper.wide import sheets
 from graphnorm.study.protocol import find_protocol
@@ -35,6 +35,7 @@ def scores(material: Material) -> Product:
             *_about_grids(cells),
             *_about_devices(cells),
             *about_absent(material),
+            *about_dropout(material),
             *about_quick(material),
         ),
         facts={"cells": [cell.to_dict() for cell in cells], "missing": list(material.absent)},

@@ -232,7 +232,8 @@ def _cells(norm: NormScore, best: bool, has_paper: bool, has_settings: bool) -> 
         difference = None if norm.paper is None or norm.mean is None else norm.mean - norm.paper.mean
         cells += [NOTHING if norm.paper is None else str(norm.paper)]
         cells += [NOTHING if difference is None else signed(difference)]
-    cells += ["best" if best else _against_best(norm), _epoch(norm), f"{norm.seconds:.1f}"]
+    seconds = f"{norm.seconds:.1f}" if norm.seconds or norm.mean is not None else NOTHING
+    cells += ["best" if best else _against_best(norm), _epoch(norm), seconds]
     return cells + ([norm.settings or NOTHING] if has_settings else [])
 
 
