@@ -13,6 +13,7 @@ from graphnorm.paper.cells import BASELINE, FAIR, FULL_SHIFT, Cell
 from graphnorm.paper.material import Material
 from graphnorm.paper.products import NOTHING, Sheet, Stacked, Table
 from graphnorm.paper.recipe import MOLHIV
+from graphnorm.paper.remarks import about_dropout
 from graphnorm.paper.reported import BASELINE_NAMES, Reported, reported, reported_baseline
 from graphnorm.paper.tables import Score
 
@@ -37,7 +38,7 @@ def sheets(material: Material, cells: Sequence[Cell], units: str, facts: Mapping
     facts: of the product.
     """
     below = "what the paper reports" if any(cell.score.reported for cell in cells) else ""
-    wide = Sheet(_wide(material, cells), _notes(cells, units, below, facts))
+    wide = Sheet(_wide(material, cells), (*about_dropout(material), *_notes(cells, units, below, facts)))
     pairs = [(cell, fair) for cell in cells if (fair := cell.fair) is not None and fair.score.mean is not None]
     if not pairs:
         return {"-wide": wide}
