@@ -387,7 +387,7 @@ def test_official_splits_have_settings_of_their_own(fake: Fake, trees: PackedGra
     parts = dict(zip(("train", "valid", "test"), torch.arange(400).split([320, 40, 40]), strict=True))
     result = run(replace(trees, splits=parts), norms="batch,graph", seeds=3)
     assert result.settings.protocol == "ogb"
-    assert result.settings.model == "molecular-gin"
+    assert result.settings.model == "molhiv-gin"
     assert (result.settings.hidden, result.settings.lr) == (300, 1e-4)
     assert result.overlap == 0
     assert [o.trial.seed for o in result.norms["graph"].outcomes] == [0, 1, 2]

@@ -108,6 +108,19 @@ def test_where_dropout_acts_on_molecules(kind):
     assert not torch.isclose(inside.train()(atoms, EDGES, BATCH, dropout_key=key), 2 * expected).any()
 
 
+@pytest.mark.parametrize("kind", [MolecularGIN, MolecularGCN])
+def test_xi_can_stay_zero(kind):
+    """Then it is no parameter, and the model is the one whose ξ is 0, from the same seed."""
+    atoms, models = torch.randint(0, 4, (N, 1)), []
+    for learn_xi in (True, False):
+        torch.manual_seed(0)
+        models.append(kind((4,), (), 5, hidden=6, layers=4, learn_xi=learn_xi).eval())
+    learned, fixed = models
+    torch.testing.assert_close(fixed(atoms, EDGES, BATCH), learned(atoms, EDGES, BATCH))
+    names = {name for name, _ in learned.named_parameters()} - {name for name, _ in fixed.named_parameters()}
+    assert names == {f"convolutions.{place}.xi" for place in range(3)}
+
+
 def test_dropout_by_key():
     drop = Dropout(0.9)
     x, key = torch.ones(4000), DropoutKey(torch.tensor(7), torch.tensor(0.25))

@@ -158,10 +158,10 @@ def test_scores_are_compared_on_equal_terms() -> None:
 
 
 def test_a_second_look_at_one_measurement_and_missing_seeds() -> None:
-    cells = [entry | {"model": "molecular-gin"} for entry in table(75.0, 74.0, 76.0, 73.0)]
+    cells = [entry | {"model": "molhiv-gin"} for entry in table(75.0, 74.0, 76.0, 73.0)]
     cells[1] |= {"members": 3, "scores": cells[1]["scores"][:3]}
-    cells.append(cell("graph", 99.0, model="molecular-gin", repeats=True))
-    found = scored(cells, "table2", "molecular-gin")
+    cells.append(cell("graph", 99.0, model="molhiv-gin", repeats=True))
+    found = scored(cells, "table2", "molhiv-gin")
     assert found is not None
     assert found.rows[0][1] == "75.00"
     assert found.words.endswith("Trained in part: MUTAG, layer (3 of 10)")

@@ -139,7 +139,7 @@ def test_configurations_of_the_paper() -> None:
     assert configurations_in_words(paper[:12], "MUTAG", "gin") == "12 of the 60 configurations of the paper's grid"
     assert configurations_in_words(paper, "mine", "gin") == "60 configurations"
     assert configurations_in_words([one | {"hidden": 8} for one in paper], "MUTAG", "gin") == "60 configurations"
-    rates = [{"epochs": 25, "batch_size": 128, "dropout": 0.5, "weight_decay": 0.0, "lr": lr} for lr in (1e-4, 1e-3)]
-    molhiv = [one | {"readout": "mean", "self_loops": False, "hidden": 300} for one in rates]
-    said = configurations_in_words(molhiv, "ogbg-molhiv", "molecular-gin")
-    assert said == "both configurations of the paper's grid"
+    molhiv = {"epochs": 25, "batch_size": 128, "dropout": 0.5, "weight_decay": 0.0, "lr": 1e-4}
+    molhiv |= {"readout": "mean", "self_loops": False, "hidden": 300}
+    said = configurations_in_words([molhiv], "ogbg-molhiv", "molhiv-gin")
+    assert said == "one configuration, that of the paper's training curves"

@@ -13,6 +13,7 @@ from typing import Any, Literal
 from graphnorm.data import CATALOG, Entry, PackedGraphs
 from graphnorm.errors import GraphnormError, require
 from graphnorm.norms import REGISTRY
+from graphnorm.paper.recipes import RECIPES
 from graphnorm.study.baselines import BASELINES, baseline_trials
 from graphnorm.study.kernels import KERNELS
 from graphnorm.study.protocol import find_protocol
@@ -38,12 +39,12 @@ FIGURE_2: dict[str, Any] = {
 """The setting of the paper's training curves, with fewer epochs than its 400."""
 
 MOLHIV: dict[str, dict[str, Any]] = {
-    model: FIGURE_2 | {"folds": 1, "seeds": 10, "epochs": epochs, "batch_size": batch_size, "lr": 1e-4, "hidden": 300}
-    for models, epochs, batch_size in (
-        (("molecular-gin", "molhiv-gin"), 25, 128),
-        (("molecular-gcn", "molhiv-gcn"), 50, 64),
-    )
-    for model in models
+    variant: FIGURE_2
+    | {"folds": 1, "seeds": part.seeds, "hidden": part.hidden}
+    | {name: value for name, (value,) in part.grid.axes.items()}
+    for part in RECIPES["table2"].trained
+    for model in part.models
+    for variant in (model, model.replace("molhiv", "molecular"))
 }
 """The setting of the paper's Table 2, by model."""
 
@@ -111,7 +112,7 @@ def settle(
     official = {"train", "valid", "test"} <= graphs.splits.keys() and graphs.num_classes == 2
     protocol = protocol or ("ogb" if official else "paper")
     find_protocol(protocol)
-    model = model or ("molecular-gin" if protocol == "ogb" else "gin")
+    model = model or ("molhiv-gin" if protocol == "ogb" else "gin")
     _refuse_unknown("model", [model], MODELS)
     wanted = DEFAULT_NORMS if norms is None else _names("norms", norms)
     beside = () if baselines is None else _names("baselines", baselines)

@@ -56,6 +56,7 @@ class MolecularConvolution(nn.Module):
 
     ``reduce="sum"`` with ``depth=2`` is GIN (hidden → 2·hidden → hidden); ``reduce="mean"`` with ``depth=1`` is what
     the authors train as GCN there. The last linear is followed by the normalization; ReLU unless ``last``.
+    ξ starts at 0, and stays there unless ``learn_xi``.
     """
 
     def __init__(
@@ -68,10 +69,11 @@ class MolecularConvolution(nn.Module):
         depth: int,
         last: bool,
         dropout: float | None,
+        learn_xi: bool,
     ) -> None:
         super().__init__()
         self.reduce = reduce
-        self.xi = nn.Parameter(torch.zeros(()))
+        self.xi = nn.Parameter(torch.zeros(())) if learn_xi else None
         self.bonds = Encoder(bonds, hidden) if bonds else None
         widths = [hidden, *[2 * hidden] * (depth - 1), hidden]
         self.linears = nn.ModuleList(Linear(a, b) for a, b in itertools.pairwise(widths))
@@ -85,7 +87,7 @@ class MolecularConvolution(nn.Module):
         self, h: Tensor, adjacency: Adjacency, segments: Segments, bonds: Tensor | None, key: DropoutKey | None
     ) -> Tensor:
         """(N, hidden) to (N, hidden); bonds: (N, kinds), the bonds of each kind at each atom, reduced like h."""
-        z = aggregate(h, adjacency, self_weight=self.xi + 1, reduce=self.reduce)
+        z = aggregate(h, adjacency, self_weight=1.0 if self.xi is None else self.xi + 1, reduce=self.reduce)
         if self.bonds is not None and bonds is not None:
             z = z + self.bonds(bonds)
         *inner, last = zip(self.linears, self.norms, strict=True)
@@ -182,6 +184,7 @@ class MolecularClassifier(MolecularModel):
         dropout: the share that is dropped in training,
         dropout_on: and of what: of the outputs of every convolution (``"convolutions"``), as in OGB's models, or of the
             ``"scores"`` alone, as in the authors' code.
+        learn_xi: whether ξ in (1+ξ)h is learned, as in the paper's equation, or stays 0, as in the authors' code.
     """
 
     reduce = "sum"
@@ -199,13 +202,16 @@ class MolecularClassifier(MolecularModel):
         readout: str = "mean",
         dropout: float = 0.5,
         dropout_on: str = "convolutions",
+        learn_xi: bool = True,
     ) -> None:
         if dropout_on not in DROPOUT_ON:
             raise ValueError(f"dropout_on is {dropout_on!r}; it can be 'convolutions' or 'scores'")
-        options = {"norm": norm, "dropout": dropout, "dropout_on": dropout_on}
+        options = {"norm": norm, "dropout": dropout, "dropout_on": dropout_on, "learn_xi": learn_xi}
         super().__init__(atoms, bonds, num_outputs, hidden=hidden, layers=layers, readout=readout, **options)
 
-    def extend(self, hidden: int, convolutions: int, *, norm: str, dropout: float, dropout_on: str) -> None:
+    def extend(
+        self, hidden: int, convolutions: int, *, norm: str, dropout: float, dropout_on: str, learn_xi: bool
+    ) -> None:
         """The convolutions, each with its normalization, and dropout."""
         self.dropout = Dropout(dropout) if dropout_on == "scores" else None
         self.convolutions = nn.ModuleList(
@@ -217,6 +223,7 @@ class MolecularClassifier(MolecularModel):
                 depth=self.depth,
                 last=index == convolutions - 1,
                 dropout=dropout if dropout_on == "convolutions" else None,
+                learn_xi=learn_xi,
             )
             for index in range(convolutions)
         )

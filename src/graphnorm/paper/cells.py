@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
-from graphnorm.paper.choices import AmongFewer, among_common, among_those_of, at_authors_rate, by_unit, score_of
+from graphnorm.paper.choices import AmongFewer, among_common, among_those_of, by_unit, score_of
 from graphnorm.paper.material import Material, Measured
 from graphnorm.paper.recipe import MOLHIV, Trainings
 from graphnorm.paper.recipes import RECIPES
@@ -22,7 +22,6 @@ __all__ = [
     "FULL_SHIFT",
     "SETTINGS",
     "Cell",
-    "Rated",
     "find_cells",
     "is_fair_alone",
     "short",
@@ -38,13 +37,6 @@ SETTINGS = ("lr", "batch_size", "dropout", "weight_decay")
 """Of a configuration, in the order in which they are shown; others follow."""
 SHORT_NAMES = {"batch_size": "batch", "weight_decay": "wd"}
 """Of settings, for the width of a column."""
-
-
-class Rated(NamedTuple):
-    """A score with one learning rate."""
-
-    lr: float
-    score: Score
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,8 +69,6 @@ class Cell:
     devices: tuple[str, ...] = ()
     common: AmongFewer | None = None
     """Among those configurations that all normalizations have; None where that is the same choice."""
-    at_authors_rate: Rated | None = None
-    """With the learning rate of the authors' script, where the grid has others beside it."""
     repeats: bool = False
     """Whether it shows the measurement of another cell a second time."""
     fair: Cell | None = None
@@ -121,7 +111,7 @@ class Cell:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
-        said, rate, fair = self.score.reported, self.at_authors_rate, self.fair
+        said, fair = self.score.reported, self.fair
         return {
             "dataset": self.dataset,
             "model": self.model,
@@ -138,7 +128,6 @@ class Cell:
             if self.configuration is None
             else {"configuration": self.configuration, "epoch": self.epoch},
             "common": _plain_fewer(self.common),
-            "at_authors_rate": None if rate is None else {"lr": rate.lr, **_plain(rate.score)},
             "device": list(self.devices),
             "repeats": self.repeats,
             "fair": None if fair is None else fair.to_dict(),
@@ -233,7 +222,7 @@ def _cells(material: Material, measured: Measured) -> Iterator[Cell]:
     devices: dict[str, set[str]] = {}
     for record in measured.records(curves=()):
         devices.setdefault(record.trial.norm, set()).add(record.device)
-    common, (rate, at_rate) = among_common(measured), at_authors_rate(measured)
+    common = among_common(measured)
     part = None if measured.is_baseline else _own_part(material, measured)
     for result in measured.results:
         norm = BASELINE if measured.is_baseline else result.norm
@@ -255,22 +244,12 @@ def _cells(material: Material, measured: Measured) -> Iterator[Cell]:
             is_of_own_grid=part is None or _is_part_of(measured.study.spec["grid"], part),
             devices=tuple(sorted(device for device in devices.get(result.norm, ()) if device)),
             common=common.get(result.norm),
-            at_authors_rate=Rated(rate, score_of(at_rate[result.norm], said)) if result.norm in at_rate else None,
         )
         yield cell
         if measured.dataset == MOLHIV and norm == "instance":
-            said, rated = _said(MOLHIV, measured.model, "graph", measured.protocol), cell.at_authors_rate
-            yield replace(
-                cell,
-                norm=FULL_SHIFT,
-                score=_beside(cell.score, said),
-                at_authors_rate=None if rated is None else Rated(rate, _beside(rated.score, said)),
-                repeats=True,
-            )
-
-
-def _beside(score: Score, said: Reported | None) -> Score:
-    return Score(score.mean, score.std, said)
+            said = _said(MOLHIV, measured.model, "graph", measured.protocol)
+            score = Score(cell.score.mean, cell.score.std, said)
+            yield replace(cell, norm=FULL_SHIFT, score=score, repeats=True)
 
 
 def _epochs(selection: Selection | None) -> tuple[int, ...]:

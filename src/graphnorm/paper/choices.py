@@ -7,8 +7,6 @@ from collections.abc import Collection, Iterator
 from typing import Any, NamedTuple
 
 from graphnorm.paper.material import Measured
-from graphnorm.paper.recipe import MOLHIV
-from graphnorm.paper.recipes import RECIPES
 from graphnorm.paper.reported import Reported
 from graphnorm.paper.tables import Score
 from graphnorm.study.protocol import find_protocol
@@ -17,7 +15,7 @@ from graphnorm.study.selection import Selection
 from graphnorm.study.store import Store
 from graphnorm.training import Trial
 
-__all__ = ["AmongFewer", "among_common", "among_those_of", "at_authors_rate", "authors_rate", "by_unit", "score_of"]
+__all__ = ["AmongFewer", "among_common", "among_those_of", "by_unit", "score_of"]
 
 Settings = tuple[tuple[str, Any], ...]
 """Names and values, in the order of names."""
@@ -44,26 +42,6 @@ def by_unit(measured: Measured, selection: Selection | None) -> tuple[float | No
     found = {} if selection is None else selection.scores
     values = [found.get(unit, math.nan) for unit in range(count)]
     return tuple(None if math.isnan(value) else 100 * value for value in values)
-
-
-def authors_rate(model: str) -> float:
-    """The learning rate of the authors' script for ogbg-molhiv: their training curves have no other.
-
-    >>> authors_rate("molecular-gin")
-    0.0001
-    """
-    curves = [part for item in ("fig2", "fig6") for part in RECIPES[item].trained]
-    (rate,) = next(part.grid.axes["lr"] for part in curves if part.datasets == (MOLHIV,) and model in part.models)
-    return float(rate)
-
-
-def at_authors_rate(measured: Measured) -> tuple[float, dict[str, Selection | None]]:
-    """That rate, and what is chosen with it, by normalization; nothing where the grid has no other beside it."""
-    if measured.dataset != MOLHIV or measured.is_baseline:
-        return math.nan, {}
-    rate, rates = authors_rate(measured.model), measured.study.spec["grid"]["lr"]
-    choices = rate in rates and len(rates) > 1
-    return rate, _chosen_among(measured, [(("lr", rate),)]) if choices else {}
 
 
 def among_common(measured: Measured) -> dict[str, AmongFewer]:

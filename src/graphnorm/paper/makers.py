@@ -17,7 +17,7 @@ from graphnorm.paper.figures import Curves, average_curves, convergence, plot_pa
 from graphnorm.paper.material import Material, Measured, NothingThereError
 from graphnorm.paper.products import Product, Table
 from graphnorm.paper.recipe import MOLHIV
-from graphnorm.paper.remarks import about_absent, about_dropout, about_quick
+from graphnorm.paper.remarks import about_absent, about_quick
 from graphnorm.paper.reported import dataset_table
 from graphnorm.paper.scores import scores
 from graphnorm.paper.tables import dataset_rows
@@ -38,8 +38,7 @@ def curves(material: Material) -> Product:
     averaged_over: dict[str, tuple[str, int]] = {}
     gaps: list[str] = []
     in_part: set[str] = set()
-    models = {measured.model for measured in material.studies}
-    several = len(models - {"molecular-gin", "molecular-gcn"}) > 1
+    several = len(material.studies) > len({measured.dataset for measured in material.studies})
     metrics = dict.fromkeys(find_protocol(measured.protocol).metric for measured in material.studies)
     for measured in material.studies:
         title = f"{measured.dataset}, {measured.model}" if several else measured.dataset
@@ -51,7 +50,7 @@ def curves(material: Material) -> Product:
         in_part |= {title} if found else set()
         gaps += [f"{title}: {gap}" for gap in found]
     in_part_words = (f"Trained in part: {'; '.join(gaps)}.",) if gaps else ()
-    remarks = (*in_part_words, *about_absent(material), *about_dropout(material), *about_quick(material))
+    remarks = (*in_part_words, *about_absent(material), *about_quick(material))
     return material.product(
         figures={"": plot_panels(panels, metric=f"training {' or '.join(metrics)} (%)", in_part=in_part)},
         data=_curve_data(panels),

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from statistics import mean
 
-from graphnorm.paper.cells import FAIR, SETTINGS, Cell, find_cells, is_fair_alone, short
+from graphnorm.paper.cells import FAIR, SETTINGS, Cell, find_cells, is_fair_alone
 from graphnorm.paper.material import Material
 from graphnorm.paper.products import Product, Table, list_some, signed
-from graphnorm.paper.remarks import about_absent, about_dropout, about_quick
+from graphnorm.paper.remarks import about_absent, about_quick
 from graphnorm.paper.tables import Score, agreement, within_an_error
 from graphnorm.paper.wide import sheets
 from graphnorm.study.protocol import find_protocol
@@ -28,14 +28,12 @@ def scores(material: Material) -> Product:
         sentences=(
             *_about_agreement(judged, units),
             *_about_repeats(cells),
-            *_about_authors_rate(judged),
             *_about_fair(material, cells),
             *_about_optimism(cells),
             *_about_baselines([cell.score for cell in cells if cell.is_baseline]),
             *_about_grids(cells),
             *_about_devices(cells),
             *about_absent(material),
-            *about_dropout(material),
             *about_quick(material),
         ),
         facts={"cells": [cell.to_dict() for cell in cells], "missing": list(material.absent)},
@@ -54,17 +52,15 @@ def _units(material: Material) -> str:
 
 def _for_people(cells: Sequence[Cell], units: str) -> Table:
     """A row for each cell: from how much it was chosen, measured, reported, their difference, and what was chosen."""
-    rates = sorted({cell.at_authors_rate.lr for cell in cells if cell.at_authors_rate is not None})
     with_fair = any(cell.fair is not None for cell in cells)
     alone = {cell.protocol for cell in cells} == {FAIR}
     measured = f"measured, {FAIR}" if alone else "measured"
     columns = ["dataset", "model", "norm", "configurations", units, measured, "reported", "difference", "within one sd"]
     columns += ["chosen", "epoch"]
-    columns += [f"at lr {' or '.join(map(short, rates))}"] if rates else []
     columns += [f"under {FAIR}"] if with_fair else []
     rows = []
     for cell in cells:
-        score, rate = cell.score, cell.at_authors_rate
+        score = cell.score
         row = [cell.dataset, cell.model, cell.norm, f"{cell.compared} of {cell.planned}"]
         row += [f"{cell.members} of {cell.members_planned}", str(score)]
         rows.append(
@@ -75,7 +71,6 @@ def _for_people(cells: Sequence[Cell], units: str) -> Table:
                 score.within,
                 cell.chosen,
                 _epochs(cell),
-                *([None if rate is None else str(rate.score)] if rates else []),
                 *([None if cell.fair is None else _with_extent(cell.fair)] if with_fair else []),
             ]
         )
@@ -102,7 +97,7 @@ def _for_programs(cells: Sequence[Cell], units: str) -> Table:
 
 def _numbers(cell: Cell, units: str) -> dict[str, str | float | None]:
     chosen, score = cell.configuration or {}, cell.score
-    said, rate = score.reported, cell.at_authors_rate
+    said = score.reported
     found: dict[str, str | float | None] = {
         "dataset": cell.dataset,
         "model": cell.model,
@@ -119,9 +114,6 @@ def _numbers(cell: Cell, units: str) -> dict[str, str | float | None]:
         **{name: chosen.get(name) for name in SETTINGS},
         "epoch": None if cell.is_baseline else cell.epoch,
         **{f"common_{name}": getattr(cell.common, name, None) for name in ("mean", "std", "configurations")},
-        "authors_lr": None if rate is None else rate.lr,
-        "authors_lr_mean": None if rate is None else rate.score.mean,
-        "authors_lr_std": None if rate is None else rate.score.std,
         "repeats": cell.repeats,
         "fair_mean": None if cell.fair is None else cell.fair.score.mean,
         "fair_std": None if cell.fair is None else cell.fair.score.std,
@@ -158,18 +150,6 @@ def _about_repeats(cells: Sequence[Cell]) -> tuple[str, ...]:
     names = dict.fromkeys(cell.norm for cell in cells if cell.repeats)
     return tuple(
         f"Rows {name} are instance's measurement beside the paper's GraphNorm, and not counted." for name in names
-    )
-
-
-def _about_authors_rate(cells: Sequence[Cell]) -> tuple[str, ...]:
-    """How many lie near the paper's where there is no choice between learning rates."""
-    found: dict[float, list[Score]] = {}
-    for cell in cells:
-        if cell.at_authors_rate is not None:
-            found.setdefault(cell.at_authors_rate.lr, []).append(cell.at_authors_rate.score)
-    return tuple(
-        f"At the authors' learning rate of {short(rate)} alone: {agreement({'': rated})}"
-        for rate, rated in found.items()
     )
 
 

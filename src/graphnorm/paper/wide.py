@@ -13,7 +13,6 @@ from graphnorm.paper.cells import BASELINE, FAIR, FULL_SHIFT, Cell
 from graphnorm.paper.material import Material
 from graphnorm.paper.products import NOTHING, Sheet, Stacked, Table
 from graphnorm.paper.recipe import MOLHIV
-from graphnorm.paper.remarks import about_dropout
 from graphnorm.paper.reported import BASELINE_NAMES, Reported, reported, reported_baseline
 from graphnorm.paper.tables import Score
 
@@ -38,7 +37,7 @@ def sheets(material: Material, cells: Sequence[Cell], units: str, facts: Mapping
     facts: of the product.
     """
     below = "what the paper reports" if any(cell.score.reported for cell in cells) else ""
-    wide = Sheet(_wide(material, cells), (*about_dropout(material), *_notes(cells, units, below, facts)))
+    wide = Sheet(_wide(material, cells), _notes(cells, units, below, facts))
     pairs = [(cell, fair) for cell in cells if (fair := cell.fair) is not None and fair.score.mean is not None]
     if not pairs:
         return {"-wide": wide}
@@ -143,10 +142,6 @@ def _notes(cells: Sequence[Cell], units: str, below: str, facts: Mapping[str, An
     devices = " and ".join(sorted({device for cell in cells for device in cell.devices}))
     below = f"; below it, smaller, {below}" if below else ""
     notes = [f"Measured under protocol {protocols}, mean ± standard deviation over {units}{below}."]
-    rated = [cell.chosen for cell in cells if cell.at_authors_rate is not None and not cell.repeats]
-    if rated:
-        parts = [f"{chosen} in {count}" for chosen, count in Counter(rated).items()]
-        notes.append(f"Chosen, of {len(rated)} cells: {', '.join(parts)}.")
     marked = {mark: [cell for cell in cells if mark in _mark(cell)] for mark in (ONE, SOME, FEWER)}
     if marked[ONE]:
         notes.append(f"{ONE} From one of {_counts(marked[ONE], _planned_configurations)} configurations.")

@@ -50,7 +50,7 @@ def configurations_in_words(configurations: Sequence[Settings], dataset: str, mo
     if inside and inside == len(configurations):
         if inside < len(grid):
             return f"{inside} of the {len(grid)} configurations of the paper's grid"
-        return f"{'both' if inside == 2 else f'all {inside}'} configurations of the paper's grid"
+        return f"all {inside} configurations of the paper's grid"
     varied = [name for name in configurations[0] if len({one[name] for one in configurations}) > 1]
     if len(varied) != 1:
         return count
