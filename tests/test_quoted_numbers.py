@@ -71,3 +71,21 @@ def test_what_the_protocol_adds() -> None:
         if cell["among_fair"] is not None:
             added.setdefault(cell["dataset"], []).append(cell["among_fair"]["mean"] - cell["fair"]["mean"])
     assert said == [(f"{mean(points):.1f}", dataset) for dataset, points in added.items()]
+
+
+def test_what_is_said_of_the_molecules() -> None:
+    page = text("docs/reproduction.md")
+    means = {(cell["model"], cell["norm"]): cell["mean"] for cell in facts("table2")["cells"]}
+    for model in ("molhiv-gin", "molhiv-gcn"):
+        assert f"has {means[model, 'instance']:.1f} with GIN and with GCN" in page
+    ends = {
+        (item, curve["norm"]): f"{curve['train_end']:.1f}"
+        for item in ("fig2", "fig6")
+        for curve in facts(item)["convergence"]
+        if curve["panel"] == "ogbg-molhiv"
+    }
+    (graph, graph_gcn), (instance, instance_gcn), (batch, batch_gcn) = (
+        (ends["fig2", norm], ends["fig6", norm]) for norm in ("graph", "instance", "batch")
+    )
+    assert f"is {graph} % (GIN) and {graph_gcn} % (GCN) in the end" in page
+    assert f"InstanceNorm's {instance} and {instance_gcn} %, BatchNorm's {batch} and {batch_gcn} %" in page
