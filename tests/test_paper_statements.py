@@ -77,6 +77,23 @@ def test_fact_1_no_instance_norm_equals_graph_norm():
     assert torch.allclose(graph_norm(x, mean_scale=one), instance_norm(x))  # equal at α = 1
 
 
+def test_a_mean_over_nodes_right_after_instance_norm_is_beta():
+    """Of every graph; not after an activation, nor with α ≠ 1."""
+    x, batch = torch.randn(9, 6, dtype=torch.float64), torch.tensor([0] * 4 + [1] * 5)
+    means = {}
+    for name, act in (("instance", None), ("instance", "relu"), ("graph", None)):
+        norm = make_norm(name, 6, act=act).double()
+        torch.nn.init.constant_(norm.bias, 0.3)
+        if name == "graph":
+            torch.nn.init.constant_(norm.mean_scale, 0.8)
+        y = norm(x, batch)
+        means[name, act] = torch.stack([y[batch == graph].mean(0) for graph in (0, 1)])
+    hidden, *seen = means.values()
+    assert torch.allclose(hidden, torch.full_like(hidden, 0.3))
+    for mean in seen:
+        assert (mean[0] - mean[1]).abs().max() > 0.01
+
+
 @pytest.mark.parametrize("name", ["graph", "instance", "batch", "layer", "batch-alpha", "batch-detached"])
 def test_scale_invariance(name):
     norm = make_norm(name, 6, eps=1e-12).double()

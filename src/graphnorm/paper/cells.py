@@ -24,7 +24,6 @@ __all__ = [
     "Cell",
     "find_cells",
     "is_fair_alone",
-    "short",
 ]
 
 BASELINE = "baseline"

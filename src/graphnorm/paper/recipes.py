@@ -10,7 +10,6 @@ from graphnorm.study.grid import GRIDS, Grid
 
 __all__ = ["RECIPES", "find_recipes"]
 
-
 _MOLHIV = {
     model: Trainings(
         datasets=(MOLHIV,),
