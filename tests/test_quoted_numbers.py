@@ -10,6 +10,9 @@ from typing import Any
 
 import pytest
 
+from graphnorm.study.results import study_results
+from graphnorm.study.store import Store
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -89,3 +92,18 @@ def test_what_is_said_of_the_molecules() -> None:
     )
     assert f"is {graph} % (GIN) and {graph_gcn} % (GCN) in the end" in page
     assert f"InstanceNorm's {instance} and {instance_gcn} %, BatchNorm's {batch} and {batch_gcn} %" in page
+
+
+@pytest.mark.parametrize("model", ["molecular-gin", "molecular-gcn"])
+@pytest.mark.parametrize(("said", "lr"), [("10⁻⁴", 1e-4), ("10⁻³", 1e-3)])
+def test_what_dropout_after_every_convolution_scores(model: str, said: str, lr: float) -> None:
+    with Store(ROOT / "results" / "graphnorm.db", writable=False) as store:
+        studies = [study for study in store.studies() if study.spec["model"] == model]
+        means = {
+            result.norm: 100 * result.selection.mean
+            for study in studies
+            for result in study_results(store, study, partial=True, among=lambda trial: trial.lr == lr)
+            if result.selection is not None
+        }
+    row = " | ".join(f"{means[norm]:.1f}" for norm in ("batch", "instance", "graph"))
+    assert f"| {model} | {said} | {row} |" in text("docs/reproduction.md")

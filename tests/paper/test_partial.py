@@ -122,6 +122,17 @@ def test_curves_say_what_they_are_made_of(laboratory: Laboratory) -> None:
     assert titles == [f"{TREES}, batch size {size}\n(trained in part)" for size in (8, 16)]
 
 
+def test_curves_of_several_models_name_them(laboratory: Laboratory) -> None:
+    """Also where each dataset has one of them so far."""
+    grid = Grid("one", {**CURVES.axes, "epochs": (3,)})
+    part = Trainings(datasets=(TREES, "synthetic:regular"), models=("gin", "gcn"), norms=("graph",), grid=grid, folds=2)
+    recipe = Recipe(item="figure", caption="Figure", maker="curves", trained=(part,))
+    brought_home(laboratory, recipe, lambda trial: (trial.dataset == TREES) == (trial.model == "gin"))
+    product = laboratory.make(recipe, train=False)
+    titles = [axis.get_title() for axis in product.figures[""].axes if axis.get_title()]
+    assert titles == [f"{TREES}, gin", "synthetic:regular, gcn"]
+
+
 @pytest.fixture
 def _no_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GRAPHNORM_DATA", raising=False)

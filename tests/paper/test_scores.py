@@ -114,6 +114,15 @@ def test_a_part_of_the_grid_is_counted_against_the_whole(
     assert f"Of another grid than the item's own: {TREES}, gin." in other.sentences
 
 
+def test_a_grid_of_one_configuration(laboratory: Laboratory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is nothing to choose: no column for it, and no parts of the count."""
+    monkeypatch.setitem(reported.GIN["graph"], TREES, Reported(90.0, 50.0, 1))
+    product = made(laboratory, recipe(grid=recipe().trained[0].grid.fixed(lr=FAST)))
+    assert product.table is not None
+    assert "chosen" not in product.table.columns
+    assert "1 of 1 cells lie within one reported standard deviation of the paper (100 %)." in product.sentences
+
+
 @pytest.mark.parametrize(
     ("compared", "planned", "words"),
     [

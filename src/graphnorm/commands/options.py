@@ -71,13 +71,22 @@ def model_options(epochs: str) -> argparse.ArgumentParser:
     epochs: what the help says of the number of epochs.
     """
     parser = argparse.ArgumentParser(add_help=False)
-    group = parser.add_argument_group("model and training")
-    group.add_argument("--model", metavar="NAME", help="gin (the default), gcn, molecular-gin, molhiv-gin …")
+    group = parser.add_argument_group(
+        "model and training",
+        "Data with an official split, as ogbg-molhiv has, is trained by default in the setting of the paper's\n"
+        "Table 2: molhiv-gin, learning rate 0.0001, width 300.",
+    )
+    group.add_argument("--model", metavar="NAME", help="gin (the default), gcn, molecular-gin, molhiv-gcn …")
     group.add_argument("--epochs", type=int, metavar="E", help=epochs)
     group.add_argument("--batch-size", type=int, metavar="B", help="graphs of one step (default: 128)")
     group.add_argument("--lr", type=float, help="learning rate at the start; it falls to 0 (default: 0.01)")
     group.add_argument("--weight-decay", type=float, metavar="W", help="default: 0")
-    group.add_argument("--dropout", type=float, metavar="P", help="share of scores dropped in training (default: 0.5)")
+    group.add_argument(
+        "--dropout",
+        type=float,
+        metavar="P",
+        help="share dropped in training: of scores, with molecular-* after every convolution (default: 0.5)",
+    )
     group.add_argument("--hidden", type=int, metavar="WIDTH", help="default: 64")
     group.add_argument("--layers", type=int, metavar="L", help="with the linear head (default: 5)")
     group.add_argument(

@@ -72,7 +72,8 @@ def compare(
 
     Args:
         data: a dataset's name, the path of your own graphs, or graphs that are loaded already.
-        model: ``"gin"``, ``"gcn"``, or for molecules ``"molecular-gin"``, ``"molhiv-gin"`` and the same with ``gcn``.
+        model: ``"gin"`` (the default), ``"gcn"``, or for molecules ``"molecular-gin"``, ``"molhiv-gin"`` (the default
+            for an official split) and the same with ``gcn``.
         norms: names of normalizations; by default the five of the paper's Figure 2.
         baselines: names of other methods to put beside them, see :data:`graphnorm.study.baselines.BASELINES`; they
             have the same folds and their own settings, and no part in the ranking.
@@ -80,7 +81,7 @@ def compare(
         folds: of the cross-validation.
         seeds: how often each fold is trained.
         epochs, batch_size, lr, weight_decay, dropout, hidden, layers: left out, those of the paper's training curves,
-            with fewer epochs.
+            with fewer epochs, or for an official split those of its Table 2.
         self_loops: give every node a self-loop besides its own term, as the authors' data has it.
         readout: ``"sum"`` or ``"mean"``; left out, the catalogue's for a known dataset, else the sum.
         device: left out, a GPU where there is one.

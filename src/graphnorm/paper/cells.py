@@ -99,7 +99,7 @@ class Cell:
         if self.configuration is None:
             return "by fold" if self.compared > 1 and not self.is_baseline else None
         settings = [(name, self.configuration[name]) for name in self.varied if name in self.configuration]
-        return ", ".join(f"{SHORT_NAMES.get(name, name)} {short(value)}" for name, value in settings) or None
+        return ", ".join(f"{SHORT_NAMES.get(name, name)} {_short(value)}" for name, value in settings) or None
 
     @property
     def extent(self) -> str:
@@ -134,10 +134,10 @@ class Cell:
         }
 
 
-def short(value: Any) -> str:
+def _short(value: Any) -> str:
     """A setting in as few characters as say it.
 
-    >>> [short(value) for value in (1e-3, 5e-5, 0.0, 0.5, 64)]
+    >>> [_short(value) for value in (1e-3, 5e-5, 0.0, 0.5, 64)]
     ['1e-3', '5e-5', '0', '0.5', '64']
     """
     if isinstance(value, float) and 0 < abs(value) < 0.1:

@@ -38,7 +38,7 @@ def curves(material: Material) -> Product:
     averaged_over: dict[str, tuple[str, int]] = {}
     gaps: list[str] = []
     in_part: set[str] = set()
-    several = len(material.studies) > len({measured.dataset for measured in material.studies})
+    several = any(len(part.models) > 1 for part in material.recipe.trained)
     metrics = dict.fromkeys(find_protocol(measured.protocol).metric for measured in material.studies)
     for measured in material.studies:
         title = f"{measured.dataset}, {measured.model}" if several else measured.dataset

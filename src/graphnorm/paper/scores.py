@@ -56,7 +56,8 @@ def _for_people(cells: Sequence[Cell], units: str) -> Table:
     alone = {cell.protocol for cell in cells} == {FAIR}
     measured = f"measured, {FAIR}" if alone else "measured"
     columns = ["dataset", "model", "norm", "configurations", units, measured, "reported", "difference", "within one sd"]
-    columns += ["chosen", "epoch"]
+    with_choice = any(cell.chosen is not None for cell in cells)
+    columns += ["chosen", "epoch"] if with_choice else ["epoch"]
     columns += [f"under {FAIR}"] if with_fair else []
     rows = []
     for cell in cells:
@@ -69,7 +70,7 @@ def _for_people(cells: Sequence[Cell], units: str) -> Table:
                 None if score.reported is None else str(score.reported),
                 None if score.difference is None else signed(score.difference),
                 score.within,
-                cell.chosen,
+                *([cell.chosen] if with_choice else []),
                 _epochs(cell),
                 *([None if cell.fair is None else _with_extent(cell.fair)] if with_fair else []),
             ]
@@ -137,6 +138,7 @@ def _origin(cell: Cell, units: str) -> dict[str, str | float | None]:
 def _about_agreement(cells: Sequence[Cell], units: str) -> tuple[str, ...]:
     """How many lie near the paper's, by how much of the grid they were chosen from."""
     parts = {extent: [cell.score for cell in cells if cell.extent == extent] for extent in _extents(cells)}
+    parts = parts if any(cell.planned > 1 for cell in cells) else {"": [cell.score for cell in cells]}
     return (agreement(parts), *within_an_error([cell.score for cell in cells], units))
 
 
