@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 from pathlib import Path
@@ -107,3 +108,27 @@ def test_what_dropout_after_every_convolution_scores(model: str, said: str, lr: 
         }
     row = " | ".join(f"{means[norm]:.1f}" for norm in ("batch", "instance", "graph"))
     assert f"| {model} | {said} | {row} |" in text("docs/reproduction.md")
+
+
+def test_what_becomes_of_errors_of_running_averages() -> None:
+    with (ROOT / "benchmarks" / "results" / "running-averages.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    page = text("docs/analysis.md")
+    regular, molecules = (
+        [row for row in rows if row["dataset"] == name] for name in ("synthetic:regular", "molecules")
+    )
+    assert len(regular) == len(molecules) == 8
+    assert all(float(row["live"]) == 1 for row in regular)
+    for where, numbers in (
+        (regular, "3 of the 8 fall below 60 % in one to seven"),
+        (molecules, "6 of 8 do, in one to five"),
+    ):
+        fallen = [int(row["epochs_at_chance"]) for row in where if row["epochs_at_chance"] != "0"]
+        words = {1: "one", 5: "five", 7: "seven"}
+        assert numbers in page
+        assert numbers.startswith(str(len(fallen)))
+        assert numbers.endswith(f"in {words[min(fallen)]} to {words[max(fallen)]}")
+    assert sum(float(row["exact"]) == 0.5 for row in regular) == 1
+    last = [float(row["error_layer_8"]) for row in regular]
+    assert f"to {min(last):.2f} to {max(last):.0f} times the output" in page
+    assert max(abs(float(row["exact"]) - float(row["live"])) for row in molecules) < 0.0015  # 0.1 points

@@ -149,7 +149,7 @@ def test_under_fair_each_fold_has_its_own_choice(folder: Path, capsys: pytest.Ca
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--grid", "papper"], "known: paper, quick"),
+        (["--grid", "papper"], "known: paper, curves, quick"),
         (["--norms", "grahp"], "did you mean 'graph'"),
         (["--model", "gim"], "did you mean 'gin'"),
         (["--folds", "100"], "too few for 100 folds"),

@@ -66,7 +66,7 @@ def test_wrong_files(tmp_path: Path, text: str, message: str) -> None:
 
 
 def test_no_file(tmp_path: Path) -> None:
-    with pytest.raises(StudyError, match="known: paper, quick"):
+    with pytest.raises(StudyError, match="known: paper, curves, quick"):
         find_grid("papper")
     with pytest.raises(StudyError, match="there is no such file"):
         find_grid(tmp_path / "absent.toml")

@@ -66,7 +66,7 @@ def load_graphs(options: argparse.Namespace) -> PackedGraphs:
 
 
 def model_options(epochs: str) -> argparse.ArgumentParser:
-    """How a model is made and trained; what is left out (None) is the setting of the paper's training curves.
+    """How a model is made and trained; what is left out (None) is as in the paper's training curves or Table 2.
 
     epochs: what the help says of the number of epochs.
     """

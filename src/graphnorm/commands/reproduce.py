@@ -92,7 +92,9 @@ def add(subparsers: Subparsers) -> None:
     part.add_argument(
         "--baselines", metavar="A,B,…", help="only these of the tables' other rows (wl, ogb-gin …), or none"
     )
-    part.add_argument("--grid", metavar="GRID", help="another grid: paper, quick, or a .toml file (not for molhiv)")
+    part.add_argument(
+        "--grid", metavar="GRID", help="another grid: paper, curves, quick, or a .toml file (not for molhiv)"
+    )
     part.add_argument("--seeds", type=int, metavar="N", help="another number of seeds")
     parser.set_defaults(run=_run)
 

@@ -54,7 +54,9 @@ def add(subparsers: Subparsers) -> None:
     )
     parser.add_argument("data", metavar="DATA", help="a dataset's name, or your own graphs")
     what = parser.add_argument_group("what is trained")
-    what.add_argument("--grid", default="paper", metavar="NAME", help="paper (60 configurations), quick (4), FILE.toml")
+    what.add_argument(
+        "--grid", default="paper", metavar="NAME", help="paper (60 configurations), curves (1), quick (4), FILE.toml"
+    )
     what.add_argument("--norms", metavar="A,B,…", help="default: none,layer,batch,instance,graph")
     what.add_argument("--model", metavar="NAME", help="gin (the default; molhiv-gin with an official split) …")
     what.add_argument("--protocol", metavar="NAME", help="paper, fair or ogb, as in `graphnorm compare`")

@@ -103,7 +103,9 @@ class Cell:
 
     @property
     def extent(self) -> str:
-        """From how much of the grid it was chosen, in words."""
+        """From how much of the grid it was chosen, in words; nothing where there is no choice."""
+        if self.planned == 1:
+            return ""
         if self.compared == 1:
             return "with one configuration"
         return "with the whole grid" if self.compared == self.planned else "with a part of the grid"

@@ -15,7 +15,7 @@ from graphnorm.data.catalog import find
 from graphnorm.errors import StudyError
 from graphnorm.paper.narrowing import Narrowing, describe, narrowing
 from graphnorm.study.baselines import BASELINES
-from graphnorm.study.grid import Grid
+from graphnorm.study.grid import GRIDS, Grid
 from graphnorm.study.protocol import find_protocol
 
 __all__ = [
@@ -41,9 +41,7 @@ MOLHIV = "ogbg-molhiv"
 IMAGES = "CIFAR-10"
 FIVE = ("none", "layer", "batch", "instance", "graph")
 
-CURVES = Grid(
-    "curves", {"epochs": (400,), "batch_size": (128,), "dropout": (0.5,), "weight_decay": (0.0,), "lr": (1e-2,)}
-)
+CURVES = GRIDS["curves"]
 """The setting of the paper's training curves: one configuration of its grid."""
 
 

@@ -138,7 +138,6 @@ def _origin(cell: Cell, units: str) -> dict[str, str | float | None]:
 def _about_agreement(cells: Sequence[Cell], units: str) -> tuple[str, ...]:
     """How many lie near the paper's, by how much of the grid they were chosen from."""
     parts = {extent: [cell.score for cell in cells if cell.extent == extent] for extent in _extents(cells)}
-    parts = parts if any(cell.planned > 1 for cell in cells) else {"": [cell.score for cell in cells]}
     return (agreement(parts), *within_an_error([cell.score for cell in cells], units))
 
 

@@ -66,9 +66,13 @@ GRIDS: dict[str, Grid] = {
             "lr": (1e-4, 1e-3, 1e-2),
         },
     ),
+    "curves": Grid(
+        "curves", {"epochs": (400,), "batch_size": (128,), "dropout": (0.5,), "weight_decay": (0.0,), "lr": (1e-2,)}
+    ),
     "quick": Grid("quick", {"epochs": (100,), "batch_size": (128,), "dropout": (0.0, 0.5), "lr": (1e-3, 1e-2)}),
 }
-"""``paper``: the 60 configurations behind the paper's tables. ``quick``: four, for a first look."""
+"""``paper``: the 60 configurations behind the paper's tables. ``curves``: one of them, that of its training curves.
+``quick``: four, for a first look."""
 
 
 def find_grid(name: str | os.PathLike[str]) -> Grid:
