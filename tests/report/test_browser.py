@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,17 @@ def test_a_reader_at_a_desk(browser: Any, address: str) -> None:
     page.wait_for_function("document.querySelectorAll('.chart:not([data-drawn])').length === 0", timeout=60_000)
     assert opened.complaints == []
     assert [url for url in opened.requests if not url.startswith(("file:", "data:", "blob:"))] == []
+
+
+def test_bands_end_where_scores_do(browser: Any, comparison: Path, tmp_path: Path) -> None:
+    source = read_comparison(comparison)
+    spread = {"train": ([99.0, 1.0], [3.0, 3.0])}
+    path = tmp_path / "page.html"
+    path.write_text(build_page([replace(source, norms=[replace(source.norms[0], curves=spread)])]))
+    opened = Opened(browser, path.as_uri())
+    area, line = opened.page.evaluate("document.getElementById('part-1-train-curves').data")
+    assert (area["x"], area["y"]) == ([1, 2, 2, 1], [100, 4, 0, 96])
+    assert (line["x"], line["y"]) == ([1, 2], [99, 1])
 
 
 def test_a_reader_with_a_phone(browser: Any, address: str) -> None:

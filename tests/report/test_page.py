@@ -101,12 +101,13 @@ def test_every_chart_has_words_and_data(page: str) -> None:
         assert len({len(row) for row in rows}) == 1
 
 
-def test_bands_end_where_scores_do(source: Source) -> None:
-    spread = {"train": ([99.0, 1.0], [3.0, 3.0])}
-    wide = replace(source, norms=[replace(source.norms[0], curves=spread)])
-    area, line = curve_charts(wide)[0].traces
-    assert area["y"] == [100.0, 4.0, 0.0, 96.0]
-    assert line["y"] == [99.0, 1.0]
+def test_curves_have_a_band_where_their_spread_is_known(source: Source) -> None:
+    curves = {"train": ([99.0, 1.0], [3.0, 3.0]), "valid": ([99.0, None], [3.0, None])}
+    norms = [replace(source.norms[0], curves=curves)]
+    (train,), (valid,) = (chart.traces for chart in curve_charts(replace(source, norms=norms)))
+    assert (train["y"], train["band"]) == ([99.0, 1.0], [3.0, 3.0])
+    assert valid["y"] == [99.0, None]
+    assert "band" not in valid
 
 
 def test_names_stay_names(renamed: Callable[[Callable[[dict[str, Any]], None]], Path]) -> None:

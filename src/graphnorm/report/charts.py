@@ -58,7 +58,7 @@ def _curves(source: Source, norms: Sequence[NormScore], curve: str, title: str) 
         mean, std = norm.curves[curve]
         epochs = list(range(1, len(mean) + 1))
         rows += [[norm.name, *row] for row in zip(epochs, _rounded(mean), _rounded(std), strict=True)]
-        traces += _band(norm.name, epochs, mean, std)
+        traces.append(_line(norm.name, epochs, mean, std))
         known = [value for value in mean if value is not None]
         if known:
             higher = f" (highest {max(known):.1f} %)" if max(known) - known[-1] >= 0.05 else ""
@@ -78,31 +78,21 @@ def _curves(source: Source, norms: Sequence[NormScore], curve: str, title: str) 
     )
 
 
-def _band(
-    name: str, epochs: list[int], mean: Sequence[float | None], std: Sequence[float | None]
-) -> list[dict[str, Any]]:
-    """The mean as a line, and around it, where it is known, the standard deviation as an area within 0 to 100 %."""
-    shared = {"meta": name, "legendgroup": name, "name": text_for_plotly(name), "mode": "lines", "type": "scatter"}
-    line = shared | {
+def _line(name: str, epochs: list[int], mean: Sequence[float | None], std: Sequence[float | None]) -> dict[str, Any]:
+    """The mean as a line, with the standard deviation, where it is known, for the page's script to draw around it."""
+    known = all(value is not None for value in (*mean, *std))
+    return {
+        "meta": name,
+        "legendgroup": name,
+        "name": text_for_plotly(name),
+        "mode": "lines",
+        "type": "scatter",
         "x": epochs,
         "y": _rounded(mean),
         "line": {"color": colour(name), "width": 2},
         "hovertemplate": "%{y:.1f} %",
+        **({"band": _rounded(std)} if known else {}),
     }
-    if any(value is None for value in (*mean, *std)):
-        return [line]
-    low = [max(m - s, 0.0) for m, s in zip(mean, std, strict=True)]  # type: ignore[operator]
-    high = [min(m + s, 100.0) for m, s in zip(mean, std, strict=True)]  # type: ignore[operator]
-    area = shared | {
-        "x": [*epochs, *reversed(epochs)],
-        "y": _rounded([*high, *reversed(low)]),
-        "fill": "toself",
-        "fillcolor": colour(name) + "1f",
-        "line": {"width": 0},
-        "hoverinfo": "skip",
-        "showlegend": False,
-    }
-    return [area, line]
 
 
 def score_chart(source: Source) -> Chart | None:

@@ -95,7 +95,16 @@
       link.click();
     });
   });
+  // A standard deviation travels as numbers beside its line's, and is drawn as an area within 0 to 100 %.
+  const withArea = ({ band, ...line }) => {
+    if (!band) return [line];
+    const edge = (sign) => line.y.map((y, k) => Math.min(Math.max(y + sign * band[k], 0), 100));
+    const { hovertemplate, ...area } = line;
+    return [{ ...area, x: [...line.x, ...line.x.slice().reverse()], y: [...edge(1), ...edge(-1).reverse()],
+      line: { width: 0 }, fill: "toself", fillcolor: `${line.line.color}1f`, hoverinfo: "skip", showlegend: false }, line];
+  };
   charts = JSON.parse(await unpackPart("charts"));
+  charts.forEach((chart) => { chart.traces = chart.traces.flatMap(withArea); });
   const script = document.createElement("script");
   script.textContent = await unpackPart("plotly");
   document.head.append(script);
