@@ -1,9 +1,9 @@
 """What a small last batch of each epoch does to training: ``python -m benchmarks.last_batches``.
 
-Graphs are rarely a multiple of the batch size, and the last step of an epoch is made on what is left over. Adam makes
-that step as long as every other, whatever its gradient is the mean of. Here the same GIN is trained on the same graphs
-but for a few that are left out, so that 0 (all batches are full), 1, 8 or 64 graphs are left over. Writes
-``benchmarks/results/last-batches.csv``; a row is the mean over folds after the last epoch.
+Graphs are rarely a multiple of the batch size, and the last step of an epoch is made on what is left over. The gradient
+of a few graphs is noisy, and Adam weighs it like any other. Here the same GIN is trained on the same graphs but for a
+few, so that 0 (all batches are full), 1, 8 or 64 graphs are left over. Writes ``benchmarks/results/last-batches.csv``,
+whose rows are means over folds after the last epoch.
 """
 
 from __future__ import annotations

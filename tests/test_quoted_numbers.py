@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from graphnorm.report.studies import read_study
 from graphnorm.study.results import study_results
 from graphnorm.study.store import Store
 
@@ -69,12 +70,54 @@ def test_where_nine_of_ten_alphas_lie() -> None:
 
 
 def test_what_the_protocol_adds() -> None:
-    said = re.findall(r"([\d.]+)(?: points)? on (MUTAG|PTC|IMDB-BINARY) \(", text("docs/reproduction.md"))
+    said = re.findall(
+        r"(−?[\d.]+)(?: points)?(?: more)? on ([A-Z1-]+) \([\d,]+(?: graphs)?\)", text("docs/reproduction.md")
+    )
     added: dict[str, list[float]] = {}
     for cell in facts("table1")["cells"]:
         if cell["among_fair"] is not None:
             added.setdefault(cell["dataset"], []).append(cell["among_fair"]["mean"] - cell["fair"]["mean"])
-    assert said == [(f"{mean(points):.1f}", dataset) for dataset, points in added.items()]
+    expected = {dataset: f"{mean(points):.1f}".replace("-", "−") for dataset, points in added.items()}
+    assert {dataset: number for number, dataset in said} == expected
+    assert len(said) == 7
+
+
+def test_what_a_small_last_batch_does() -> None:
+    page = text("docs/reproduction.md")
+    with (ROOT / "benchmarks" / "results" / "last-batches.csv").open(encoding="utf-8") as file:
+        rows = {
+            (row["dataset"], row["left_over"], row["norm"]): 100 * float(row["train"]) for row in csv.DictReader(file)
+        }
+    norms = ("none", "layer", "batch", "instance", "graph")
+    for left_over in ("0", "1", "8", "64"):
+        numbers = " | ".join(f"{rows['NCI1', left_over, norm]:.1f}" for norm in norms)
+        assert f"| {left_over} | {numbers} |" in page
+    costs = [f"{rows['NCI1', '0', norm] - rows['NCI1', '1', norm]:.0f}" for norm in norms]
+    others = sorted(costs[:3])
+    assert f"GraphNorm {costs[4]} points and InstanceNorm {costs[3]}, the others {others[0]} to {others[-1]}" in page
+    falls = " to ".join(f"{rows['PROTEINS', left_over, 'graph']:.1f}" for left_over in ("0", "1"))
+    assert f"GraphNorm falls from {falls}" in page
+
+
+def test_how_far_both_protocols_train() -> None:
+    page = text("docs/reproduction.md")
+    ends: dict[tuple[str, str, str], str] = {}
+    with Store(ROOT / "results" / "graphnorm.db", writable=False) as store:
+        for study in store.studies():
+            dataset, model, grid, protocol, *_ = study.name.rsplit("-", 4)
+            if (model, grid) == ("gin", "curves") and dataset in ("NCI1", "REDDIT-BINARY"):
+                for norm in read_study(store, study).norms:
+                    ends[dataset, norm.name, protocol] = f"{norm.curves['train'][0][-1]:.0f}"
+
+    def both(dataset: str, norm: str) -> tuple[str, str]:
+        return ends[dataset, norm, "paper"], ends[dataset, norm, "fair"]
+
+    batch, graph, threads = both("NCI1", "batch"), both("NCI1", "graph"), both("REDDIT-BINARY", "batch")
+    assert f"training accuracy of {batch[0]} % under `paper` and {batch[1]} % under `fair`" in page
+    assert (
+        f"with GraphNorm to {graph[0]} and {graph[1]} %; on REDDIT-BINARY BatchNorm to {' and '.join(threads)} %"
+        in page
+    )
 
 
 def test_what_is_said_of_the_molecules() -> None:

@@ -66,6 +66,14 @@ def test_fair_reports_the_test_part(fake: Fake, trees: PackedGraphs) -> None:
     assert not any("optimistic" in note for note in result.notes)
 
 
+def test_a_small_last_batch_is_noted(fake: Fake, trees: PackedGraphs) -> None:
+    fake()
+    small, full = (run(trees, norms="graph", batch_size=size).notes for size in (119, 120))  # of 360 graphs
+    (note,) = set(small) - set(full)
+    assert note.startswith("the last step of an epoch has 3 graphs, others 119")
+    assert note.endswith("--batch-size 120 leaves 120")
+
+
 def test_one_fold_left_says_little(fake: Fake, trees: PackedGraphs) -> None:
     fake(diverging=[(norm, fold) for norm in ("batch", "graph") for fold in range(9)])
     result = run(trees, norms=["batch", "graph"])

@@ -73,7 +73,7 @@ def test_folds_that_choose_for_themselves(laboratory: Laboratory) -> None:
 def test_a_part_of_the_grid_under_fair(laboratory: Laboratory, whole: bool) -> None:
     fair = scores(protocols=("paper", "fair"))
     brought_home(laboratory, fair, lambda trial: whole or trial.protocol == "paper" or trial.lr == 1e-2)
-    words = f"Under fair, of a part of the 2 configurations: {TREES}, gin (1)."
+    words = f"Under fair, of a part of the 2 configurations: 1 on {TREES}."
     product = laboratory.make(fair, train=False)
     assert (words in product.sentences) is not whole
     assert product.table is not None

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from graphnorm._version import exact_version
 from graphnorm.comparison import tables
+from graphnorm.comparison.batches import about_last_batch
 from graphnorm.comparison.convergence import Convergence, measure_convergence
 from graphnorm.comparison.settings import Settings
 from graphnorm.comparison.verdict import name_guessers, pronounce
@@ -119,6 +120,8 @@ class Comparison:
     """Reported graphs for every graph that trains, which the test of significance corrects for."""
     guessing: float
     """The score that needs no model, in percent; see :func:`graphnorm.study.guessing.guessing_score`."""
+    training_sets: tuple[int, ...]
+    """How many graphs train, fold by fold."""
     resumed: tuple[str, ...] = ()
     """Those of them that an earlier run had trained."""
     baselines: dict[str, NormResult] = field(default_factory=dict)
@@ -185,6 +188,7 @@ class Comparison:
             notes.append(
                 "protocol paper: the folds that choose the epoch are those reported, so numbers are optimistic"
             )
+        notes += about_last_batch(self.training_sets, self.settings.batch_size)
         if self.protocol.unit == "fold" and any(result.paper for result in self.norms.values()):
             notes += unlike_the_paper(self.settings.folds, self.settings.epochs)
         if any(test.p_adjusted is not None for test in self.significance):

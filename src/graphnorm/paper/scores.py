@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from statistics import mean
@@ -13,6 +14,7 @@ from graphnorm.paper.remarks import about_absent, about_quick
 from graphnorm.paper.tables import Score, agreement, within_an_error
 from graphnorm.paper.wide import sheets
 from graphnorm.study.protocol import find_protocol
+from graphnorm.wording import listing
 
 __all__ = ["scores"]
 
@@ -158,15 +160,22 @@ def _about_fair(material: Material, cells: Sequence[Cell]) -> tuple[str, ...]:
     """Where folds chose among less than the grid under that protocol, and that the paper has nothing like it."""
     if is_fair_alone(material):
         return (f"Under {FAIR} a fold has no part in any choice; the paper has no such numbers.",)
-    parts: dict[str, set[int]] = {}
-    for fair in (cell.fair for cell in cells if cell.fair is not None):
-        if fair.compared < fair.planned:
-            parts.setdefault(f"{fair.dataset}, {fair.model}", set()).add(fair.compared)
-    if not parts:
-        return ()
     planned = max(cell.planned for cell in cells)
-    words = [f"{where} ({' to '.join(map(str, sorted({min(found), max(found)})))})" for where, found in parts.items()]
-    return (f"Under {FAIR}, of a part of the {planned} configurations: {list_some(words)}.",)
+    compared: dict[tuple[str, str], set[int]] = {}
+    for fair in (cell.fair for cell in cells if cell.fair is not None):
+        compared.setdefault((fair.dataset, fair.model), set()).add(fair.compared)
+    models: dict[str, dict[str, list[str]]] = {}
+    for (dataset, model), found in compared.items():
+        if min(found) < planned:
+            extent = " to ".join(map(str, sorted({min(found), max(found)})))
+            models.setdefault(extent, {}).setdefault(dataset, []).append(model)
+    every = Counter(dataset for dataset, _ in compared)
+
+    def name(dataset: str, of: list[str]) -> str:
+        return dataset if len(of) == every[dataset] else f"{dataset} with {listing(of)}"
+
+    words = [f"{extent} on {listing([name(*pair) for pair in where.items()])}" for extent, where in models.items()]
+    return (f"Under {FAIR}, of a part of the {planned} configurations: {'; '.join(words)}.",) if words else ()
 
 
 def _about_optimism(cells: Sequence[Cell]) -> tuple[str, ...]:
