@@ -1,15 +1,15 @@
 """What a small last batch of each epoch does to training: ``python -m benchmarks.last_batches``.
 
-Graphs are rarely a multiple of the batch size, and the last step of an epoch is made on what is left over. The gradient
-of a few graphs is noisy, and Adam weighs it like any other. Here the same GIN is trained on the same graphs but for a
-few, so that 0 (all batches are full), 1, 8 or 64 graphs are left over. Writes ``benchmarks/results/last-batches.csv``,
-whose rows are means over folds after the last epoch.
+Graphs are rarely a multiple of the batch size, and the last step of an epoch is made on what is left over. Here the same
+GIN is trained on the same graphs but for a few, so that 0 (all batches are full), 1, 8 or 64 graphs are left over. Writes
+``benchmarks/results/last-batches.csv``, whose rows are means over folds after the last epoch.
+``last-batches-400-epochs.csv`` is of ``NCI1 --norms batch graph --left-over 0 1 --epochs 400``.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from graphnorm.training.fleet import Progress
 
 NORMS = ("none", "layer", "batch", "instance", "graph")
 LEFT_OVER = (0, 1, 8, 64)
+CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
@@ -36,18 +37,20 @@ class Case:
     left_over: int
 
     @property
-    def question(self) -> tuple[str, int]:
-        """What folds are averaged of."""
+    def group(self) -> tuple[str, int]:
+        """What its folds have in common."""
         return self.trial.norm, self.left_over
 
 
-def cut(split: Split, batch_size: int, left_over: int) -> Split:
-    """As many full batches of the training graphs as all the numbers of left-over graphs allow, and that many more."""
-    full = (len(split.train) - max(LEFT_OVER)) // batch_size
+def cut(split: Split, batch_size: int, left_over: int, most: int) -> Split:
+    """The training graphs but for a few: full batches, as many as leave ``most`` over, and ``left_over`` graphs."""
+    full = (len(split.train) - most) // batch_size
     return split._replace(train=split.train[: full * batch_size + left_over])
 
 
-def cases_of(dataset: str, folds: int, epochs: int, norms: Iterable[str]) -> list[Case]:
+def cases_of(
+    dataset: str, folds: int, epochs: int, norms: Sequence[str] = NORMS, left_over: Sequence[int] = LEFT_OVER
+) -> list[Case]:
     """Every normalization with every number of left-over graphs, on the same folds."""
     trials = [
         Trial(dataset=dataset, norm=norm, self_loops=True, fold=fold, epochs=epochs)
@@ -56,13 +59,13 @@ def cases_of(dataset: str, folds: int, epochs: int, norms: Iterable[str]) -> lis
     ]
     splits = make_splits(load(dataset), trials)
     return [
-        Case(trial, cut(split, trial.batch_size, left_over), left_over)
+        Case(trial, cut(split, trial.batch_size, count, max(left_over)), count)
         for trial, split in zip(trials, splits, strict=True)
-        for left_over in LEFT_OVER
+        for count in left_over
     ]
 
 
-def rows_of(cases: list[Case]) -> list[dict[str, Any]]:
+def rows_of(cases: Sequence[Case]) -> list[dict[str, Any]]:
     """Train, and average over folds."""
     trial = cases[0].trial
 
@@ -70,12 +73,16 @@ def rows_of(cases: list[Case]) -> list[dict[str, Any]]:
         if progress.epoch % 10 == 0:
             print(f"{progress.trials[0].norm}: epoch {progress.epoch} of {trial.epochs}", flush=True)
 
-    outcomes = train(
-        load(trial.dataset), [case.trial for case in cases], [case.split for case in cases], on_epoch=report
+    trained = train(
+        load(trial.dataset),
+        [case.trial for case in cases],
+        [case.split for case in cases],
+        device=CPU,
+        on_epoch=report,
     )
-    found: dict[tuple[str, int], list[Outcome]] = {}
-    for case, outcome in zip(cases, outcomes, strict=True):
-        found.setdefault(case.question, []).append(outcome)
+    groups: dict[tuple[str, int], list[Outcome]] = {}
+    for case, outcome in zip(cases, trained, strict=True):
+        groups.setdefault(case.group, []).append(outcome)
     return [
         {
             "dataset": trial.dataset,
@@ -84,27 +91,27 @@ def rows_of(cases: list[Case]) -> list[dict[str, Any]]:
             "full_batches": len(cases[0].split.train) // trial.batch_size,
             "batch_size": trial.batch_size,
             "epochs": trial.epochs,
-            "folds": len(outcomes),
-            **{
-                name: f"{np.mean([outcome.curves[name][-1] for outcome in outcomes]):.3f}" for name in ("loss", "train")
-            },
+            "folds": len(folds),
+            **{curve: f"{np.mean([fold.curves[curve][-1] for fold in folds]):.3f}" for curve in ("loss", "train")},
         }
-        for (norm, left_over), outcomes in found.items()
+        for (norm, left_over), folds in groups.items()
     ]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("datasets", nargs="*", default=["PROTEINS", "NCI1"], help="default: PROTEINS NCI1")
+    parser.add_argument("--norms", nargs="+", default=NORMS, metavar="NORM")
+    parser.add_argument("--left-over", nargs="+", type=int, default=LEFT_OVER, metavar="GRAPHS")
     parser.add_argument("--folds", type=int, default=2)
     parser.add_argument("--epochs", type=int, default=100)
     parser.add_argument("--out", type=Path, default=RESULTS / "last-batches.csv")
     options = parser.parse_args()
-    made = announce(torch.device("cpu"))
+    made = announce(CPU)
     rows = []
     for dataset in options.datasets:
         print(dataset, flush=True)
-        rows += rows_of(cases_of(dataset, options.folds, options.epochs, NORMS))
+        rows += rows_of(cases_of(dataset, options.folds, options.epochs, options.norms, options.left_over))
     write_table("last-batches", rows, made, options.out)
 
 

@@ -14,10 +14,21 @@ def test_training_sets_differ_in_what_is_left_over_alone():
         assert case.split.train[: -case.left_over].tolist() == cases[0].split.train.tolist()
 
 
-def test_a_row_for_every_question(tmp_path, monkeypatch):
-    monkeypatch.setattr(script, "NORMS", ("none", "graph"))
+def test_a_row_for_every_group(tmp_path, monkeypatch):
     out = tmp_path / "rows.csv"
-    arguments = ["last_batches", "molecules", "--folds", "2", "--epochs", "1", "--out", str(out)]
+    arguments = [
+        "last_batches",
+        "molecules",
+        "--norms",
+        "none",
+        "graph",
+        "--folds",
+        "2",
+        "--epochs",
+        "1",
+        "--out",
+        str(out),
+    ]
     monkeypatch.setattr(sys, "argv", arguments)
     script.main()
     with out.open(encoding="utf-8") as file:
