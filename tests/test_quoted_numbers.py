@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+from itertools import product
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 
 from graphnorm.report.studies import read_study
 from graphnorm.study.results import study_results
+from graphnorm.study.significance import compare_all
 from graphnorm.study.store import Store
 
 ROOT = Path(__file__).parents[1]
@@ -104,10 +106,11 @@ def test_how_far_both_protocols_train() -> None:
     ends: dict[tuple[str, str, str], str] = {}
     with Store(ROOT / "results" / "graphnorm.db", writable=False) as store:
         for study in store.studies():
-            dataset, model, grid, protocol, *_ = study.name.rsplit("-", 4)
-            if (model, grid) == ("gin", "curves") and dataset in ("NCI1", "REDDIT-BINARY"):
+            dataset, model, norms = (study.spec[name] for name in ("dataset", "model", "norms"))
+            if (study.spec["grid"]["name"], model) == ("curves", "gin") and dataset in ("NCI1", "REDDIT-BINARY"):
+                assert len(norms) == 5
                 for norm in read_study(store, study).norms:
-                    ends[dataset, norm.name, protocol] = f"{norm.curves['train'][0][-1]:.0f}"
+                    ends[dataset, norm.name, study.spec["protocol"]] = f"{norm.curves['train'][0][-1]:.0f}"
 
     def both(dataset: str, norm: str) -> tuple[str, str]:
         return ends[dataset, norm, "paper"], ends[dataset, norm, "fair"]
@@ -118,6 +121,45 @@ def test_how_far_both_protocols_train() -> None:
         f"with GraphNorm to {graph[0]} and {graph[1]} %; on REDDIT-BINARY BatchNorm to {' and '.join(threads)} %"
         in page
     )
+
+
+def significant_pairs(protocol: str) -> dict[tuple[str, str], set[tuple[str, str]]]:
+    """By dataset and model, who is significantly ahead of whom in Table 1."""
+    scores: dict[tuple[str, str], dict[str, dict[int, float]]] = {}
+    for cell in facts("table1")["cells"]:
+        if cell["norm"] != "baseline":
+            found = cell if cell["protocol"] == protocol else cell["fair"]
+            scores.setdefault((cell["dataset"], cell["model"]), {})[cell["norm"]] = dict(enumerate(found["scores"]))
+    assert len(scores) == 14
+    assert all(len(norms) == 5 for norms in scores.values())
+    tests = {where: compare_all(norms, overlap=1 / 9, paired=True) for where, norms in scores.items()}
+    pairs = {
+        where: {(t.first, t.second) if t.difference > 0 else (t.second, t.first) for t in found if t.significant}
+        for where, found in tests.items()
+    }
+    return {where: found for where, found in pairs.items() if found}
+
+
+def test_which_scores_differ_significantly() -> None:
+    """As the page says it in words."""
+    page = text("docs/reproduction.md")
+    paper, fair = significant_pairs("paper"), significant_pairs("fair")
+    assert paper == {
+        ("REDDIT-BINARY", "gin"): {("graph", "batch")},
+        ("REDDIT-BINARY", "gcn"): {("batch", "layer"), ("instance", "layer"), ("graph", "layer")},
+        ("COLLAB", "gin"): {("batch", "layer"), ("batch", "instance")},
+        ("COLLAB", "gcn"): {(norm, "instance") for norm in ("none", "layer", "batch", "graph")},
+    }
+    assert "ten differ significantly" in page
+    shifted, others = ("instance", "graph"), ("none", "layer", "batch")
+    assert fair == {
+        ("NCI1", "gin"): set(product(shifted, others)),
+        ("REDDIT-BINARY", "gcn"): {*product(shifted, others), ("batch", "layer")},
+        ("COLLAB", "gin"): {("batch", "instance")},
+        ("COLLAB", "gcn"): {*((norm, "instance") for norm in ("none", "layer", "batch", "graph")), ("batch", "graph")},
+    }
+    assert f"{sum(map(len, fair.values()))} of the 140 pairs differ significantly under `fair`" in page
+    assert sum(map(len, paper.values())) == 10
 
 
 def test_what_is_said_of_the_molecules() -> None:

@@ -71,7 +71,7 @@ def test_a_small_last_batch_is_noted(fake: Fake, trees: PackedGraphs) -> None:
     small, full = (run(trees, norms="graph", batch_size=size).notes for size in (119, 120))  # of 360 graphs
     (note,) = set(small) - set(full)
     assert note.startswith("the last step of an epoch has 3 graphs, others 119")
-    assert note.endswith("--batch-size 120 leaves 120")
+    assert note.endswith("; 120 with --batch-size 120")
 
 
 def test_one_fold_left_says_little(fake: Fake, trees: PackedGraphs) -> None:

@@ -274,6 +274,25 @@ def test_graphnorm_as_in_the_authors_code(laboratory: Laboratory) -> None:
     assert [row[0] for row in table.rows] == ["BatchNorm", "InstanceNorm", "GraphNorm, α = 1", "GraphNorm"]
 
 
+def test_how_much_of_the_grid_stands_beside(laboratory: Laboratory) -> None:
+    other, protocols = "synthetic:regular", ("paper", "fair")
+    wanted = recipe(
+        datasets=(TREES, other),
+        models=("gin", "gcn"),
+        protocols=protocols,
+        beside=Beside(baselines=("mlp",), datasets=(TREES,), folds=4, protocols=protocols),
+    )
+
+    def kept(trial: Trial) -> bool:
+        whole = trial.protocol == "paper" or trial.model == "mlp"
+        return whole or trial.lr == FAST or (trial.dataset == other and (trial.model == "gin" or trial.norm == "none"))
+
+    product = made(laboratory, wanted, kept)
+    assert any(cell["norm"] == "baseline" and cell["fair"] for cell in product.facts["cells"])
+    said = [sentence for sentence in product.sentences if "of a part of" in sentence]
+    assert said == [f"Under fair, of a part of the 2 configurations: 1 on {TREES}; 1 to 2 on {other} with gcn."]
+
+
 def test_the_shape_of_the_paper(laboratory: Laboratory, monkeypatch: pytest.MonkeyPatch) -> None:
     other = "synthetic:regular"
     monkeypatch.setitem(reported.GIN["graph"], other, Reported(90.0, 1.0, 1))

@@ -86,6 +86,10 @@ def charts_of(page: str) -> Any:
     return json.loads(gzip.decompress(base64.b64decode(packed)))
 
 
+def test_the_gallery_is_no_larger_than_a_page_may_be() -> None:
+    assert (Path(__file__).parents[2] / "docs" / "gallery" / "gallery.html").stat().st_size < 6e6
+
+
 def test_every_chart_has_words_and_data(page: str) -> None:
     reader = Reader(page)
     places = {a["id"]: a for _, a in reader.tags if a.get("class") == "chart"}

@@ -153,6 +153,15 @@ def test_a_study_keeps_its_trials(path: Path) -> None:
             store.study("frist")
 
 
+def test_of_many_studies_the_nearest_are_named(path: Path) -> None:
+    with filled(path) as store:
+        for number in range(10):
+            store.add_study(f"MUTAG-{number}", {}, TRIALS, FLEETS)
+        with pytest.raises(StoreError, match=r"these: first, .*, others that `graphnorm runs` lists") as found:
+            store.study("frist")
+        assert str(found.value).count("MUTAG") == 4
+
+
 def test_readers_go_on_while_a_writer_is_at_work(path: Path) -> None:
     with filled(path, TRIALS[:1]) as store, Store(path, writable=False) as reader:
         session = store.begin_session(store.study("first"), "local")

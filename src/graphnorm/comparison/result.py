@@ -121,7 +121,7 @@ class Comparison:
     guessing: float
     """The score that needs no model, in percent; see :func:`graphnorm.study.guessing.guessing_score`."""
     training_sets: tuple[int, ...]
-    """How many graphs train, fold by fold."""
+    """How many graphs train, for each training of a normalization."""
     resumed: tuple[str, ...] = ()
     """Those of them that an earlier run had trained."""
     baselines: dict[str, NormResult] = field(default_factory=dict)

@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 
 from graphnorm.data.build import FeatureRule
 from graphnorm.errors import UnknownDatasetError
+from graphnorm.wording import listing
 
 __all__ = ["CATALOG", "Counts", "Entry", "PaperStatistics", "find"]
 
@@ -217,9 +218,9 @@ def find(name: str) -> Entry:
     if entry is None:
         close = difflib.get_close_matches(_plain(name), _BY_PLAIN_NAME, n=3, cutoff=0.5)
         known = list(dict.fromkeys(_BY_PLAIN_NAME[c].name for c in close)) or list(CATALOG)
-        hint = "did you mean " if close else "known: "
+        hint = f"did you mean {listing(known, 'or')}?" if close else f"known: {', '.join(known)}"
         raise UnknownDatasetError(
-            f"there is no dataset {name!r}, and no such file or folder; {hint}{', '.join(known)}",
+            f"there is no dataset {name!r}, and no such file or folder; {hint}",
             remedy="see `graphnorm datasets`, or give the path of your own graphs",
         )
     return entry

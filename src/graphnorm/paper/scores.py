@@ -30,7 +30,7 @@ def scores(material: Material) -> Product:
         sentences=(
             *_about_agreement(judged, units),
             *_about_repeats(cells),
-            *_about_fair(material, cells),
+            *_about_fair(material, judged),
             *_about_optimism(cells),
             *_about_baselines([cell.score for cell in cells if cell.is_baseline]),
             *_about_grids(cells),
@@ -160,21 +160,22 @@ def _about_fair(material: Material, cells: Sequence[Cell]) -> tuple[str, ...]:
     """Where folds chose among less than the grid under that protocol, and that the paper has nothing like it."""
     if is_fair_alone(material):
         return (f"Under {FAIR} a fold has no part in any choice; the paper has no such numbers.",)
-    planned = max(cell.planned for cell in cells)
+    beside = [cell.fair for cell in cells if cell.fair is not None]
     compared: dict[tuple[str, str], set[int]] = {}
-    for fair in (cell.fair for cell in cells if cell.fair is not None):
+    for fair in beside:
         compared.setdefault((fair.dataset, fair.model), set()).add(fair.compared)
-    models: dict[str, dict[str, list[str]]] = {}
+    planned = max((fair.planned for fair in beside), default=0)
+    parts: dict[str, dict[str, list[str]]] = {}
     for (dataset, model), found in compared.items():
         if min(found) < planned:
             extent = " to ".join(map(str, sorted({min(found), max(found)})))
-            models.setdefault(extent, {}).setdefault(dataset, []).append(model)
-    every = Counter(dataset for dataset, _ in compared)
+            parts.setdefault(extent, {}).setdefault(dataset, []).append(model)
+    all_models = Counter(dataset for dataset, _ in compared)
 
-    def name(dataset: str, of: list[str]) -> str:
-        return dataset if len(of) == every[dataset] else f"{dataset} with {listing(of)}"
+    def place(dataset: str, models: list[str]) -> str:
+        return dataset if len(models) == all_models[dataset] else f"{dataset} with {listing(models)}"
 
-    words = [f"{extent} on {listing([name(*pair) for pair in where.items()])}" for extent, where in models.items()]
+    words = [f"{extent} on {listing([place(*part) for part in where.items()])}" for extent, where in parts.items()]
     return (f"Under {FAIR}, of a part of the {planned} configurations: {'; '.join(words)}.",) if words else ()
 
 

@@ -10,6 +10,7 @@ write-ahead log needs shared memory, which network file systems do not have.
 from __future__ import annotations
 
 import datetime
+import difflib
 import json
 import os
 import platform
@@ -33,6 +34,8 @@ __all__ = ["FINAL", "SETTINGS", "STATUS", "Record", "Session", "Status", "Store"
 STATUS = "CASE WHEN m.dropped IS NOT NULL THEN 'dropped' WHEN o.status = 'dropped' THEN NULL ELSE o.status END"
 """How a trial ended in one study: what another study gave up is not given up here."""
 SETTINGS = tuple(item.name for item in fields(Trial))
+MOST_NAMED = 5
+"""Names of studies that an error lists."""
 
 
 class Store:
@@ -137,8 +140,15 @@ class Store:
         for study in studies:
             if study.name == name:
                 return study
-        names = ", ".join(study.name for study in studies) or "none"
-        raise StoreError(f"there is no study {name!r}", where=self.path, remedy=f"take one of these: {names}")
+        names = [study.name for study in studies]
+        if len(names) > MOST_NAMED:
+            names = [
+                *difflib.get_close_matches(name, names, n=MOST_NAMED, cutoff=0.0),
+                "others that `graphnorm runs` lists",
+            ]
+        raise StoreError(
+            f"there is no study {name!r}", where=self.path, remedy=f"take one of these: {', '.join(names) or 'none'}"
+        )
 
     def trials(self, study: Study, places: Sequence[int] | None = None) -> list[Trial]:
         """The trials of a study, or those in some places, in their order."""
