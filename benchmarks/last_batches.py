@@ -1,8 +1,8 @@
 """What a small last batch of each epoch does to training: ``python -m benchmarks.last_batches``.
 
-Graphs are rarely a multiple of the batch size, and the last step of an epoch is made on what is left over. Here the same
-GIN is trained on the same graphs but for a few, so that 0 (all batches are full), 1, 8 or 64 graphs are left over. Writes
-``benchmarks/results/last-batches.csv``, whose rows are means over folds after the last epoch.
+Graphs are rarely a multiple of the batch size, and the last step of an epoch is made on what is left over. Here the
+same GIN is trained on the same graphs but for a few, so that 0 (all batches are full), 1, 8 or 64 graphs are left over.
+Writes ``benchmarks/results/last-batches.csv``, whose rows are means over folds after the last epoch.
 ``last-batches-400-epochs.csv`` is of ``NCI1 --norms batch graph --left-over 0 1 --epochs 400``.
 """
 
