@@ -16,19 +16,7 @@ def test_training_sets_differ_in_what_is_left_over_alone():
 
 def test_a_row_for_every_group(tmp_path, monkeypatch):
     out = tmp_path / "rows.csv"
-    arguments = [
-        "last_batches",
-        "molecules",
-        "--norms",
-        "none",
-        "graph",
-        "--folds",
-        "2",
-        "--epochs",
-        "1",
-        "--out",
-        str(out),
-    ]
+    arguments = f"last_batches molecules --norms none graph --folds 2 --epochs 1 --out {out}".split()
     monkeypatch.setattr(sys, "argv", arguments)
     script.main()
     with out.open(encoding="utf-8") as file:

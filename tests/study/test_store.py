@@ -157,7 +157,7 @@ def test_of_many_studies_the_nearest_are_named(path: Path) -> None:
     with filled(path) as store:
         for number in range(10):
             store.add_study(f"MUTAG-{number}", {}, TRIALS, FLEETS)
-        with pytest.raises(StoreError, match=r"these: first, .*, others that `graphnorm runs` lists") as found:
+        with pytest.raises(StoreError, match=r"these: first, .*; `graphnorm runs` lists all") as found:
             store.study("frist")
         assert str(found.value).count("MUTAG") == 4
 

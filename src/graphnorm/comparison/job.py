@@ -172,7 +172,7 @@ def _run(
             baselines={name: results[shown] for shown, name in beside.items() if shown in results},
             overlap=overlap(settings.protocol, splits),
             guessing=guessing_score(graphs, settings.protocol),
-            training_sets=tuple(len(split.train) for split in splits),
+            training_sizes=tuple(len(split.train) for split in splits),
             resumed=tuple(found),
             origin=origin,
         )

@@ -120,7 +120,7 @@ class Comparison:
     """Reported graphs for every graph that trains, which the test of significance corrects for."""
     guessing: float
     """The score that needs no model, in percent; see :func:`graphnorm.study.guessing.guessing_score`."""
-    training_sets: tuple[int, ...]
+    training_sizes: tuple[int, ...]
     """How many graphs train, for each training of a normalization."""
     resumed: tuple[str, ...] = ()
     """Those of them that an earlier run had trained."""
@@ -188,7 +188,7 @@ class Comparison:
             notes.append(
                 "protocol paper: the folds that choose the epoch are those reported, so numbers are optimistic"
             )
-        notes += about_last_batch(self.training_sets, self.settings.batch_size)
+        notes += about_last_batch(self.training_sizes, self.settings.batch_size)
         if self.protocol.unit == "fold" and any(result.paper for result in self.norms.values()):
             notes += unlike_the_paper(self.settings.folds, self.settings.epochs)
         if any(test.p_adjusted is not None for test in self.significance):

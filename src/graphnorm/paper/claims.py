@@ -187,9 +187,8 @@ RULES = (
     "Normalizations are compared by the average of their training curves over all epochs, or by their scores. A case "
     "is right by the sign of the difference, however small, or where there is none. *Beyond noise* counts the cases "
     f"whose difference is significant, for the claim and against it: p < {ALPHA}, over folds by the corrected "
-    "resampled paired t-test, "
-    "over seeds by Welch's test, adjusted for the number of rivals (not of cases); p is that of the rival on which the "
-    "case hangs. Where no case is beyond noise, the claim is *undecided*.",
+    "resampled paired t-test, over seeds by Welch's test, adjusted for the number of rivals (not of cases); p is that "
+    "of the rival on which the case hangs. Where no case is beyond noise, the claim is *undecided*.",
     "A claim that one is *not* better is right where it is not ahead beyond noise.",
     "A case in which a rival is missing is not judged. Batch noise is that of one training each, and not tested.",
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from statistics import mean
 
@@ -165,18 +165,31 @@ def _about_fair(material: Material, cells: Sequence[Cell]) -> tuple[str, ...]:
     for fair in beside:
         compared.setdefault((fair.dataset, fair.model), set()).add(fair.compared)
     planned = max((fair.planned for fair in beside), default=0)
-    parts: dict[str, dict[str, list[str]]] = {}
-    for (dataset, model), found in compared.items():
+    parts: dict[str, list[tuple[str, str]]] = {}
+    for place, found in compared.items():
         if min(found) < planned:
-            extent = " to ".join(map(str, sorted({min(found), max(found)})))
-            parts.setdefault(extent, {}).setdefault(dataset, []).append(model)
-    all_models = Counter(dataset for dataset, _ in compared)
-
-    def place(dataset: str, models: list[str]) -> str:
-        return dataset if len(models) == all_models[dataset] else f"{dataset} with {listing(models)}"
-
-    words = [f"{extent} on {listing([place(*part) for part in where.items()])}" for extent, where in parts.items()]
+            parts.setdefault(" to ".join(map(str, sorted({min(found), max(found)}))), []).append(place)
+    words = [f"{extent} on {_name_places(places, among=compared)}" for extent, places in parts.items()]
     return (f"Under {FAIR}, of a part of the {planned} configurations: {'; '.join(words)}.",) if words else ()
+
+
+def _name_places(places: Iterable[tuple[str, str]], among: Iterable[tuple[str, str]]) -> str:
+    """Datasets, each with its models where these are not all.
+
+    >>> two = [("PTC", "gin"), ("PTC", "gcn")]
+    >>> _name_places([*two, ("NCI1", "gcn")], among=[*two, ("NCI1", "gin"), ("NCI1", "gcn")])
+    'PTC and NCI1 with gcn'
+    """
+    all_models = Counter(dataset for dataset, _ in among)
+    models: dict[str, list[str]] = {}
+    for dataset, model in places:
+        models.setdefault(dataset, []).append(model)
+    return listing(
+        [
+            dataset if len(found) == all_models[dataset] else f"{dataset} with {listing(found)}"
+            for dataset, found in models.items()
+        ]
+    )
 
 
 def _about_optimism(cells: Sequence[Cell]) -> tuple[str, ...]:

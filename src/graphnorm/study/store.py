@@ -140,15 +140,10 @@ class Store:
         for study in studies:
             if study.name == name:
                 return study
-        names = [study.name for study in studies]
-        if len(names) > MOST_NAMED:
-            names = [
-                *difflib.get_close_matches(name, names, n=MOST_NAMED, cutoff=0.0),
-                "others that `graphnorm runs` lists",
-            ]
-        raise StoreError(
-            f"there is no study {name!r}", where=self.path, remedy=f"take one of these: {', '.join(names) or 'none'}"
-        )
+        nearest = difflib.get_close_matches(name, [study.name for study in studies], n=MOST_NAMED, cutoff=0.0)
+        more = "; `graphnorm runs` lists all" if len(studies) > len(nearest) else ""
+        remedy = f"take one of these: {', '.join(nearest) or 'none'}{more}"
+        raise StoreError(f"there is no study {name!r}", where=self.path, remedy=remedy)
 
     def trials(self, study: Study, places: Sequence[int] | None = None) -> list[Trial]:
         """The trials of a study, or those in some places, in their order."""
