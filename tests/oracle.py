@@ -124,7 +124,7 @@ class Case:
         if oracle:
             y = standardize(ids=self.ids, **leaves, **self.options, **options)
         else:
-            y = graphnorm.functional.standardize(segments=self.segments, **leaves, **self.options, **options)[0]
+            y = graphnorm.layers.functional.standardize(segments=self.segments, **leaves, **self.options, **options)[0]
         if oracle and not y.requires_grad:  # no row of any graph
             return {"y": y} | {name: torch.zeros_like(leaf) for name, leaf in leaves.items()}
         gradients = torch.autograd.grad(

@@ -123,7 +123,7 @@ def test_made_in_inference_mode_it_serves_training(edges, backend):
         inside.transpose()
 
     def gradient(adjacency):
-        y = graphnorm.functional.aggregate(x, adjacency, edge_x=features)
+        y = graphnorm.layers.functional.aggregate(x, adjacency, edge_x=features)
         return torch.autograd.grad(y.square().sum(), x)
 
     with graphnorm.backend(backend):

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 import graphnorm
-from aggregate_oracle import Case as EdgeCase
 from graphnorm import Adjacency, GraphNorm, Segments, make_norm
-from graphnorm.functional import aggregate, graph_norm, layer_norm, pool, standardize
+from graphnorm.layers.functional import aggregate, graph_norm, layer_norm, pool, standardize
+from neighbour_sum_oracle import Case as EdgeCase
 from oracle import Case, error
 
 pytestmark = pytest.mark.gpu

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from graphnorm import make_norm
-from graphnorm.functional import graph_norm, instance_norm
+from graphnorm.layers.functional import graph_norm, instance_norm
 
 
 def random_graph(n, density, seed):

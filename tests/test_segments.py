@@ -9,6 +9,7 @@ from torch.utils import _pytree as pytree
 
 import graphnorm
 from graphnorm import GraphNorm, Segments
+from graphnorm.layers.graph import REGISTRY
 
 
 def test_three_ways_in_agree():
@@ -122,7 +123,7 @@ def test_wrong_input(arguments, error, words):
         Segments(**arguments)
 
 
-NORMS = [make for name, make in sorted(graphnorm.norms.REGISTRY.items()) if name in ("graph", "instance", "size")]
+NORMS = [make for name, make in sorted(REGISTRY.items()) if name in ("graph", "instance", "size")]
 
 
 @pytest.mark.parametrize("make", NORMS)
@@ -133,13 +134,13 @@ def test_batch_on_another_device(make):
 
 
 def test_debug_nests_and_ends():
-    assert not graphnorm.switches.debugging()
+    assert not graphnorm.backends.debugging()
     with graphnorm.debug():
         with graphnorm.debug():
             pass
-        assert graphnorm.switches.debugging()
+        assert graphnorm.backends.debugging()
         GraphNorm(2)(torch.randn(3, 2), torch.tensor([0, 1, 1]), 2)
-    assert not graphnorm.switches.debugging()
+    assert not graphnorm.backends.debugging()
 
 
 def test_what_is_made_inside_vmap_is_made_once_there():
@@ -181,7 +182,7 @@ def test_made_in_inference_mode_they_serve_training(make, backend):
     def gradients(segments):
         """First and second derivative, of everything that is made of segments."""
         y = GraphNorm(2)(x, segments) + graphnorm.make_norm("batch", 2)(x, segments)
-        y = y + graphnorm.functional.pool(x, segments)[segments.ids(5)] + x[segments.ids(5)]
+        y = y + graphnorm.layers.functional.pool(x, segments)[segments.ids(5)] + x[segments.ids(5)]
         (first,) = torch.autograd.grad(y.square().sum(), x, create_graph=True)
         return first, *torch.autograd.grad(first.square().sum(), x)
 

@@ -3,17 +3,17 @@
 from typing import TYPE_CHECKING, Any
 
 from graphnorm import starting  # noqa: F401  # isort: skip  # before torch
-from graphnorm import functional
 from graphnorm._version import __version__
 from graphnorm.adjacency import Adjacency
-from graphnorm.batch_norms import AlphaBatchNorm, BatchNorm, DetachedBatchNorm, RunningBatchNorm
-from graphnorm.conversion import convert_norms
-from graphnorm.foreign import register_norm
-from graphnorm.norm import Norm
-from graphnorm.norms import GraphNorm, GraphSizeNorm, InstanceNorm, LayerNorm, NoNorm, make_norm
-from graphnorm.peer_norms import DiffGroupNorm, MeanSubtractionNorm, MessageNorm, PairNorm
+from graphnorm.backends import backend, debug
+from graphnorm.layers import functional
+from graphnorm.layers.base import Norm
+from graphnorm.layers.batch import AlphaBatchNorm, BatchNorm, DetachedBatchNorm, RunningBatchNorm
+from graphnorm.layers.convert import convert_norms
+from graphnorm.layers.graph import GraphNorm, GraphSizeNorm, InstanceNorm, LayerNorm, NoNorm, make_norm
+from graphnorm.layers.other_papers import DiffGroupNorm, MeanSubtractionNorm, MessageNorm, PairNorm
+from graphnorm.layers.registry import register_norm
 from graphnorm.segments import Segments
-from graphnorm.switches import backend, debug
 
 __all__ = [
     "Adjacency",
@@ -44,12 +44,16 @@ __all__ = [
     "save_model",
 ]
 
-_ELSEWHERE = {"compare": "graphnorm.comparison", "load_model": "graphnorm.saved", "save_model": "graphnorm.saved"}
+_ELSEWHERE = {
+    "compare": "graphnorm.comparison",
+    "load_model": "graphnorm.training.model_file",
+    "save_model": "graphnorm.training.model_file",
+}
 """What needs more than torch is imported when it is first asked for."""
 
 if TYPE_CHECKING:
     from graphnorm.comparison import compare
-    from graphnorm.saved import load_model, save_model
+    from graphnorm.training.model_file import load_model, save_model
 else:
 
     def __getattr__(name: str) -> Any:

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from graphnorm.backends import debugging
 from graphnorm.blocks import Blocks
-from graphnorm.passing import is_passing, lastingly, may_keep, of_inference
 from graphnorm.segments import Segments
-from graphnorm.switches import debugging
+from graphnorm.tracing import is_passing, lastingly, may_keep, of_inference
 
 _INDICES = (torch.int64, torch.int32)
 

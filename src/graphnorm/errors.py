@@ -7,10 +7,12 @@ wrong, where, and what to do; the command line prints that message and nothing e
 from __future__ import annotations
 
 import errno
+import importlib
 import os
 import reprlib
 from os import PathLike, fspath
 from pathlib import Path
+from typing import Any
 
 
 class GraphnormError(ValueError):
@@ -66,6 +68,19 @@ class MissingDependencyError(GraphnormError, ImportError):
 
     def __init__(self, package: str, task: str, extra: str) -> None:
         GraphnormError.__init__(self, f"{task} needs the package {package}", remedy=f"pip install 'graphnorm[{extra}]'")
+
+
+def need(module: str, task: str, extra: str) -> Any:
+    """Import a module of an optional package, or say which extra to install.
+
+    >>> need("no_such_package.parts", "this task", "study")
+    Traceback (most recent call last):
+    graphnorm.errors.MissingDependencyError: this task needs the package no_such_package. Remedy: pip install ...
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise MissingDependencyError(module.partition(".")[0], task, extra) from error
 
 
 PATH = (str, PathLike)

@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from graphnorm import kernels
-from graphnorm.passing import is_wrapped, lastingly, may_keep, of_inference
-from graphnorm.switches import debugging
+from graphnorm.backends import debugging
+from graphnorm.tracing import is_wrapped, lastingly, may_keep, of_inference
 
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 

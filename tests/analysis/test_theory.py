@@ -19,7 +19,7 @@ from graphnorm.analysis import (
     weight_gradient,
 )
 from graphnorm.errors import GraphnormError
-from graphnorm.functional import graph_norm, instance_norm
+from graphnorm.layers.functional import graph_norm, instance_norm
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.1, 0.3])

@@ -15,8 +15,8 @@ import pytest
 
 from graphnorm import cli
 from graphnorm.data import load, save_packed
-from graphnorm.norm import Norm
-from graphnorm.norms import REGISTRY
+from graphnorm.layers.base import Norm
+from graphnorm.layers.graph import REGISTRY
 
 pytest.importorskip("rdkit")
 

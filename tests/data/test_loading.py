@@ -30,8 +30,8 @@ from graphnorm.data import (
     to_networkx,
 )
 from graphnorm.data import loading as loading_module
-from graphnorm.data.cifar import read_cifar10
 from graphnorm.data.download import fetch
+from graphnorm.data.images import read_cifar10
 
 
 @pytest.mark.parametrize(

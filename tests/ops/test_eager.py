@@ -5,7 +5,7 @@ import torch
 
 import graphnorm
 from graphnorm import GraphNorm, InstanceNorm, Segments
-from graphnorm.functional import graph_norm
+from graphnorm.layers.functional import graph_norm
 
 SIZES = [4, 1, 0, 9, 3]
 ROWS = sum(SIZES)

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from graphnorm import GraphNorm, Segments
-from graphnorm.functional import batch_norm, graph_norm
+from graphnorm.backends import chosen_backend
+from graphnorm.layers.functional import batch_norm, graph_norm
 from graphnorm.ops.standardize.gpu_scratch import ScratchOfGraphs
-from graphnorm.switches import chosen_backend
 from oracle import Case, error
 
 pytestmark = [pytest.mark.interpreted, pytest.mark.usefixtures("fresh_memory_is_nan")]

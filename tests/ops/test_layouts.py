@@ -5,7 +5,7 @@ import torch
 
 import graphnorm
 from graphnorm import Segments
-from graphnorm.functional import graph_norm, standardize
+from graphnorm.layers.functional import graph_norm, standardize
 from oracle import PARAMETERS, Case, error
 
 hypothesis = pytest.importorskip("hypothesis")

@@ -5,7 +5,7 @@ import torch
 
 import graphnorm
 from graphnorm import Segments
-from graphnorm.functional import standardize
+from graphnorm.layers.functional import standardize
 from oracle import PARAMETERS, Case, error
 
 pytestmark = pytest.mark.usefixtures("fresh_memory_is_nan")

@@ -7,7 +7,7 @@ from torch.func import functional_call, grad, jacrev, stack_module_state, vmap
 
 import graphnorm
 from graphnorm import Segments, make_norm
-from graphnorm.functional import graph_norm, standardize
+from graphnorm.layers.functional import graph_norm, standardize
 from oracle import Case
 
 NAMES = [

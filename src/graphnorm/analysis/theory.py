@@ -28,7 +28,7 @@ from torch import Tensor
 
 from graphnorm.analysis.results import Floats, Result
 from graphnorm.errors import GraphnormError
-from graphnorm.functional import graph_norm
+from graphnorm.layers.functional import graph_norm
 
 __all__ = ["GradientCheck", "Witness", "check_weight_gradient", "instance_norm_witness", "weight_gradient"]
 

@@ -158,7 +158,7 @@ def _say(message: str, options: argparse.Namespace) -> None:
 
 def _write(folder: Path, graphs: PackedGraphs, findings: dict[str, Finding], numbers: dict[str, Any]) -> None:
     from graphnorm.data import save_drawing
-    from graphnorm.data.cache import replacing
+    from graphnorm.files import replacing
 
     for finding in findings.values():
         for name, figure in finding.figures.items():

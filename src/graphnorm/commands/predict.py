@@ -16,7 +16,7 @@ from graphnorm.commands.printing import print_facts
 
 if TYPE_CHECKING:
     from graphnorm.data import PackedGraphs
-    from graphnorm.saved import SavedModel
+    from graphnorm.training.model_file import SavedModel
 
 __all__ = ["add"]
 
@@ -44,8 +44,8 @@ def add(subparsers: Subparsers) -> None:
 
 
 def _run(options: argparse.Namespace) -> None:
-    from graphnorm.data.cache import replacing
-    from graphnorm.saved import load_model
+    from graphnorm.files import replacing
+    from graphnorm.training.model_file import load_model
 
     register_own_norms(options)
     saved = load_model(options.model, options.device)
@@ -73,7 +73,7 @@ def _load(options: argparse.Namespace, saved: SavedModel) -> tuple[PackedGraphs,
     A table's labels are read as the model's were, where the command does not say otherwise.
     """
     from graphnorm.data import load
-    from graphnorm.data.smiles import pick_smiles
+    from graphnorm.data.molecules import pick_smiles
     from graphnorm.data.tables import SUFFIXES, read_table
 
     keywords, smiles, path = loading_keywords(options), None, Path(options.data)
@@ -111,7 +111,7 @@ def _predict(
 
 
 def _why_not(saved: SavedModel, graphs: PackedGraphs) -> str:
-    from graphnorm.data.smiles import UNKNOWN
+    from graphnorm.data.molecules import UNKNOWN
 
     if graphs.classes == (UNKNOWN,):
         column = graphs.label_column

@@ -71,7 +71,7 @@ def add(subparsers: Subparsers) -> None:
 
 
 def _run(options: argparse.Namespace) -> None:
-    from graphnorm.data.cache import replacing
+    from graphnorm.files import replacing
     from graphnorm.report import build_page, read_items
 
     if options.out.is_dir():

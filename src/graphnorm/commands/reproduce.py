@@ -232,7 +232,7 @@ def _keep_more(folder: Path, store: Path, recipes: list[Recipe], quick: bool) ->
 
 def _write_claims(folder: Path, quick: bool) -> Path:
     """The page of claims, of all items that the folder holds."""
-    from graphnorm.data.cache import replacing
+    from graphnorm.files import replacing
     from graphnorm.paper.claims import claims_page, read_items
 
     path = folder / ("claims-quick.md" if quick else "claims.md")

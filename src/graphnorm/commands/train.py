@@ -59,11 +59,11 @@ def add(subparsers: Subparsers) -> None:
 def _run(options: argparse.Namespace) -> None:
     from graphnorm.comparison.display import choose_display
     from graphnorm.comparison.tally import Tally
-    from graphnorm.foreign import try_norm
-    from graphnorm.saved import save_model
+    from graphnorm.layers.registry import try_norm
     from graphnorm.study.protocol import PROTOCOLS, make_splits
     from graphnorm.training import train
     from graphnorm.training.fleet import default_device
+    from graphnorm.training.model_file import save_model
 
     if options.out.suffix != ".safetensors":
         raise GraphnormError(f"a model is a .safetensors file, not {options.out}", remedy="name it model.safetensors")

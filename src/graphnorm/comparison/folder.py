@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graphnorm.comparison.plots import plot_curves
-from graphnorm.data.cache import replacing
 from graphnorm.errors import GraphnormError, MissingDependencyError
+from graphnorm.files import replacing
 from graphnorm.training.trial import Outcome, Trial
 
 if TYPE_CHECKING:

@@ -9,12 +9,12 @@
 from graphnorm.data.batching import Bounds, GraphBatch, one_hot
 from graphnorm.data.cache import cache_root, open_packed, save_packed
 from graphnorm.data.catalog import CATALOG, Entry, find
-from graphnorm.data.cifar import Images
 from graphnorm.data.convert import from_networkx, from_pyg
 from graphnorm.data.drawing import draw, draw_graph, save_drawing, to_networkx
+from graphnorm.data.images import Images
 from graphnorm.data.loading import data_root, load, load_cifar10, locate, obtain
+from graphnorm.data.molecules import DataWarning, from_smiles, read_smiles
 from graphnorm.data.packed import PackedGraphs, Statistics
-from graphnorm.data.smiles import DataWarning, from_smiles, read_smiles
 from graphnorm.errors import (
     DataError,
     DownloadError,

@@ -28,7 +28,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from graphnorm.data import compiled
-from graphnorm.passing import is_passing
+from graphnorm.tracing import is_passing
 
 __all__ = ["BatchTables", "Bounds", "GraphBatch", "assemble", "measure", "one_hot"]
 

@@ -10,9 +10,7 @@ import hashlib
 import json
 import os
 import sys
-import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +19,9 @@ import torch
 from graphnorm.data.files import decoding
 from graphnorm.data.packed import PackedGraphs
 from graphnorm.errors import DataError, MissingDependencyError
+from graphnorm.files import replacing
 
-__all__ = ["FORMAT", "cache_root", "cached", "open_packed", "replacing", "save_packed"]
+__all__ = ["FORMAT", "cache_root", "cached", "open_packed", "save_packed"]
 
 FORMAT = "graphnorm-packed-1"
 """Changes whenever what is stored, or what the readers make of the same source, changes."""
@@ -39,26 +38,6 @@ def cache_root() -> Path:
     else:
         base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "graphnorm"
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """Give a fresh name beside ``path`` to write to; on success it takes the place of ``path`` at once."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_name(f".{path.name}.{uuid.uuid4().hex}{path.suffix}")
-    try:
-        fresh.touch()
-        mode = fresh.stat().st_mode
-        yield fresh
-        fresh.chmod(mode)  # whoever wrote it may have made it private, as safetensors does
-        fresh.replace(path)
-    except OSError as error:
-        if error.filename is not None and Path(error.filename) == fresh:
-            error.filename, error.filename2 = str(path), None  # the fresh name means nothing to anyone
-        raise
-    finally:
-        with suppress(OSError):  # there where it could not be made, too
-            fresh.unlink()
 
 
 def save_packed(graphs: PackedGraphs, path: Path) -> None:

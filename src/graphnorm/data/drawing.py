@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from graphnorm.data.cache import replacing
 from graphnorm.data.packed import PackedGraphs
 from graphnorm.errors import DataError, MissingDependencyError
+from graphnorm.files import replacing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -15,12 +15,12 @@ from graphnorm.data import synthetic
 from graphnorm.data.build import FeatureRule, Repairs
 from graphnorm.data.cache import cache_root, cached, open_packed
 from graphnorm.data.catalog import Entry, find
-from graphnorm.data.cifar import Images, read_cifar10
 from graphnorm.data.download import fetch
 from graphnorm.data.files import Members
+from graphnorm.data.images import Images, read_cifar10
+from graphnorm.data.molecules import Threshold, molecules, read_smiles
 from graphnorm.data.ogb import is_ogb, read_ogb
 from graphnorm.data.packed import PackedGraphs
-from graphnorm.data.smiles import Threshold, molecules, read_smiles
 from graphnorm.data.tables import SUFFIXES
 from graphnorm.data.tu import is_tu, read_tu
 from graphnorm.errors import PATH, DataError, DownloadError, UnknownDatasetError, require
@@ -51,7 +51,7 @@ def load(
     features: node features of TU and OGB data, see :data:`~graphnorm.data.build.FeatureRule`; a dataset of
         the catalogue has its own rule.
     symmetrise, merge_duplicates: repairs of TU and OGB data, see :class:`~graphnorm.data.build.Repairs`.
-    smiles, label, threshold, skip_invalid: for tables, see :func:`~graphnorm.data.smiles.read_smiles`.
+    smiles, label, threshold, skip_invalid: for tables, see :func:`~graphnorm.data.molecules.read_smiles`.
     unlabelled: a table may be without labels; for all other data it changes nothing.
 
     >>> load("synthetic:regular").num_classes

@@ -6,11 +6,11 @@ import torch
 from torch import Tensor, nn
 
 from graphnorm.adjacency import Adjacency
+from graphnorm.layers.graph import make_norm
 from graphnorm.models.classifier import GraphClassifier
 from graphnorm.models.linear import Linear
 from graphnorm.models.one_hot import OneHot
-from graphnorm.norms import make_norm
-from graphnorm.ops.aggregate import aggregate
+from graphnorm.ops.neighbour_sum import aggregate
 from graphnorm.segments import Segments
 
 __all__ = ["GIN", "GINConvolution", "aggregate_then_project"]

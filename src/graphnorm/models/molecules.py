@@ -20,11 +20,11 @@ import torch
 from torch import Tensor, nn
 
 from graphnorm.adjacency import Adjacency
+from graphnorm.layers.graph import make_norm
 from graphnorm.models.classifier import READOUTS, graph_structure
 from graphnorm.models.dropout import Dropout, DropoutKey, number_dropouts
 from graphnorm.models.linear import Linear
-from graphnorm.norms import make_norm
-from graphnorm.ops.aggregate import aggregate, pool
+from graphnorm.ops.neighbour_sum import aggregate, pool
 from graphnorm.segments import Segments
 
 __all__ = ["DROPOUT_ON", "MolecularClassifier", "MolecularGCN", "MolecularGIN", "MolecularModel"]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from graphnorm.data.cache import replacing
+from graphnorm.files import replacing
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -20,8 +20,8 @@ from graphnorm._version import exact_version
 from graphnorm.analysis.alpha import Alphas, alpha_along_training
 from graphnorm.analysis.batch_noise import LayerNoise, noise_along_training
 from graphnorm.analysis.checkpoints import dense_first
-from graphnorm.data.cache import replacing
 from graphnorm.errors import StudyError
+from graphnorm.files import replacing
 from graphnorm.paper.images import image_layers, image_noise_along_training
 from graphnorm.paper.recipe import IMAGES, Trainings, Watching
 from graphnorm.training.fleet import device_name

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from graphnorm.data.cache import replacing
 from graphnorm.errors import MissingDependencyError, StudyError
+from graphnorm.files import replacing
 from graphnorm.study.store import Store, Study
 
 __all__ = ["export_trials"]

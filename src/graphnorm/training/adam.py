@@ -17,8 +17,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from graphnorm.backends import chosen_backend
 from graphnorm.kernels import library
-from graphnorm.switches import chosen_backend
 
 __all__ = ["Moments", "adam_step"]
 

@@ -13,7 +13,7 @@ import torch
 from graphnorm.adjacency import Adjacency
 from graphnorm.data.packed import PackedGraphs
 from graphnorm.models.baselines.dcnn import diffuse
-from graphnorm.ops.aggregate import pool
+from graphnorm.ops.neighbour_sum import pool
 from graphnorm.segments import Segments
 from graphnorm.training.trial import Trial
 

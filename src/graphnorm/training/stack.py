@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 from torch.utils._pytree import tree_map
 
-from graphnorm.foreign import ForeignNorm
+from graphnorm.layers.registry import ForeignNorm
 from graphnorm.training.adam import Moments, adam_step
 
 __all__ = ["Stack"]

@@ -9,7 +9,7 @@ from graphnorm.adjacency import Adjacency
 from graphnorm.models.classifier import graph_structure
 from graphnorm.models.dropout import Dropout, DropoutKey
 from graphnorm.models.linear import Linear
-from graphnorm.ops.aggregate import aggregate, pool
+from graphnorm.ops.neighbour_sum import aggregate, pool
 from graphnorm.segments import Segments
 
 __all__ = ["DCNN", "diffuse"]

@@ -11,7 +11,7 @@ from graphnorm.adjacency import Adjacency
 from graphnorm.models.classifier import graph_structure
 from graphnorm.models.dropout import Dropout, DropoutKey
 from graphnorm.models.linear import Linear
-from graphnorm.ops.aggregate import aggregate
+from graphnorm.ops.neighbour_sum import aggregate
 from graphnorm.segments import Segments
 
 __all__ = ["DGCNN", "rows_kept", "sort_pool"]

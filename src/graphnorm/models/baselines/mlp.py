@@ -8,7 +8,7 @@ from graphnorm.adjacency import Adjacency
 from graphnorm.models.classifier import READOUTS, graph_structure
 from graphnorm.models.dropout import Dropout, DropoutKey
 from graphnorm.models.linear import Linear
-from graphnorm.ops.aggregate import pool
+from graphnorm.ops.neighbour_sum import pool
 from graphnorm.segments import Segments
 
 __all__ = ["MLP"]

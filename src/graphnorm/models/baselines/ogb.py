@@ -12,11 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from graphnorm.adjacency import Adjacency
-from graphnorm.batch_norms import BatchNorm
+from graphnorm.layers.batch import BatchNorm
 from graphnorm.models.dropout import Dropout, DropoutKey
 from graphnorm.models.linear import Linear
 from graphnorm.models.molecules import Encoder, MolecularModel
-from graphnorm.ops.aggregate import aggregate, pool
+from graphnorm.ops.neighbour_sum import aggregate, pool
 from graphnorm.segments import Segments
 
 __all__ = ["OGBGCN", "OGBGIN", "OGBClassifier"]

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from graphnorm.ops.choice import triton_kernels_for
-from graphnorm.ops.members import EagerFunction, vmap_rule
+from graphnorm.ops.dispatch import triton_kernels_for
+from graphnorm.ops.vmap import EagerFunction, vmap_rule
 
 _ARGUMENTS: dict[str, int | None] = {"category": 1, "weight": 2}
 _SHARED = ("category",)

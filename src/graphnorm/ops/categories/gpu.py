@@ -7,7 +7,7 @@ import triton
 from torch import Tensor
 
 from graphnorm.ops.categories.gpu_kernels import sum_by_category
-from graphnorm.ops.three_parts import PART
+from graphnorm.ops.split_bfloat16 import PART
 
 ROWS, CATEGORIES, WARPS = 64, 128, 4
 """Of a tile, and the warps of a program."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from graphnorm.ops.three_parts import three_parts
+from graphnorm.ops.split_bfloat16 import three_parts
 
 SIZES = ("rows", "category_stride", "blocks", "members", "categories")
 """Integer arguments: none is compiled for a value of its own."""

@@ -12,8 +12,8 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from graphnorm.ops.choice import triton_kernels_for
-from graphnorm.ops.members import EagerFunction, vmap_rule
+from graphnorm.ops.dispatch import triton_kernels_for
+from graphnorm.ops.vmap import EagerFunction, vmap_rule
 from graphnorm.randomness import bits, uniform
 
 _ARGUMENTS: dict[str, int | None] = {"x": 2, "residual": 2, "key": 0, "rate": 0, "site": None}

@@ -17,10 +17,10 @@ from torch import Tensor
 from torch._C import _are_functorch_transforms_active
 from torch.nn import functional
 
-from graphnorm.ops.choice import triton_kernels
+from graphnorm.backends import chosen_backend
+from graphnorm.ops.dispatch import triton_kernels
 from graphnorm.ops.linear import cpu
-from graphnorm.ops.members import EagerFunction
-from graphnorm.switches import chosen_backend
+from graphnorm.ops.vmap import EagerFunction
 
 __all__ = ["linear"]
 

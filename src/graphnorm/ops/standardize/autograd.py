@@ -16,10 +16,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from graphnorm.ops.members import EagerFunction, vmap_rule
 from graphnorm.ops.standardize import reference
 from graphnorm.ops.standardize.choice import kernels_for
 from graphnorm.ops.standardize.problem import GIVEN, Problem, computed_in, in_type_of, kept_in, statistics_shape
+from graphnorm.ops.vmap import EagerFunction, vmap_rule
 
 ARGUMENTS = {
     # name: dimensions without members; None for what is not a tensor

@@ -8,7 +8,7 @@ from typing import SupportsFloat
 import torch
 from torch import Tensor
 
-from graphnorm.ops.rows import standardize_rows
+from graphnorm.ops.layer_norm import standardize_rows
 from graphnorm.ops.standardize import reference
 from graphnorm.ops.standardize.autograd import Standardize, standardize_op
 from graphnorm.ops.standardize.problem import DETACHED, GIVEN, LIVE, Problem

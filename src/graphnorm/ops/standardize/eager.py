@@ -15,7 +15,7 @@ from torch import Tensor, is_grad_enabled
 from torch._C import _are_functorch_transforms_active, _len_torch_dispatch_stack
 from torch._C._functorch import is_functorch_wrapped_tensor
 
-from graphnorm import switches
+from graphnorm import backends
 from graphnorm.ops.standardize.autograd import StandardizeBackward
 from graphnorm.ops.standardize.call import ACTIVATIONS, layout
 from graphnorm.ops.standardize.choice import kernels_for
@@ -90,13 +90,13 @@ def standardize_graphs(
     act: str | None,
     residual: Tensor | None,
 ) -> Tensor | None:
-    """y of :func:`graphnorm.functional.standardize`, live and per graph; ``None`` where the short way does not do.
+    """y of :func:`~graphnorm.layers.functional.standardize`, live and per graph; ``None`` where this does not do.
 
     Not to be called while compiling.
     """
     if segments is None or type(x) not in _PLAIN or _are_functorch_transforms_active() or _len_torch_dispatch_stack():
         return None
-    key = x.shape, x.dtype, eps, act, switches.chosen_backend()
+    key = x.shape, x.dtype, eps, act, backends.chosen_backend()
     prepared = segments.plans.get(key)
     if prepared is None:
         prepared = _prepare(x, segments, eps, act)

@@ -1,0 +1,192 @@
+"""The layers whose scope is the whole batch, and which keep running averages for evaluation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from graphnorm.layers.base import Norm, check_unused
+from graphnorm.ops.standardize import standardize
+from graphnorm.segments import Segments
+from graphnorm.tracing import may_keep
+
+
+class BatchNorm(Norm):
+    """BatchNorm: per channel over all nodes of the batch; running averages in evaluation.
+
+    State dicts are those of ``torch.nn.BatchNorm1d``; PyTorch Geometric's, with its ``module.`` prefix, load too.
+    A batch of one row is no error: its output is β.
+
+    Args:
+        in_channels: C, the number of features of a node.
+        eps: ε, added to the second moment.
+        momentum: the weight of the newest batch in the running averages; ``None``: all batches weigh the same.
+        affine: whether there are a weight γ and a bias β.
+        track_running_stats: keep running averages; if not, evaluation uses the batch as well.
+        act: ``"relu"`` to apply it in the same pass, or ``None``.
+        device: where parameters and averages live.
+        dtype: what parameters are stored in. Averages are never narrower than torch's default type.
+
+    >>> norm = BatchNorm(3)
+    >>> y = norm(torch.randn(10, 3))
+    >>> norm.eval()(torch.zeros(1, 3)).shape
+    torch.Size([1, 3])
+    """
+
+    running_mean: Tensor | None
+    running_var: Tensor | None
+    num_batches_tracked: Tensor | None
+    statistics_in_training = "live"
+
+    def __init__(
+        self,
+        in_channels: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        *,
+        act: str | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(in_channels, eps, affine=affine, act=act, device=device, dtype=dtype)
+        self.momentum, self.track_running_stats = momentum, track_running_stats
+        wide = torch.float64 if dtype == torch.float64 else None
+        running = [make(in_channels, device=device, dtype=wide) for make in (torch.zeros, torch.ones)]
+        self.register_buffer("running_mean", running[0] if track_running_stats else None)
+        self.register_buffer("running_var", running[1] if track_running_stats else None)
+        count = torch.tensor(0, dtype=torch.long, device=device)
+        self.register_buffer("num_batches_tracked", count if track_running_stats else None)
+
+    def reset_parameters(self) -> None:
+        """Also the running averages: mean 0, variance 1, no batch seen."""
+        super().reset_parameters()
+        if self.running_mean is not None and self.running_var is not None and self.num_batches_tracked is not None:
+            self.running_mean.zero_()
+            self.running_var.fill_(1)
+            self.num_batches_tracked.zero_()
+
+    def forward(
+        self,
+        x: Tensor,
+        batch: Tensor | Segments | None = None,
+        batch_size: int | None = None,
+        *,
+        residual: Tensor | None = None,
+    ) -> Tensor:
+        """Standardize over all rows, or all rows that belong to a graph where ``batch`` is Segments with padding."""
+        self._check_width(x)
+        check_unused(x, batch)
+        segments = batch if isinstance(batch, Segments) else None
+        mean_scale = getattr(self, "mean_scale", None)
+        if not self.training and self.running_mean is not None:
+            return self._by_running_averages(x, segments, residual)
+        y, mean, var = self._standardize(
+            x, segments, residual, scope="batch", statistics=self.statistics_in_training, mean_scale=mean_scale
+        )
+        if self.training and self.running_mean is not None:
+            self._update(mean[0].detach(), var[0].detach(), x, segments)
+        return y
+
+    def _by_running_averages(self, x: Tensor, segments: Segments | None, residual: Tensor | None) -> Tensor:
+        assert self.running_mean is not None and self.running_var is not None
+        return self._standardize(
+            x,
+            segments,
+            residual,
+            scope="batch",
+            statistics="given",
+            mean=self.running_mean[None],
+            var=self.running_var[None],
+            mean_scale=getattr(self, "mean_scale", None),
+        )[0]
+
+    @torch.no_grad()
+    def _update(self, mean: Tensor, var: Tensor, x: Tensor, segments: Segments | None) -> None:
+        """Move the running averages towards a batch of n rows; as torch does, by the unbiased variance n/(n-1)·v."""
+        assert self.running_mean is not None and self.running_var is not None and self.num_batches_tracked is not None
+        self.num_batches_tracked.add_(1)
+        weight, unbias = _running_weights(x.shape[0], segments, self.momentum)
+        if self.momentum is None:
+            weight = weight / self.num_batches_tracked.to(mean.dtype)
+        for running, value in ((self.running_mean, mean), (self.running_var, var * unbias)):
+            running.copy_(torch.lerp(running, value.to(running.dtype), _of_type(weight, running)))
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+        for key in [key for key in state_dict if key.startswith(prefix + "module.")]:
+            state_dict[prefix + key.removeprefix(prefix + "module.")] = state_dict.pop(key)
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+
+
+class AlphaBatchNorm(BatchNorm):
+    """α-BatchNorm of the paper's ablation: BatchNorm with a learned share α of the mean taken away.
+
+    In evaluation the second moment of the shifted value follows from the running averages: v + (1-α)²·mean².
+    """
+
+    def __init__(self, in_channels: int, *args: Any, device: Any = None, dtype: Any = None, **kwargs: Any) -> None:
+        super().__init__(in_channels, *args, device=device, dtype=dtype, **kwargs)
+        self.mean_scale = nn.Parameter(torch.ones(in_channels, device=device, dtype=dtype))
+
+
+class DetachedBatchNorm(BatchNorm):
+    """DT-BatchNorm of the paper's ablation: no gradient flows through mean and standard deviation."""
+
+    statistics_in_training = "detached"
+
+
+class RunningBatchNorm(BatchNorm):
+    """MS-BatchNorm of the paper's ablation: running averages take the place of the batch's statistics in training too.
+
+    The averages are moved towards the batch first and used then, so the first batches are not standardized by the
+    averages' arbitrary starting values alone. No gradient flows through them.
+    """
+
+    def __init__(
+        self, in_channels: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True, **kwargs: Any
+    ) -> None:
+        super().__init__(in_channels, eps, momentum, affine, True, **kwargs)
+
+    def forward(
+        self,
+        x: Tensor,
+        batch: Tensor | Segments | None = None,
+        batch_size: int | None = None,
+        *,
+        residual: Tensor | None = None,
+    ) -> Tensor:
+        """Standardize by the running averages, after moving them when training."""
+        self._check_width(x)
+        check_unused(x, batch)
+        segments = batch if isinstance(batch, Segments) else None
+        if self.training:
+            _, mean, var = standardize(x.detach(), segments, scope="batch")
+            self._update(mean[0], var[0], x, segments)
+        return self._by_running_averages(x, segments, residual)
+
+
+def _running_weights(
+    rows: int, segments: Segments | None, momentum: float | None
+) -> tuple[Tensor | float, Tensor | float]:
+    """The newest batch's weight in running averages, for equal weights its numerator, and n/(n-1); 0 without rows.
+
+    What depends on the padding alone is worked out once for all layers of a model.
+    """
+    share = 1.0 if momentum is None else momentum
+    if segments is None or not segments.may_pad:
+        return (share if rows else 0.0), rows / max(rows - 1, 1)
+    key = ("running averages", share)
+    found: tuple[Tensor, Tensor] | None = segments.plans.get(key)
+    if found is None:
+        counted = segments.ptr[..., -1] - segments.ptr[..., 0]
+        found = torch.where(counted > 0, share, 0.0), counted / (counted - 1).clamp(min=1)
+        if may_keep(segments.ptr, counted):
+            segments.plans[key] = found
+    return found
+
+
+def _of_type(weight: Tensor | float, running: Tensor) -> Tensor | float:
+    return weight.to(running.dtype) if isinstance(weight, Tensor) else weight

@@ -1,0 +1,131 @@
+"""The layers as functions: parameters come in as arguments. Each is the twin of a module.
+
+:func:`standardize`, :func:`aggregate` and :func:`pool` are the operations that layers and models are made of.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from graphnorm.layers.base import as_segments
+from graphnorm.layers.graph import size_norm
+from graphnorm.ops.neighbour_sum import aggregate, pool
+from graphnorm.ops.standardize import standardize
+from graphnorm.segments import Segments
+
+__all__ = [
+    "aggregate",
+    "batch_norm",
+    "graph_norm",
+    "graph_size_norm",
+    "instance_norm",
+    "layer_norm",
+    "pool",
+    "standardize",
+]
+
+
+def graph_norm(
+    x: Tensor,
+    batch: Tensor | Segments | None = None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    mean_scale: Tensor | None = None,
+    *,
+    batch_size: int | None = None,
+    eps: float = 1e-5,
+    act: str | None = None,
+    residual: Tensor | None = None,
+) -> Tensor:
+    """The function of :class:`graphnorm.GraphNorm`. ``mean_scale`` is α, 1 if left out.
+
+    >>> import torch
+    >>> x = torch.tensor([[1.0], [3.0]])
+    >>> graph_norm(x, mean_scale=torch.zeros(1)).T  # nothing is taken away: x / √(mean of x²)
+    tensor([[0.4472, 1.3416]])
+    """
+    return standardize(
+        x, as_segments(batch, batch_size), weight=weight, bias=bias, mean_scale=mean_scale, eps=eps, act=act,
+        residual=residual,
+    )[0]  # fmt: skip
+
+
+def instance_norm(
+    x: Tensor,
+    batch: Tensor | Segments | None = None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    *,
+    batch_size: int | None = None,
+    eps: float = 1e-5,
+    act: str | None = None,
+    residual: Tensor | None = None,
+) -> Tensor:
+    """The function of :class:`graphnorm.InstanceNorm`.
+
+    >>> import torch
+    >>> instance_norm(torch.tensor([[1.0], [3.0]])).T
+    tensor([[-1.0000,  1.0000]])
+    """
+    return graph_norm(x, batch, weight, bias, batch_size=batch_size, eps=eps, act=act, residual=residual)
+
+
+def batch_norm(
+    x: Tensor,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    mean_scale: Tensor | None = None,
+    *,
+    running_mean: Tensor | None = None,
+    running_var: Tensor | None = None,
+    detach: bool = False,
+    segments: Segments | None = None,
+    eps: float = 1e-5,
+    act: str | None = None,
+    residual: Tensor | None = None,
+) -> Tensor:
+    """The function of :class:`graphnorm.BatchNorm` and its variants.
+
+    By ``running_mean`` and ``running_var``, shape (C,), where they are given; by the batch's own statistics otherwise,
+    without gradient through them if ``detach``. ``segments`` matters only where it marks rows as padding.
+
+    >>> import torch
+    >>> batch_norm(torch.tensor([[1.0], [3.0]])).T
+    tensor([[-1.0000,  1.0000]])
+    """
+    given = running_mean is not None and running_var is not None
+    return standardize(
+        x, segments, scope="batch", weight=weight, bias=bias, mean_scale=mean_scale, eps=eps, act=act,
+        residual=residual,
+        statistics="given" if given else "detached" if detach else "live",
+        mean=None if running_mean is None else running_mean[None],
+        var=None if running_var is None else running_var[None],
+    )[0]  # fmt: skip
+
+
+def layer_norm(
+    x: Tensor,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    *,
+    eps: float = 1e-5,
+    act: str | None = None,
+    residual: Tensor | None = None,
+) -> Tensor:
+    """The function of :class:`graphnorm.LayerNorm`.
+
+    >>> import torch
+    >>> layer_norm(torch.tensor([[1.0, 3.0]]))
+    tensor([[-1.0000,  1.0000]])
+    """
+    return standardize(x, scope="node", weight=weight, bias=bias, eps=eps, act=act, residual=residual)[0]
+
+
+def graph_size_norm(x: Tensor, batch: Tensor | Segments | None = None, *, batch_size: int | None = None) -> Tensor:
+    """The function of :class:`graphnorm.GraphSizeNorm`.
+
+    >>> import torch
+    >>> graph_size_norm(torch.tensor([[4.0], [4.0], [4.0], [4.0]])).T
+    tensor([[2., 2., 2., 2.]])
+    """
+    return size_norm(x, as_segments(batch, batch_size))

@@ -1,0 +1,114 @@
+"""Aggregation on the CPU: hands addresses and sizes to the C library (``csrc/aggregate.h``)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from graphnorm.kernels import TYPES, library, output
+from graphnorm.ops.neighbour_sum import reference
+from graphnorm.ops.neighbour_sum.problem import Problem, Wanted
+from graphnorm.ops.standardize.problem import computed_in
+
+_FORWARD, _BACKWARD, _OF_EDGES = 0, 1, 2
+
+
+def available(features: Tensor) -> bool:
+    """Whether the library was built and has a kernel for this tensor."""
+    return library is not None and features.dtype in TYPES and features.is_cpu
+
+
+def _ready(tensor: Tensor | None, dtype: torch.dtype | None = None) -> Tensor | None:
+    """The tensor as the library wants it: contiguous, and of this type where one is named."""
+    if tensor is None or (tensor.is_contiguous() and dtype in (None, tensor.dtype)):
+        return tensor
+    return tensor.to(dtype or tensor.dtype).contiguous()
+
+
+def _address(tensor: Tensor | None) -> int:
+    return 0 if tensor is None else tensor.data_ptr()
+
+
+def _stride(tensor: Tensor | None) -> int:
+    """From one member to the next; 0 where they share it."""
+    return 0 if tensor is None or tensor.dim() == 1 else tensor.shape[1]
+
+
+def _run(
+    direction: int,
+    values: Tensor | None,
+    edge_values: Tensor | None,
+    x: Tensor | None,
+    out: Tensor,
+    edges: tuple[Tensor | None, ...],
+    count: int,
+    problem: Problem,
+    dw: Tensor | None = None,
+) -> None:
+    """``edges`` are rowptr, col, edge_of and degree; ``count`` is E."""
+    assert library is not None
+    kept = [_ready(t) for t in edges]
+    rowptr = kept[0]
+    assert rowptr is not None
+    acc = computed_in(out.dtype)
+    scale, self_weight = _ready(problem.scale, acc), _ready(problem.self_weight, acc)
+    arrays: list[int] = []
+    for t in kept:
+        arrays += (0, 0, 0) if t is None else (t.data_ptr(), _stride(t), t.dtype == torch.int32)
+    library.aggregate(
+        problem.constant,
+        TYPES[out.dtype],
+        out.shape[0] if out.dim() == 3 else 1,
+        rowptr.shape[-1] - 1,
+        count,
+        out.shape[-1],
+        _address(values),
+        _address(edge_values),
+        _address(x),
+        out.data_ptr(),
+        *arrays,
+        _address(scale),
+        _stride(scale),
+        _address(self_weight),
+        problem.relu,
+        problem.mean,
+        direction,
+        torch.get_num_threads(),
+        _address(dw),
+    )
+
+
+def forward(x: Tensor | None, edge_x: Tensor | None, problem: Problem) -> Tensor:
+    """The C twin of :func:`graphnorm.ops.neighbour_sum.reference.forward`."""
+    x, edge_x = _ready(x), _ready(edge_x)
+    features = edge_x if x is None else x
+    assert features is not None
+    out = output((*features.shape[:-2], problem.rows, features.shape[-1]), features.dtype)
+    count = reference.count_edges(problem, edge_x)
+    _run(_FORWARD, x, edge_x, None, out, (problem.rowptr, problem.col, problem.edge_of, None), count, problem)
+    return out
+
+
+def backward(
+    dy: Tensor, x: Tensor | None, edge_x: Tensor | None, problem: Problem, wanted: Wanted
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The C twin of :func:`graphnorm.ops.neighbour_sum.reference.backward`."""
+    dy, x, edge_x = dy.contiguous(), _ready(x), _ready(edge_x)
+    dx, da, dw = reference.not_wanted(dy)
+    lead, channels = dy.shape[:-2], dy.shape[-1]
+    if wanted.x:
+        assert problem.t_col is not None
+        dx = output(dy.shape, dy.dtype)
+        total = torch.empty((*lead, 1), dtype=torch.float64) if wanted.self_weight else None
+        reverse = (problem.t_rowptr, problem.t_col, problem.t_edge, problem.rowptr if problem.mean else None)
+        masked = edge_x if problem.relu else None
+        _run(_BACKWARD, dy, masked, x, dx, reverse, problem.t_col.shape[-1], problem, total)
+        dw = dw if total is None else total.to(dw.dtype)
+    elif wanted.self_weight:
+        dw = reference.backward(dy, x, edge_x, problem, Wanted(False, None, True))[2]
+    if wanted.edges is not None:
+        da = output((*lead, wanted.edges, channels), dy.dtype)
+        ahead = (problem.rowptr, problem.col, problem.edge_of, None)
+        masked_x, masked_edges = (x, edge_x) if problem.relu else (None, None)
+        _run(_OF_EDGES, dy, masked_edges, masked_x, da, ahead, wanted.edges, problem)
+    return dx, da, dw

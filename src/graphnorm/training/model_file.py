@@ -1,0 +1,243 @@
+"""Trained models on disk: weights, and everything needed to use them on other graphs, in one safetensors file."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+
+from graphnorm._version import exact_version
+from graphnorm.data import PackedGraphs
+from graphnorm.data.files import decoding
+from graphnorm.errors import PATH, GraphnormError, MissingDependencyError, require
+from graphnorm.files import replacing
+from graphnorm.layers.graph import BUILT_IN, REGISTRY
+from graphnorm.layers.registry import name_factory
+from graphnorm.models import MolecularClassifier
+from graphnorm.training.fleet import default_device
+from graphnorm.training.setup import build_model
+from graphnorm.training.trial import Outcome, Trial
+
+__all__ = ["FORMAT", "SavedModel", "load_model", "save_model"]
+
+FORMAT = "graphnorm-model-1"
+"""Changes whenever what is stored, or what a model makes of the same weights, changes."""
+
+
+@dataclass(frozen=True, eq=False)
+class SavedModel:
+    """A trained model, and what it was trained on."""
+
+    model: nn.Module
+    trial: Trial
+    classes: tuple[str, ...]
+    """What the training data calls each class."""
+    cardinalities: tuple[int, ...]
+    edge_cardinalities: tuple[int, ...]
+    num_continuous: int
+    """How many continuous features a node has."""
+    metrics: dict[str, float]
+    """The metric on each part of the training data after the last epoch, between 0 and 1."""
+    label_column: str = ""
+    """The column that the labels stood in, where the training data was a table."""
+    threshold: float | None = None
+    """The number that split measurements into the two classes."""
+
+    def predict(self, graphs: PackedGraphs, *, batch_size: int = 256) -> npt.NDArray[np.float64]:
+        """(G, classes): the probability of every class, for each graph."""
+        self.check(graphs)
+        graphs = graphs.to(next(self.model.parameters()).device)
+        parts = []
+        with torch.no_grad():
+            for first in range(0, graphs.num_graphs, batch_size):
+                batch = graphs.batch(range(first, min(first + batch_size, graphs.num_graphs)))
+                bonds = {"edge_attr": batch.edge_tags} if self._sees_edges else {}
+                x = graphs.features(batch)
+                scores = self.model(x, batch.edge_index, batch.batch, batch.num_graphs, **bonds).double().cpu()
+                if scores.shape[1] == 1 and len(self.classes) == 2:
+                    positive = scores.sigmoid()
+                    parts.append(torch.cat([1 - positive, positive], dim=1))
+                else:
+                    parts.append(scores.softmax(dim=1))
+        return torch.cat(parts).numpy()
+
+    def check(self, graphs: PackedGraphs) -> None:
+        """Refuse graphs whose features are not those that the model was trained on."""
+        continuous = 0 if graphs.x is None else graphs.x.shape[1]
+        takes: list[tuple[str, object, object]] = [
+            ("categories of nodes", self.cardinalities, graphs.cardinalities),
+            ("continuous features of nodes", self.num_continuous, continuous),
+        ]
+        if self._sees_edges:
+            takes.append(("categories of edges", self.edge_cardinalities, graphs.edge_cardinalities))
+        for what, wanted, found in takes:
+            if wanted != found:
+                raise GraphnormError(
+                    f"the features do not fit: trained on {self.trial.dataset} with {what} {wanted or 'none'}; "
+                    f"{graphs.name} has {found or 'none'}",
+                    remedy="use graphs whose features were made by the same rule from the same values; those of "
+                    "molecules given as SMILES always are",
+                )
+
+    @property
+    def _sees_edges(self) -> bool:
+        return isinstance(self.model, MolecularClassifier)
+
+    def labels(self, graphs: PackedGraphs) -> npt.NDArray[np.int64] | None:
+        """(G,): the graphs' own labels as the model numbers classes; None where the classes are other ones.
+
+        Classes are matched by name; numbers by value, so that 1.0 is 1.
+        """
+        number = {_value(name): k for k, name in enumerate(self.classes)} | {n: k for k, n in enumerate(self.classes)}
+        places = [number.get(name, number.get(_value(name), -1)) for name in graphs.classes]
+        if -1 in places:
+            return None
+        numbered: npt.NDArray[np.int64] = np.array(places, dtype=np.int64)[graphs.labels.cpu().numpy()]
+        return numbered
+
+
+def save_model(outcome: Outcome, graphs: PackedGraphs, path: str | os.PathLike[str]) -> None:
+    """Write a trained model, wholly or not at all.
+
+    outcome: with its ``state``, as ``train(..., keep_state=True)`` gives it.
+    graphs: those it was trained on.
+    """
+    require("outcome", outcome, Outcome, "what training gives: train(..., keep_state=True)[0]")
+    require("graphs", graphs, PackedGraphs, "PackedGraphs, those that were trained on")
+    require("path", path, PATH, "the path of a file")
+    if not outcome.state:
+        raise ValueError("the outcome has no weights; train with keep_state=True")
+    if outcome.status != "done":
+        raise ValueError("the training diverged, so there is no model to save")
+    safetensors = _safetensors("saving a model")
+    description = {
+        "format": FORMAT,
+        "version": exact_version(),
+        "trial": outcome.trial.to_dict(),
+        "norm_factory": name_factory(outcome.trial.norm),
+        "classes": graphs.classes,
+        "cardinalities": graphs.cardinalities,
+        "edge_cardinalities": graphs.edge_cardinalities,
+        "num_continuous": 0 if graphs.x is None else graphs.x.shape[1],
+        "metrics": {name: float(curve[-1]) for name, curve in outcome.curves.items() if name != "loss"},
+        "label_column": graphs.label_column,
+        "threshold": graphs.threshold,
+    }
+    weights = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in outcome.state.items()}
+    with replacing(Path(path)) as fresh:
+        safetensors.save_file(weights, fresh, {"graphnorm": json.dumps(description)})
+
+
+def load_model(path: str | os.PathLike[str], device: str | torch.device = "cpu") -> SavedModel:
+    """Read a model that :func:`save_model` wrote, ready to predict."""
+    require("path", path, PATH, "the path of a file that save_model wrote")
+    safetensors = _safetensors("loading a model")
+    chosen = default_device(device)
+    if not Path(path).is_file():
+        raise GraphnormError("there is no such file", where=path, remedy="check the path")
+    from safetensors import SafetensorError, safe_open
+
+    with decoding(str(path)):
+        try:
+            with safe_open(path, framework="pt") as file:
+                description: dict[str, Any] = json.loads((file.metadata() or {}).get("graphnorm", "{}"))
+        except SafetensorError as error:
+            raise GraphnormError(
+                "this is not a model file written by `graphnorm train`, or not all of it",
+                where=path,
+                remedy="give a .safetensors file that `graphnorm train` wrote; the model comes before the data",
+            ) from error
+    if description.get("format") != FORMAT:
+        raise GraphnormError(
+            f"the file has the format {description.get('format')}, not {FORMAT}",
+            where=path,
+            remedy="give a file that `graphnorm train` wrote",
+        )
+    with decoding(str(path)):
+        weights = safetensors.load_file(path)
+        facts = {name: tuple(description[name]) for name in ("classes", "cardinalities", "edge_cardinalities")}
+        trial, num_continuous = Trial(**description["trial"]), int(description["num_continuous"])
+        _refuse_unknown_norm(trial.norm, description, path)
+        model = build_model(trial, _one_node(trial.dataset, num_continuous, **facts))
+        _fill(model, weights, trial.norm, path)
+    model.to(chosen).eval()
+    return SavedModel(
+        model,
+        trial,
+        num_continuous=num_continuous,
+        metrics=description["metrics"],
+        label_column=description.get("label_column", ""),
+        threshold=description.get("threshold"),
+        **facts,
+    )
+
+
+def _refuse_unknown_norm(norm: str, description: dict[str, Any], path: str | os.PathLike[str]) -> None:
+    """A normalization of the user's own is not in the file: only its weights are."""
+    if norm not in REGISTRY:
+        factory = description.get("norm_factory") or "MODULE:FACTORY"
+        raise GraphnormError(
+            f"the model has a normalization of its own, {norm!r}, whose code is not in the file",
+            where=path,
+            remedy=f"make it known again: --norm-module {norm}={factory}, or in Python register_norm({norm!r}, …)",
+        )
+
+
+def _fill(model: nn.Module, weights: dict[str, torch.Tensor], norm: str, path: str | os.PathLike[str]) -> None:
+    try:
+        model.load_state_dict(weights)
+    except RuntimeError as error:
+        if norm in BUILT_IN:
+            raise
+        raise GraphnormError(
+            f"the weights are not those of the normalization that is known as {norm!r} here: {error}",
+            where=path,
+            remedy="give the one that the model was trained with",
+        ) from error
+
+
+def _value(name: str) -> str | float:
+    """A class by its value, where it is a number."""
+    try:
+        return float(name)
+    except ValueError:
+        return name
+
+
+def _one_node(
+    name: str,
+    num_continuous: int,
+    *,
+    classes: tuple[str, ...],
+    cardinalities: tuple[int, ...],
+    edge_cardinalities: tuple[int, ...],
+) -> PackedGraphs:
+    """The smallest graph with these features: all that the shape of a model depends on."""
+    return PackedGraphs(
+        name=name,
+        node_ptr=torch.tensor([0, 1]),
+        rowptr=torch.tensor([0, 0]),
+        col=torch.zeros(0, dtype=torch.int32),
+        labels=torch.zeros(1, dtype=torch.int64),
+        classes=classes,
+        tags=torch.zeros(1, len(cardinalities), dtype=torch.int32) if cardinalities else None,
+        cardinalities=cardinalities,
+        x=torch.zeros(1, num_continuous) if num_continuous else None,
+        edge_tags=torch.zeros(0, len(edge_cardinalities), dtype=torch.int32) if edge_cardinalities else None,
+        edge_cardinalities=edge_cardinalities,
+    )
+
+
+def _safetensors(task: str) -> Any:
+    try:
+        import safetensors.torch
+    except ImportError as error:
+        raise MissingDependencyError("safetensors", task, "data") from error
+    return safetensors.torch

@@ -1,0 +1,343 @@
+"""Segments of a batch tensor are made once, and anew wherever they could be wrong. The GPU's rules, shown on a CPU."""
+
+import gc
+import threading
+import warnings
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import graphnorm
+from graphnorm import GraphNorm, GraphSizeNorm, InstanceNorm, Segments, segment_cache
+from graphnorm.layers import functional
+from graphnorm.layers.base import as_segments
+from graphnorm.models.classifier import graph_structure
+
+
+@pytest.fixture
+def memory(monkeypatch):
+    """What is remembered, nothing at first."""
+    monkeypatch.setattr(segment_cache, "_remembered", {})
+    monkeypatch.setattr(segment_cache._forget, "__defaults__", (segment_cache._remembered,))
+    return segment_cache._remembered
+
+
+@pytest.fixture
+def stream(monkeypatch, memory):
+    """Makes CPU tensors count as a GPU's; the one entry is the stream, ``None`` while a CUDA graph is recorded."""
+    current = [0]
+    monkeypatch.setattr(segment_cache, "_stream", lambda batch: current[0])
+    return current
+
+
+@pytest.fixture
+def built(monkeypatch):
+    """The arguments of every construction of Segments from a layer's batch vector."""
+    calls, make = [], Segments.of_one_call
+    monkeypatch.setattr(Segments, "of_one_call", lambda *given: calls.append(given) or make(*given))
+    return calls
+
+
+def vector():
+    return torch.tensor([1, 0, 1, 0, 0])
+
+
+@pytest.mark.usefixtures("stream")
+@pytest.mark.parametrize("batch_size", [None, 2, 3])
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32])
+def test_found_again(batch_size, dtype):
+    batch = vector().to(dtype)
+    first = as_segments(batch, batch_size)
+    assert first == Segments(batch=batch, batch_size=batch_size)
+    assert as_segments(batch, batch_size) is first
+    assert as_segments(batch.clone(), batch_size) is not first
+
+
+@pytest.mark.usefixtures("stream")
+def test_layers_functions_and_models_share(built):
+    class Normed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm = nn.BatchNorm1d(3)
+
+        def forward(self, x, batch, batch_size):
+            return self.norm(x)
+
+    x, batch = torch.randn(5, 3), vector()
+    for layer in (GraphNorm(3), InstanceNorm(3), GraphSizeNorm(3), graphnorm.make_norm("pair", 3)):
+        layer(x, batch, 2)
+    functional.graph_norm(x, batch, batch_size=2)
+    graph_structure(x, torch.tensor([[0, 1], [1, 0]]), batch, 2)
+    graphnorm.convert_norms(Normed(), to="graph")(x, batch, 2)
+    assert len(built) == 1
+
+
+@pytest.mark.usefixtures("memory")
+def test_on_a_cpu_nothing_is_remembered():
+    batch = vector()
+    assert as_segments(batch, 2) is not as_segments(batch, 2)
+    assert not segment_cache._remembered
+
+
+@pytest.mark.usefixtures("stream")
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda batch: batch.copy_(torch.tensor([0, 0, 0, 1, 1])),
+        lambda batch: batch.__setitem__(0, 0),
+        lambda batch: batch[1:].mul_(0),
+        lambda batch: batch.detach().fill_(0),
+        lambda batch: torch.add(batch, -batch, out=batch),
+        lambda batch: batch.resize_(3),
+        lambda batch: batch.set_(torch.tensor([0, 1])),
+        torch.inference_mode()(lambda batch: batch.zero_()),
+    ],
+    ids=["copy", "entry", "view", "detached", "out", "resize", "set", "inference"],
+)
+def test_a_change_in_place_is_seen(change):
+    batch = vector()
+    first = as_segments(batch, 2)
+    change(batch)
+    assert as_segments(batch, 2) != first
+    assert as_segments(batch, 2) == Segments(batch=batch, batch_size=2)
+    assert as_segments(batch, 2) is as_segments(batch, 2)
+
+
+@pytest.mark.usefixtures("stream")
+def test_a_change_of_what_it_is_a_view_of_is_seen():
+    base = torch.tensor([7, 7, 0, 0, 1])
+    batch = base[2:]
+    assert as_segments(batch, 2).ptr.tolist() == [0, 2, 3]
+    base[3] = 1
+    assert as_segments(batch, 2).ptr.tolist() == [0, 1, 3]
+
+
+@pytest.mark.usefixtures("stream")
+def test_another_number_of_graphs():
+    batch = vector()
+    found = {size: as_segments(batch, size) for size in (2, 3, None)}
+    assert [segments.num_graphs for segments in found.values()] == [2, 3, 2]
+    assert all(as_segments(batch, size) is segments for size, segments in found.items())
+    with pytest.raises(ValueError, match="batch_size is 1"):
+        as_segments(batch, 1)
+
+
+def test_another_stream(stream):
+    batch = vector()
+    first = as_segments(batch, 2)
+    stream[0] = 1
+    assert as_segments(batch, 2) is not first
+    stream[0] = 0
+    assert as_segments(batch, 2) is first
+
+
+# ---- how long ------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("stream")
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32])
+def test_forgotten_with_the_tensor(memory, dtype):
+    batch = vector().to(dtype)
+    gc.disable()  # no cycle that it would have to find
+    try:
+        norm, x = GraphNorm(3), torch.randn(5, 3, requires_grad=True)
+        y = norm(x, batch, 2) + x.index_select(0, batch)
+        assert len(memory) == 1
+        segments = as_segments(batch, 2)
+        gone = [
+            weakref.ref(batch),
+            weakref.ref(segments.ptr),
+            weakref.ref(segments.ids(5)),
+            weakref.ref(segments.order),
+        ]
+        y.sum().backward()
+        del batch, segments, y
+    finally:
+        gc.enable()
+    assert not memory
+    assert [reference() for reference in gone] == [None] * 4
+
+
+@pytest.mark.usefixtures("stream")
+def test_kept_by_the_user_they_outlive_the_tensor(memory):
+    batch = vector()
+    segments = as_segments(batch, 2)
+    del batch
+    assert not memory
+    assert segments.ids(5).tolist() == vector().tolist()
+
+
+@pytest.mark.usefixtures("stream")
+def test_many_living_tensors_do_not_pile_up(memory):
+    batches = [vector() for _ in range(3 * segment_cache._MOST)]
+    for batch in batches:
+        assert as_segments(batch, 2) is as_segments(batch, 2)
+    assert 0 < len(memory) <= segment_cache._MOST
+
+
+@pytest.mark.usefixtures("stream")
+def test_nothing_is_remembered_of_wrong_input(memory):
+    for batch, size in ((torch.tensor([0, 5]), 2), (torch.tensor([0.0]), 1), (torch.tensor([[0]]), 1)):
+        with pytest.raises((TypeError, ValueError)):
+            as_segments(batch, size)
+    assert not memory
+
+
+# ---- where nothing is found, and nothing remembered ---------------------------------------------------
+
+
+class Watching(TorchDispatchMode):
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        return function(*args, **(kwargs or {}))
+
+
+def inside_debug(check, stream):
+    with graphnorm.debug():
+        check()
+
+
+def inside_a_dispatch_mode(check, stream):
+    with Watching():
+        check()
+
+
+def inside_vmap(check, stream):
+    torch.func.vmap(lambda x: check() or x)(torch.zeros(2))
+
+
+def inside_grad(check, stream):
+    torch.func.grad(lambda x: check() or x)(torch.zeros(()))
+
+
+def inside_a_trace(check, stream):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's own: tracing is deprecated, and has doubts about our ints
+        torch.jit.trace(lambda x: check() or x + 1, torch.zeros(2), check_trace=False)
+
+
+def inside_a_recording(check, stream):
+    stream[0] = None
+    check()
+    stream[0] = 0
+
+
+@pytest.mark.parametrize(
+    "inside",
+    [inside_debug, inside_a_dispatch_mode, inside_vmap, inside_grad, inside_a_trace, inside_a_recording],
+)
+def test_made_anew(inside, stream, memory):
+    known, new, checked = vector(), vector(), []
+    first = as_segments(known, 2)
+
+    def check():
+        assert as_segments(known, 2) is not first
+        assert as_segments(new, 2) is not as_segments(new, 2)
+        checked.append(True)
+
+    inside(check, stream)
+    assert checked
+    assert len(memory) == 1
+    assert as_segments(known, 2) is first
+
+
+@pytest.mark.usefixtures("stream")
+def test_debug_checks_every_call(monkeypatch):
+    """Also a batch whose segments are known; on a GPU that is where ids out of range are told of."""
+    batch, norm, x = vector(), GraphNorm(3), torch.randn(5, 3)
+    norm(x, batch, 2)
+    batch.data[0] = 9  # unseen
+    norm(x, batch, 2)
+    with graphnorm.debug(), pytest.raises(ValueError, match="batch holds id 9"):
+        norm(x, batch, 2)
+
+
+@pytest.mark.usefixtures("stream")
+@pytest.mark.parametrize("way", ["compile", "export"])
+def test_compiled_and_exported_programs_read_the_batch(way, memory):
+    class Two(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = GraphNorm(3), InstanceNorm(3)
+
+        def forward(self, x, batch):
+            return self.second(self.first(x, batch, 2), batch, 2)
+
+    model, x, batch = Two(), torch.randn(5, 3), vector()
+    model(x, batch)
+    (known,) = memory.values()
+    if way == "compile":
+        torch.compiler.reset()
+        program = torch.compile(model, backend="aot_eager", fullgraph=True)
+        program(x, batch)
+    else:
+        program = torch.export.export(model, (x, batch)).module()
+    assert list(memory.values()) == [known]
+    other = torch.tensor([0, 0, 1, 1, 1])
+    batch.data.copy_(other)  # unseen, so that remembered segments would give another result
+    assert torch.allclose(program(x, batch), model(x, other), atol=1e-6)
+    assert not torch.allclose(program(x, batch), model(x, batch), atol=1e-2)
+
+
+@pytest.mark.usefixtures("stream")
+def test_inference_tensors_have_no_version(memory):
+    with torch.inference_mode():
+        batch = vector()
+        assert as_segments(batch, 2) is not as_segments(batch, 2)
+        batch.zero_()
+        assert as_segments(batch, 2).ptr.tolist() == [0, 5, 5]
+    assert as_segments(batch, 2) is not as_segments(batch, 2)
+    assert not memory
+
+
+@pytest.mark.usefixtures("stream")
+def test_what_inference_mode_has_made_is_not_found_by_training():
+    batch = vector()
+    with torch.inference_mode():
+        first = as_segments(batch, 2)
+        assert as_segments(batch, 2) is first
+        assert first.ptr.is_inference()
+    trained = as_segments(batch, 2)
+    assert not trained.ptr.is_inference()
+    with torch.inference_mode():
+        assert as_segments(batch, 2) is first
+
+
+@pytest.mark.usefixtures("stream")
+def test_subclasses_and_numbers_that_are_no_ints(memory):
+    class Special(torch.Tensor):
+        pass
+
+    special, batch = vector().as_subclass(Special), torch.zeros(3, dtype=torch.long)
+    assert as_segments(special, 2) is not as_segments(special, 2)
+    assert as_segments(batch, True) is not as_segments(batch, True)
+    assert not memory
+
+
+# ---- threads -------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("stream")
+def test_threads(memory):
+    """Each thread has vectors of its own, which it changes and frees, and all share one."""
+    shared, threads, rounds = vector(), 8, 150
+    right, start = Segments(batch=shared, batch_size=2), threading.Barrier(threads)
+
+    def work(seed):
+        generator = torch.Generator().manual_seed(seed)
+        start.wait()
+        for _ in range(rounds):
+            own = torch.randint(0, 4, (20,), generator=generator)
+            for _ in range(3):
+                assert as_segments(own, 4) == Segments(batch=own, batch_size=4)
+                assert as_segments(shared, 2) == right
+                own.random_(0, 4, generator=generator)
+        return rounds
+
+    with ThreadPoolExecutor(threads) as pool:
+        assert sum(pool.map(work, range(threads))) == threads * rounds
+    assert len(memory) <= 1
+    assert as_segments(shared, 2) is as_segments(shared, 2)

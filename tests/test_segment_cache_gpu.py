@@ -1,0 +1,105 @@
+"""Remembered segments where they are meant for: on a GPU, with its streams and recordings."""
+
+import gc
+
+import pytest
+import torch
+
+import graphnorm
+from graphnorm import GraphNorm, InstanceNorm, Segments
+from graphnorm.layers.base import as_segments
+
+pytestmark = pytest.mark.gpu
+
+GRAPHS = 5
+
+
+def vector(rows=60):
+    return torch.randint(0, GRAPHS, (rows,), device="cuda")
+
+
+def test_two_layers_share_and_wait_once(monkeypatch, no_synchronisation):
+    """Without batch_size, too: the first layer asks the device for the number of graphs, the second does not."""
+    built, make = [], Segments.of_one_call
+    monkeypatch.setattr(Segments, "of_one_call", lambda *given: built.append(given) or make(*given))
+    first, second = GraphNorm(16, device="cuda"), InstanceNorm(16)
+    x, batch = torch.randn(60, 16, device="cuda"), vector()
+    for sizes in ((), (GRAPHS,)):
+        built.clear()
+        y = first(x, batch, *sizes)
+        second(y, Segments(batch=batch, batch_size=GRAPHS if sizes else None))  # compiles its kernel
+        with no_synchronisation():
+            z = second(y, batch, *sizes)
+        assert len(built) == 1
+        right = second.cpu()(first.cpu()(x.cpu(), batch.cpu()), batch.cpu())
+        assert torch.allclose(z.cpu(), right, atol=1e-5)
+        first.cuda(), second.cuda()
+
+
+def test_a_change_in_place_is_seen():
+    norm, x, batch = GraphNorm(16, device="cuda"), torch.randn(60, 16, device="cuda"), vector()
+    norm(x, batch, GRAPHS)
+    batch.copy_(vector())
+    assert torch.equal(norm(x, batch, GRAPHS), norm(x, Segments(batch=batch, batch_size=GRAPHS)))
+
+
+def test_a_recording_reads_the_ids_at_each_replay():
+    """Though the segments of the same tensor were remembered before, on the stream of the recording itself."""
+    first, second = GraphNorm(16, device="cuda"), InstanceNorm(16)
+    x, batch = torch.randn(60, 16, device="cuda"), vector()
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            second(first(x, batch, GRAPHS), batch, GRAPHS)
+        remembered = as_segments(batch, GRAPHS)
+        assert as_segments(batch, GRAPHS) is remembered
+    torch.cuda.current_stream().wait_stream(stream)
+    recording = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(recording, stream=stream):
+        assert as_segments(batch, GRAPHS) is not as_segments(batch, GRAPHS)
+        y = second(first(x, batch, GRAPHS), batch, GRAPHS)
+    with torch.cuda.stream(stream):
+        assert as_segments(batch, GRAPHS) is remembered
+    torch.cuda.current_stream().wait_stream(stream)
+    for _ in range(2):
+        other = vector()
+        batch.copy_(other)
+        recording.replay()
+        segments = Segments(batch=other, batch_size=GRAPHS)
+        assert torch.allclose(y, second(first(x, segments), segments), atol=1e-5)
+        assert torch.allclose(y, second(first(x, batch, GRAPHS), batch, GRAPHS), atol=1e-5)
+
+
+def test_another_stream_makes_its_own():
+    batch, stream = vector(), torch.cuda.Stream()
+    first = as_segments(batch, GRAPHS)
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        other = as_segments(batch, GRAPHS)
+        assert other is not first
+        assert as_segments(batch, GRAPHS) is other
+    torch.cuda.current_stream().wait_stream(stream)
+    assert as_segments(batch, GRAPHS) is first
+    assert other == first
+
+
+def test_memory_goes_with_the_tensor():
+    gc.collect()
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    batch = vector(1_000_000)
+    own = torch.cuda.memory_allocated() - before
+    as_segments(batch, GRAPHS)
+    assert torch.cuda.memory_allocated() - before > own  # the order of the rows
+    del batch
+    assert torch.cuda.memory_allocated() == before
+
+
+def test_debug_checks_a_batch_that_is_known():
+    norm, x, batch = GraphNorm(4, device="cuda"), torch.randn(60, 4, device="cuda"), vector()
+    batch[7] = GRAPHS
+    norm(x, batch, GRAPHS)
+    assert (norm(x, batch, GRAPHS)[7] == 0).all()
+    with graphnorm.debug(), pytest.raises(ValueError, match=f"batch holds id {GRAPHS}"):
+        norm(x, batch, GRAPHS)

@@ -1,0 +1,147 @@
+"""Models on disk: the same weights, the same probabilities, whatever the features."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors import safe_open
+
+import graphnorm
+from graphnorm.data import PackedGraphs
+from graphnorm.errors import GraphnormError
+from graphnorm.training import Outcome, Split, Trial, build_model, train
+from graphnorm.training.model_file import load_model, save_model
+
+
+def graphs(*, continuous: int = 2, bonds: bool = True) -> PackedGraphs:
+    """Twelve paths of two to four nodes, with all kinds of features."""
+    sizes = torch.tensor([2, 3, 4] * 4)
+    node_ptr = torch.cat([torch.zeros(1, dtype=torch.int64), sizes.cumsum(0)])
+    degrees, columns = [], []
+    for n in sizes.tolist():
+        for i in range(n):
+            near = [j for j in (i - 1, i + 1) if 0 <= j < n]
+            degrees.append(len(near))
+            columns += near
+    rows, edges = len(degrees), len(columns)
+    generator = torch.Generator().manual_seed(0)
+    return PackedGraphs(
+        name="paths",
+        node_ptr=node_ptr,
+        rowptr=torch.tensor([0, *degrees]).cumsum(0),
+        col=torch.tensor(columns, dtype=torch.int32),
+        labels=torch.arange(12) % 2,
+        classes=("even", "odd"),
+        tags=torch.randint(0, 3, (rows, 2), generator=generator).to(torch.uint8),
+        cardinalities=(3, 4),
+        x=torch.randn(rows, continuous, generator=generator) if continuous else None,
+        edge_tags=torch.randint(0, 2, (edges, 1), generator=generator).to(torch.uint8) if bonds else None,
+        edge_cardinalities=(2,) if bonds else (),
+        splits={"train": torch.arange(8), "valid": torch.arange(8, 10), "test": torch.arange(10, 12)},
+    )
+
+
+def trained(data: PackedGraphs, **options: object) -> Outcome:
+    trial = Trial(
+        dataset=data.name, fingerprint=data.fingerprint, epochs=2, hidden=8, layers=3, batch_size=4, folds=1, **options
+    )  # type: ignore[arg-type]
+    split = Split(np.arange(8), np.arange(8, 10), np.arange(10, 12))
+    return train(data, [trial], [split], device="cpu", keep_state=True)[0]
+
+
+@pytest.mark.parametrize(
+    ("model", "protocol", "continuous"),
+    [("gin", "paper", 2), ("gcn", "paper", 0), ("molecular-gin", "ogb", 0), ("molhiv-gcn", "paper", 0)],
+)
+@pytest.mark.parametrize("norm", ["batch", "graph"])
+def test_round_trip(tmp_path: Path, model: str, protocol: str, continuous: int, norm: str) -> None:
+    data = graphs(continuous=continuous)
+    outcome = trained(data, model=model, protocol=protocol, norm=norm)
+    path = tmp_path / "model.safetensors"
+    save_model(outcome, data, path)
+    saved = load_model(path)
+    assert saved.trial == outcome.trial
+    assert saved.classes == ("even", "odd")
+    assert saved.metrics == pytest.approx({k: float(v[-1]) for k, v in outcome.curves.items() if k != "loss"})
+    assert not saved.model.training
+    probabilities = saved.predict(data)
+    assert probabilities.shape == (12, 2)
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1)
+    np.testing.assert_allclose(saved.predict(data, batch_size=5), probabilities, atol=1e-4)
+    direct = build_model(outcome.trial, data)
+    direct.load_state_dict(outcome.state)
+    direct.eval()
+    batch = data.batch(range(12))
+    extra = {"edge_attr": batch.edge_tags} if model.startswith("mol") else {}
+    with torch.no_grad():
+        scores = direct(data.features(batch), batch.edge_index, batch.batch, 12, **extra).double()
+    expected = scores.softmax(1) if scores.shape[1] == 2 else torch.cat([(-scores).sigmoid(), scores.sigmoid()], 1)
+    np.testing.assert_allclose(probabilities, expected.numpy(), atol=1e-4)
+    if protocol == "paper":
+        accuracy = (probabilities.argmax(1) == data.labels.numpy())[:8].mean()
+        assert accuracy == pytest.approx(saved.metrics["train"])  # as the engine measured it
+
+
+def test_what_is_known_of_a_table(tmp_path: Path) -> None:
+    data = replace(graphs(), label_column="solubility", threshold=0.1 + 0.2)
+    save_model(trained(data), data, tmp_path / "m.safetensors")
+    saved = load_model(tmp_path / "m.safetensors")
+    assert (saved.label_column, saved.threshold) == ("solubility", 0.1 + 0.2)
+
+
+def test_labels_by_name_and_by_value(tmp_path: Path) -> None:
+    data = replace(graphs(), classes=("1", "nan"))
+    save_model(trained(data), data, tmp_path / "m.safetensors")
+    saved = load_model(tmp_path / "m.safetensors")
+    for classes, expected in ((("nan", "1.0"), [1, 0]), (("01", "1"), [0, 0])):
+        found = saved.labels(replace(data, classes=classes))
+        assert found is not None
+        assert found.tolist() == expected * 6
+    assert saved.labels(replace(data, classes=("1", "2"))) is None
+
+
+def test_what_the_file_says(tmp_path: Path) -> None:
+    data = graphs()
+    save_model(trained(data), data, tmp_path / "m.safetensors")
+    with safe_open(tmp_path / "m.safetensors", framework="np") as file:
+        description = file.metadata()["graphnorm"]
+    assert data.fingerprint in description
+    assert '"format": "graphnorm-model-1"' in description
+
+
+@pytest.mark.parametrize(
+    ("model", "other", "message"),
+    [
+        ("gin", {"continuous": 0}, r"continuous features of nodes 2; paths has none"),
+        ("molecular-gin", {"bonds": False, "continuous": 0}, r"categories of edges \(2,\); paths has none"),
+    ],
+)
+def test_features_that_do_not_fit(tmp_path: Path, model: str, other: dict[str, object], message: str) -> None:
+    data = graphs(continuous=2 if model == "gin" else 0)
+    save_model(trained(data, model=model), data, tmp_path / "m.safetensors")
+    with pytest.raises(GraphnormError, match=message):
+        load_model(tmp_path / "m.safetensors").predict(graphs(**other))  # type: ignore[arg-type]
+
+
+def test_edges_do_not_matter_to_gin(tmp_path: Path) -> None:
+    data = graphs()
+    save_model(trained(data), data, tmp_path / "m.safetensors")
+    saved = load_model(tmp_path / "m.safetensors")
+    np.testing.assert_array_equal(saved.predict(data), saved.predict(graphs(bonds=False)))
+
+
+def test_an_outcome_without_weights(tmp_path: Path) -> None:
+    data = graphs()
+    outcome = trained(data)
+    outcome.state.clear()
+    with pytest.raises(ValueError, match="keep_state=True"):
+        save_model(outcome, data, tmp_path / "m.safetensors")
+
+
+def test_from_the_top() -> None:
+    assert graphnorm.save_model is save_model
+    assert graphnorm.load_model is load_model
