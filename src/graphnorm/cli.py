@@ -1,4 +1,4 @@
-"""The command line. Each command is a file of :mod:`graphnorm.commands`; list it in :data:`COMMANDS`.
+"""The command line. Each command is a file of :mod:`graphnorm.commands`, imported when it is called.
 
 A user's mistake is a ``GraphnormError``: its message is printed, and the exit code is 2.
 """
@@ -8,58 +8,65 @@ from __future__ import annotations
 import argparse
 import os
 import select
+import signal
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
+from importlib import import_module
+from types import FrameType
 from typing import Any
 
 from graphnorm._version import __version__
-from graphnorm.commands import (
-    advise,
-    analyze,
-    compare,
-    datasets,
-    predict,
-    report,
-    reproduce,
-    runs,
-    search,
-    train,
-)
-from graphnorm.commands.options import Subparsers
 from graphnorm.errors import DataWarning, GraphnormError, explain_os_error
-from graphnorm.starting import end_start
 
-__all__ = ["COMMANDS", "main"]
+__all__ = ["COMMANDS", "main", "make_parser"]
 
-COMMANDS: tuple[Callable[[Subparsers], None], ...] = (
-    compare.add,
-    search.add,
-    runs.add,
-    train.add,
-    predict.add,
-    analyze.add,
-    advise.add,
-    reproduce.add,
-    report.add,
-    datasets.add,
-)
-"""Every command of the command line, in the order of the help text."""
+COMMANDS = {
+    "compare": "which normalization, on these graphs",
+    "search": "the best configuration of each normalization",
+    "runs": "list, show and export studies",
+    "train": "train one model and save it",
+    "predict": "what a saved model says of graphs",
+    "analyze": "spectra, regularity and more of a dataset: figures, numbers, one page",
+    "advise": "which normalization to try first on a dataset, and why",
+    "reproduce": "tables and figures of the paper, measured here",
+    "report": "studies and comparisons as one page of HTML",
+    "datasets": "list datasets with their statistics, fetch them, draw them",
+}
+"""Every command with its help, in the order of the help text."""
 
-STOPPED = "stopped; what was not finished is not saved"
-"""What Ctrl-C is answered with, unless the command (``stopped`` of its options) or the exception says more."""
+
+def make_parser(command: str | None = None) -> argparse.ArgumentParser:
+    """The parser of the whole command line; only ``command``, if any, has its options."""
+    parser = argparse.ArgumentParser(prog="graphnorm", description="Normalization for graph neural networks.")
+    parser.add_argument("--version", action="version", version=f"graphnorm {__version__}")
+    subparsers = parser.add_subparsers(metavar="COMMAND", dest="command", required=True)
+    for name, about in COMMANDS.items():
+        if name != command:
+            subparsers.add_parser(name, help=about, add_help=False)
+            continue
+        module = import_module(f"graphnorm.commands.{name}")
+        own = subparsers.add_parser(
+            name,
+            help=about,
+            description=module.DESCRIPTION,
+            epilog=getattr(module, "EXAMPLES", None),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        module.add(own)
+        own.set_defaults(run=module.run)
+    return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and give its exit code."""
-    parser = argparse.ArgumentParser(prog="graphnorm", description="Normalization for graph neural networks.")
-    parser.add_argument("--version", action="version", version=f"graphnorm {__version__}")
-    subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
-    for add in COMMANDS:
-        add(subparsers)
-    options = parser.parse_args(arguments)
-    end_start()
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    command = next((text for text in given if text in COMMANDS), None)
+    options = make_parser(command).parse_args(given)
+    with _ending_at_once():
+        import torch  # noqa: F401 - it takes seconds, and an exception inside would not always come through
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("always", DataWarning)
@@ -78,13 +85,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"graphnorm: {error}. Remedy: pip install 'graphnorm[all]'.", file=sys.stderr)
         return 2
     except KeyboardInterrupt as stop:
-        print(f"graphnorm: {str(stop) or getattr(options, 'stopped', STOPPED)}", file=sys.stderr)
-        return 130
+        print(f"graphnorm: {str(stop) or 'stopped; what was not finished is not saved'}", file=sys.stderr)
+        return 128 + getattr(stop, "signal", signal.SIGINT)
     return 0
 
 
+class _ending_at_once:  # noqa: N801 - a context manager
+    """Ctrl-C inside ends the process at once, with one line and code 130.
+
+    It is for imports: an exception would come up in the middle of other packages, and not all let it through.
+    """
+
+    def __enter__(self) -> None:
+        handles = threading.current_thread() is threading.main_thread()
+        self._before = signal.getsignal(signal.SIGINT) if handles else None
+        if self._before is signal.default_int_handler:  # a background job ignores it
+            signal.signal(signal.SIGINT, self._end)
+
+    def __exit__(self, *_: object) -> None:
+        if self._before is signal.default_int_handler:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    @staticmethod
+    def _end(number: int, frame: FrameType | None) -> None:
+        os.write(2, b"graphnorm: stopped before anything was begun\n")
+        os._exit(130)
+
+
 def _nobody_reads() -> bool:
-    """Whether the reader of our output, ``head`` say, has gone; what is left of it is then let go."""
+    """Whether the reader of our output, ``head`` say, has gone; what is left of it is then dropped."""
     output = sys.stdout.fileno()
     poll = select.poll()
     poll.register(output, select.POLLOUT)
@@ -97,7 +126,7 @@ def _nobody_reads() -> bool:
 def _show_warning(
     show: Callable[..., None], message: Warning | str, category: type[Warning], *where: Any, **more: Any
 ) -> None:
-    """Print what was left out of the user's data as a note; show any other warning as before."""
+    """Print a note on the user's data; show any other warning as before."""
     if issubclass(category, DataWarning):
         print(f"graphnorm: {message}", file=sys.stderr)
     else:

@@ -6,10 +6,12 @@ wrong, where, and what to do; the command line prints that message and nothing e
 
 from __future__ import annotations
 
+import difflib
 import errno
 import importlib
 import os
 import reprlib
+from collections.abc import Iterable
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
@@ -81,6 +83,18 @@ def need(module: str, task: str, extra: str) -> Any:
         return importlib.import_module(module)
     except ImportError as error:
         raise MissingDependencyError(module.partition(".")[0], task, extra) from error
+
+
+def unknown(what: str, name: str, known: Iterable[str], error: type[GraphnormError] = GraphnormError) -> GraphnormError:
+    """The error for a name that is none of the known ones, with the nearest of them.
+
+    >>> print(unknown("model", "gim", ["gin", "gcn"]))
+    unknown model 'gim'; did you mean 'gin'? Remedy: choose from gin, gcn.
+    """
+    names = list(known)
+    near = difflib.get_close_matches(name.lower(), names, n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    return error(f"unknown {what} {name!r}{hint}", remedy=f"choose from {', '.join(names)}")
 
 
 PATH = (str, PathLike)

@@ -1,4 +1,4 @@
-"""The commands of the command line, a file each: parse, call, print.
+"""The commands of the command line, a file each: ``add(parser)`` declares the options, ``run(options)`` does the work.
 
-A command has ``add(subparsers)``, which adds its parser and sets ``run`` on it; ``run`` takes the parsed arguments.
+Nothing here imports torch before ``run`` is called, so that ``--help`` answers at once.
 """

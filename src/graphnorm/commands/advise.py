@@ -9,14 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphnorm.commands.analyze import default_folder
-from graphnorm.commands.options import Subparsers, common, load_graphs, own_graphs
+from graphnorm.commands.options import add_data, add_json, load_graphs
 from graphnorm.errors import GraphnormError
 
 if TYPE_CHECKING:
     from graphnorm.analysis import Facts, Measured
     from graphnorm.data import PackedGraphs
-
-__all__ = ["add"]
 
 SAMPLE = 1000
 """Graphs that are looked at where there is no analysis to read."""
@@ -29,7 +27,7 @@ from the graphs alone: from the folder of an earlier `graphnorm analyze` where t
 up to 1,000 graphs. Each sentence is marked certain (it is mathematics), likely, or weak (a hint).
 """
 
-EPILOG = """\
+EXAMPLES = """\
 examples:
   graphnorm advise IMDB-BINARY                       predictions only, in seconds
   graphnorm compare NCI1 --out nci1
@@ -38,17 +36,9 @@ examples:
 """
 
 
-def add(subparsers: Subparsers) -> None:
-    """Add the command to the command line."""
-    parser = subparsers.add_parser(
-        "advise",
-        help="which normalization to try first on a dataset, and why",
-        description=DESCRIPTION,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        parents=[common(data_root=None, json=False), own_graphs()],
-    )
-    parser.add_argument("data", metavar="DATA", help="a dataset's name, or the path of your own graphs")
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    add_json(parser)
     parser.add_argument(
         "--study", type=Path, metavar="PATH", help="a folder of compare --out, or a store of graphnorm search"
     )
@@ -58,10 +48,11 @@ def add(subparsers: Subparsers) -> None:
         metavar="DIR",
         help="the folder of graphnorm analyze (default: analysis-NAME, if there)",
     )
-    parser.set_defaults(run=_run)
+    add_data(parser)
 
 
-def _run(options: argparse.Namespace) -> None:
+def run(options: argparse.Namespace) -> None:
+    """Print the advice."""
     from graphnorm.analysis import advise
     from graphnorm.analysis.results import plain
 

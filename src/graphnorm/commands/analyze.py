@@ -12,14 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphnorm._version import exact_version
-from graphnorm.commands.options import Subparsers, common, load_graphs, own_graphs
+from graphnorm.commands.options import add_data, add_json, load_graphs
 from graphnorm.errors import GraphnormError
 
 if TYPE_CHECKING:
     from graphnorm.analysis.parts import Finding, Subject
     from graphnorm.data import PackedGraphs
-
-__all__ = ["add", "default_folder"]
 
 DESCRIPTION = """\
 Look at a dataset with the tools behind the GraphNorm paper's explanations: in a few minutes and without training,
@@ -39,7 +37,7 @@ parts that train a model on all graphs, for --epochs:
   curvature    extreme eigenvalues of the Hessian of the loss along training, for each normalization. Takes longest.
 """
 
-EPILOG = """\
+EXAMPLES = """\
 examples:
   graphnorm analyze IMDB-BINARY
   graphnorm analyze my-graphs/ --graphs 500 --out report
@@ -51,17 +49,9 @@ part "summary", and under "per_graph" one value for each graph.
 """
 
 
-def add(subparsers: Subparsers) -> None:
-    """Add the command to the command line."""
-    parser = subparsers.add_parser(
-        "analyze",
-        help="spectra, regularity and more of a dataset: figures, numbers, one page",
-        description=DESCRIPTION,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        parents=[common(data_root=None, json=False), own_graphs()],
-    )
-    parser.add_argument("data", metavar="DATA", help="a dataset's name, or the path of your own graphs")
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    add_json(parser)
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder for the results (default: analysis-NAME)")
     parser.add_argument("--parts", nargs="+", metavar="PART", help="which parts (default: spectrum regularity)")
     parser.add_argument(
@@ -73,10 +63,11 @@ def add(subparsers: Subparsers) -> None:
     parser.add_argument("--seed", type=int, default=0, help="which graphs are drawn and shown (default: 0)")
     parser.add_argument("--epochs", type=int, default=20, metavar="E", help="of the parts that train (default: 20)")
     parser.add_argument("--device", help="where they train: cpu, cuda ... (default: a GPU where there is one)")
-    parser.set_defaults(run=_run)
+    add_data(parser)
 
 
-def _run(options: argparse.Namespace) -> None:
+def run(options: argparse.Namespace) -> None:
+    """Analyze, write the folder, and print what was found."""
     from graphnorm.analysis import Aggregation
     from graphnorm.analysis.parts import ABOUT_DATA, PARTS, Subject
 

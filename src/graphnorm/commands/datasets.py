@@ -7,43 +7,56 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from graphnorm.commands.options import Subparsers, common, load_graphs, own_graphs
-from graphnorm.commands.printing import print_facts, print_table
+from graphnorm.commands.options import add_options, load_graphs
 from graphnorm.errors import GraphnormError
+from graphnorm.settings import Loading, options_of
 
 if TYPE_CHECKING:
     from graphnorm.data import Entry, PackedGraphs
 
-__all__ = ["add"]
+DESCRIPTION = """\
+List datasets with their statistics, fetch them, draw them.
+"""
 
 
-def add(subparsers: Subparsers) -> None:
-    """Add the command and its actions."""
-    data = argparse.ArgumentParser(add_help=False)
-    data.add_argument("data", metavar="NAME_OR_PATH", help="a dataset's name, or your own graphs")
-
-    help_ = "list datasets with their statistics, fetch them, draw them"
-    datasets = subparsers.add_parser(
-        "datasets", help=help_, description=help_.capitalize(), parents=[common(data_root=None, json=False)]
-    )
-    datasets.set_defaults(run=_list)
-    actions = datasets.add_subparsers(metavar="ACTION")
-    get = actions.add_parser("get", help="fetch a dataset and check it", parents=[common()])
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the options and actions."""
+    _add_common(parser, data_root=None, json=False)
+    parser.set_defaults(action=_list)
+    actions = parser.add_subparsers(metavar="ACTION")
+    get = actions.add_parser("get", help="fetch a dataset and check it")
     get.add_argument("name", metavar="NAME")
-    get.set_defaults(run=_get)
-    show = actions.add_parser(
-        "show", help="check your own graphs, or any dataset", parents=[common(), data, own_graphs()]
-    )
-    show.set_defaults(run=_show)
-    draw = actions.add_parser("draw", help="draw sampled graphs", parents=[common(), data, own_graphs()])
+    get.set_defaults(action=_get)
+    show = actions.add_parser("show", help="check your own graphs, or any dataset")
+    show.set_defaults(action=_show)
+    draw = actions.add_parser("draw", help="draw sampled graphs")
     draw.add_argument("--out", type=Path, required=True, metavar="FILE", help="a .png, .pdf or .svg file")
     draw.add_argument("--per-class", type=int, default=4, metavar="N", help="graphs of each class (default: 4)")
     draw.add_argument("--seed", type=int, default=0, help="which graphs are drawn (default: 0)")
-    draw.set_defaults(run=_draw)
+    draw.set_defaults(action=_draw)
+    for action in (get, show, draw):
+        _add_common(action)
+    for action in (show, draw):
+        action.add_argument("data", metavar="DATA", help="a dataset's name, or the path of your own graphs")
+        add_options(action, "your own graphs", Loading, leave_out=("data_root",))
+
+
+def _add_common(parser: argparse.ArgumentParser, **defaults: object) -> None:
+    """Options that may stand before or after the action: only the outer parser has defaults."""
+    about = options_of(Loading)["data_root"]
+    parser.add_argument("--data-root", metavar=about.metavar, default=argparse.SUPPRESS, help=about.help)
+    parser.add_argument("--json", action="store_const", const=True, default=argparse.SUPPRESS, help="print JSON")
+    parser.set_defaults(**defaults)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Do what the action says."""
+    options.action(options)
 
 
 def _list(options: argparse.Namespace) -> None:
     from graphnorm.data import CATALOG, data_root
+    from graphnorm.study.render import Table
 
     data_root(options.data_root)  # a wrong folder is one error, not one for every dataset
     rows = [_describe(entry, options.data_root) for entry in CATALOG.values()]
@@ -51,7 +64,8 @@ def _list(options: argparse.Namespace) -> None:
         print(json.dumps(rows, indent=2))
         return
     columns = ("dataset", "graphs", "classes", "nodes", "edges", "degree", "features", "readout", "where")
-    print_table(columns, [_cells(row) for row in rows], left=("dataset", "readout", "where"))
+    table = Table(columns, [_cells(row) for row in rows])
+    print(table.to_text(left=("dataset", "readout", "where")))
     print("nodes, edges and degree are averages; measured here, then (as the paper's table reports them);")
     print("edges count both directions and one self-loop on every node, as the paper does.")
     for row in rows:
@@ -106,6 +120,7 @@ def _cells(row: dict[str, Any]) -> list[str]:
 def _get(options: argparse.Namespace) -> None:
     from graphnorm.data import find, load, load_cifar10, obtain
     from graphnorm.data.download import sha256_of
+    from graphnorm.study.render import facts
 
     entry = find(options.name)
     result: dict[str, Any] = {"name": entry.name, "where": "built in"}
@@ -122,18 +137,21 @@ def _get(options: argparse.Namespace) -> None:
         result |= _measure(load(entry.name, options.data_root))
     if entry.note:
         result["note"] = entry.note
-    print_facts(result, options.json)
+    print(facts(result, as_json=options.json))
 
 
 def _show(options: argparse.Namespace) -> None:
+    from graphnorm.study.render import facts
+
     graphs = load_graphs(options)
-    facts = {"name": graphs.name, "where": graphs.source, "classes": graphs.classes}
-    print_facts(facts | _measure(graphs), options.json)
+    found = {"name": graphs.name, "where": graphs.source, "classes": graphs.classes}
+    print(facts(found | _measure(graphs), as_json=options.json))
 
 
 def _draw(options: argparse.Namespace) -> None:
     from graphnorm.data import draw, save_drawing
+    from graphnorm.study.render import facts
 
     figure = draw(load_graphs(options), per_class=options.per_class, seed=options.seed)
     save_drawing(figure, options.out)
-    print_facts({"drawing": str(options.out)}, options.json)
+    print(facts({"drawing": str(options.out)}, as_json=options.json))

@@ -11,14 +11,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from graphnorm.commands.options import Subparsers, common, loading_keywords, own_graphs, own_norms, register_own_norms
-from graphnorm.commands.printing import print_facts
+from graphnorm.commands.options import add_data, add_json, add_norm_module, given, register_own_norms
+from graphnorm.settings import Loading
 
 if TYPE_CHECKING:
     from graphnorm.data import PackedGraphs
     from graphnorm.training.model_file import SavedModel
-
-__all__ = ["add"]
 
 DESCRIPTION = """\
 Print the class that a model of `graphnorm train` gives each graph, with its probability, as CSV; and how many are
@@ -28,23 +26,20 @@ normalization of your own needs the --norm-module that it was trained with.
 """
 
 
-def add(subparsers: Subparsers) -> None:
-    """Add the command."""
-    parser = subparsers.add_parser(
-        "predict",
-        help="what a saved model says of graphs",
-        description=DESCRIPTION,
-        parents=[common(data_root=None, json=False), own_graphs(), own_norms()],
-    )
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    add_json(parser)
     parser.add_argument("model", metavar="MODEL", help="a file that `graphnorm train` wrote")
-    parser.add_argument("data", metavar="DATA", help="a dataset's name, or your own graphs")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the CSV to a file")
     parser.add_argument("--device", default="cpu", help="default: cpu")
-    parser.set_defaults(run=_run)
+    add_norm_module(parser)
+    add_data(parser)
 
 
-def _run(options: argparse.Namespace) -> None:
+def run(options: argparse.Namespace) -> None:
+    """Predict, and print a row for each graph."""
     from graphnorm.files import replacing
+    from graphnorm.study import render
     from graphnorm.training.model_file import load_model
 
     register_own_norms(options)
@@ -64,7 +59,7 @@ def _run(options: argparse.Namespace) -> None:
         return
     with replacing(options.out) as fresh:
         fresh.write_text(text.getvalue(), encoding="utf-8")
-    print_facts({"predictions": str(options.out)} | facts, as_json=False)
+    print(render.facts({"predictions": str(options.out)} | facts))
 
 
 def _load(options: argparse.Namespace, saved: SavedModel) -> tuple[PackedGraphs, list[str] | None]:
@@ -76,15 +71,16 @@ def _load(options: argparse.Namespace, saved: SavedModel) -> tuple[PackedGraphs,
     from graphnorm.data.molecules import pick_smiles
     from graphnorm.data.tables import SUFFIXES, read_table
 
-    keywords, smiles, path = loading_keywords(options), None, Path(options.data)
+    keywords, smiles, path = given(options, Loading), None, Path(options.data)
     if path.suffix in SUFFIXES and not path.is_dir():
         columns = read_table(path).columns
         smiles = columns[pick_smiles(list(columns), options.smiles, path)]
         if options.label is None and saved.label_column in columns:
             keywords["label"] = saved.label_column
-        if options.threshold is None and keywords["label"] is not None:
+        if options.threshold is None and keywords.get("label") is not None:
             keywords["threshold"] = saved.threshold
-    return load(options.data, options.data_root, **keywords, unlabelled=True), smiles
+    root = keywords.pop("data_root", None)
+    return load(options.data, root, **keywords, unlabelled=True), smiles
 
 
 def _predict(

@@ -9,94 +9,85 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphnorm.commands.options import (
-    Subparsers,
-    common,
+    add_data,
+    add_json,
+    add_norm_module,
+    add_options,
+    given,
     load_graphs,
-    model_options,
-    own_graphs,
-    own_norms,
     register_own_norms,
+    whole_number,
 )
-from graphnorm.commands.printing import print_facts
 from graphnorm.errors import GraphnormError
+from graphnorm.settings import Hyperparameters, Running, Settings, options_of
 
 if TYPE_CHECKING:
     from graphnorm.data import PackedGraphs
     from graphnorm.training import Trial
 
-__all__ = ["add"]
-
 EPOCHS = 100
 DESCRIPTION = """\
 Train one model and save it. A stratified tenth of the graphs is held out to measure it by (the official split where
-the data has one); --all trains on every graph. `graphnorm predict` uses the model.
+the data has one); --all trains on every graph. `graphnorm predict` uses the model. A training that was stopped goes on
+with the same command.
+"""
+EXAMPLES = """\
+examples:
+  graphnorm train MUTAG --out mutag.safetensors
+  graphnorm train mine.csv --label active --norm instance --all --out mine.safetensors
 """
 
 
-def add(subparsers: Subparsers) -> None:
-    """Add the command."""
-    parser = subparsers.add_parser(
-        "train",
-        help="train one model and save it",
-        description=DESCRIPTION,
-        parents=[
-            common(data_root=None, json=False),
-            model_options(f"passes over the training graphs (default: {EPOCHS})"),
-            own_graphs(),
-            own_norms(),
-        ],
-    )
-    parser.add_argument("data", metavar="DATA", help="a dataset's name, or your own graphs")
-    parser.add_argument("--norm", metavar="NAME", help="default: graph, or that of --norm-module")
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    add_json(parser)
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="a .safetensors file")
-    parser.add_argument("--folds", type=int, metavar="K", help="one graph in K is held out (default: 10)")
-    parser.add_argument("--fold", type=int, default=0, metavar="N", help="which of the K folds, from 0 (default: 0)")
+    parser.add_argument("--norm", metavar="NAME", help="default: graph, or that of --norm-module")
+    add_norm_module(parser)
+    parser.add_argument("--folds", type=whole_number, metavar="K", help="one graph in K is held out (default: 10)")
+    parser.add_argument(
+        "--fold", type=whole_number, default=0, metavar="N", help="which of the K folds, from 0 (default: 0)"
+    )
     parser.add_argument("--all", action="store_true", help="hold nothing out")
-    parser.add_argument("--seed", type=int, default=0, help="of initialisation, order and dropout (default: 0)")
-    parser.set_defaults(run=_run, stopped="stopped; nothing was saved")
+    parser.add_argument(
+        "--seed", type=whole_number, default=0, help="of initialisation, order and dropout (default: 0)"
+    )
+    add_data(parser)
+    add_options(parser, "model and training", Hyperparameters)
+    add_options(parser, "where and how it runs", Running, "device", "checkpoint")
 
 
-def _run(options: argparse.Namespace) -> None:
-    from graphnorm.comparison.display import choose_display
-    from graphnorm.comparison.tally import Tally
-    from graphnorm.layers.registry import try_norm
-    from graphnorm.study.protocol import PROTOCOLS, make_splits
-    from graphnorm.training import train
-    from graphnorm.training.fleet import default_device
-    from graphnorm.training.model_file import save_model
+def run(options: argparse.Namespace) -> None:
+    """Train, save, and say how good the model is."""
+    from graphnorm.study.api import train
+    from graphnorm.study.progress import Display
+    from graphnorm.study.protocol import make_splits
+    from graphnorm.study.render import counted, facts
+    from graphnorm.training import find_task
 
     if options.out.suffix != ".safetensors":
         raise GraphnormError(f"a model is a .safetensors file, not {options.out}", remedy="name it model.safetensors")
     if not 0 <= options.seed < 2**63:
         raise GraphnormError(f"the seed is {options.seed}", remedy="give a whole number from 0, below 2**63")
-    device = default_device(options.device)
+    checks = options_of(Running)
+    running = Running(**{k: checks[k].check(k, v) for k, v in given(options, Running).items()}, workers=1)
     norm = _norm(options)
     graphs = load_graphs(options)
     trial = _trial(options, norm, graphs)
-    try_norm(norm, trial.hidden, device)
-    splits = make_splits(graphs, [trial])
+    (split,) = make_splits(graphs, [trial])
     _refuse_unwritable(options.out)
-    tally = Tally({trial.norm: [trial]})
-    with choose_display(tally, show=True) as display:
-
-        def on_epoch(progress: Any) -> None:
-            tally.update(progress)
-            display.refresh(trial.norm)
-
-        (outcome,) = train(graphs, [trial], splits, device=device, on_epoch=on_epoch, keep_state=True)
+    outcome = train(graphs, trial, options.out, running, callbacks=[Display()])
     if outcome.status == "diverged":
         raise GraphnormError("the training diverged; nothing is saved", remedy="try a smaller --lr, or another --norm")
-    save_model(outcome, graphs, options.out)
-    metric = "accuracy" if trial.protocol == "all" else PROTOCOLS[trial.protocol].metric
-    facts: dict[str, Any] = {"model": str(options.out), "dataset": graphs.name, "norm": trial.norm, "metric": metric}
+    shown: dict[str, Any] = {"model": str(options.out), "dataset": graphs.name, "norm": trial.norm}
+    shown["metric"] = find_task(trial.protocol).metric
     parts = {"train": "trained on", "valid": "held out", "test": "test"}
     for name, words in parts.items():
         if name in outcome.curves and not (trial.protocol == "all" and name != "train"):
-            value, count = 100 * float(outcome.curves[name][-1]), len(getattr(splits[0], name))
-            people = f"{value:.1f} % of {count} graph{'' if count == 1 else 's'}"
-            facts[words] = round(value, 2) if options.json else people
-    facts["seconds"] = round(outcome.seconds, 2)
-    print_facts(facts, options.json)
+            value, count = 100 * float(outcome.curves[name][-1]), len(getattr(split, name))
+            shown[words] = round(value, 2) if options.json else f"{value:.1f} % of {counted(count, 'graph')}"
+    shown["seconds"] = round(outcome.seconds, 2)
+    print(facts(shown, as_json=options.json))
 
 
 def _refuse_unwritable(path: Path) -> None:
@@ -127,15 +118,12 @@ def _norm(options: argparse.Namespace) -> str:
 
 
 def _trial(options: argparse.Namespace, norm: str, graphs: PackedGraphs) -> Trial:
-    from graphnorm.comparison.settings import settle
+    from graphnorm.study import find_protocol, make_plan, settle
 
-    names = ("model", "readout", "self_loops", "folds", "epochs", "batch_size", "lr", "weight_decay", "dropout",
-             "hidden", "layers")  # fmt: skip
-    keywords = {name: getattr(options, name) for name in names}
-    settings = settle(graphs, norms=[norm], **keywords)
-    if options.epochs is None and settings.protocol != "ogb":
+    settings = settle(graphs, norms=[norm], **given(options, Settings) | {"folds": options.folds})
+    if options.epochs is None and find_protocol(settings.protocol).unit == "fold":
         settings = replace(settings, epochs=EPOCHS)
     if not 0 <= options.fold < settings.folds:
         raise GraphnormError(f"there is no fold {options.fold} of {settings.folds}", remedy="folds count from 0")
-    trial = replace(settings.trials(graphs, norm)[0], fold=options.fold, seed=options.seed)
+    trial = replace(make_plan(graphs, settings).trials[0], fold=options.fold, seed=options.seed)
     return replace(trial, protocol="all", folds=1, fold=0) if options.all else trial

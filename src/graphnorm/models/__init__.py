@@ -1,22 +1,25 @@
-"""The models of the paper, written for one batch of graphs."""
+"""The models of the paper and those it compares with, written for one batch of graphs, and the table of all of them."""
 
-from graphnorm.models.classifier import GraphClassifier
-from graphnorm.models.dropout import Dropout, DropoutKey
-from graphnorm.models.gcn import GCN, GCNConvolution
-from graphnorm.models.gin import GIN, GINConvolution
+from graphnorm.models.graph import GCN, GIN, Dropout, DropoutKey, GCNConvolution, GINConvolution, GraphClassifier
 from graphnorm.models.molecules import MolecularClassifier, MolecularGCN, MolecularGIN
+from graphnorm.models.registry import BASELINES, MODELS, NORMALIZED, ModelSpec, find_model
 from graphnorm.models.resnet import ResNet18
 
 __all__ = [
+    "BASELINES",
     "GCN",
     "GIN",
+    "MODELS",
+    "NORMALIZED",
     "Dropout",
     "DropoutKey",
     "GCNConvolution",
     "GINConvolution",
     "GraphClassifier",
+    "ModelSpec",
     "MolecularClassifier",
     "MolecularGCN",
     "MolecularGIN",
     "ResNet18",
+    "find_model",
 ]

@@ -21,9 +21,7 @@ from torch import Tensor, nn
 
 from graphnorm.adjacency import Adjacency
 from graphnorm.layers.graph import make_norm
-from graphnorm.models.classifier import READOUTS, graph_structure
-from graphnorm.models.dropout import Dropout, DropoutKey, number_dropouts
-from graphnorm.models.linear import Linear
+from graphnorm.models.graph import READOUTS, Dropout, DropoutKey, Linear, graph_structure, number_dropouts
 from graphnorm.ops.neighbour_sum import aggregate, pool
 from graphnorm.segments import Segments
 

@@ -1,18 +1,33 @@
-"""Studies: how graphs are split, what is chosen and reported, and which differences are more than chance."""
+"""Studies: plans of trials, run by one runner on one store, and their results."""
 
-from graphnorm.study.protocol import PROTOCOLS, Protocol, make_splits
-from graphnorm.study.selection import Choice, Selection, select
-from graphnorm.study.significance import PairTest, compare_all, paired_test, welch_test
+from graphnorm.study.api import compare, search
+from graphnorm.study.plan import Plan, make_plan, settle
+from graphnorm.study.progress import Callback
+from graphnorm.study.protocol import PROTOCOLS, Protocol, find_protocol, make_splits
+from graphnorm.study.result import Result, Score, read
+from graphnorm.study.runner import Stopped, run
+from graphnorm.study.significance import PairTest, paired_test, welch_test
+from graphnorm.study.store import Store, Study
 
 __all__ = [
     "PROTOCOLS",
-    "Choice",
+    "Callback",
     "PairTest",
+    "Plan",
     "Protocol",
-    "Selection",
-    "compare_all",
+    "Result",
+    "Score",
+    "Stopped",
+    "Store",
+    "Study",
+    "compare",
+    "find_protocol",
+    "make_plan",
     "make_splits",
     "paired_test",
-    "select",
+    "read",
+    "run",
+    "search",
+    "settle",
     "welch_test",
 ]

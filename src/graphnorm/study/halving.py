@@ -1,4 +1,4 @@
-"""Successive halving: a search that gives up the weaker half of its configurations again and again.
+"""Successive halving: a search that drops the weaker half of its configurations again and again.
 
 All configurations of a normalization train up to a first rung; the better half goes on for twice as long, and so on to
 the end. The learning rate falls as if every trial were trained to its end, so what is trained to the end is exactly the
@@ -9,28 +9,27 @@ nested protocol each fold decides for itself, since a fold's validation graphs a
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
+from graphnorm.data import PackedGraphs
 from graphnorm.errors import StudyError
-from graphnorm.study.plan import configuration
-from graphnorm.study.protocol import find_protocol
-from graphnorm.training import Trial
+from graphnorm.models import MODELS
+from graphnorm.study.plan import Plan, Rung
+from graphnorm.study.protocol import find_protocol, make_splits
+from graphnorm.training import Fleet, Trial
 
-__all__ = ["Ladder", "Rung", "losers", "make_ladder"]
+__all__ = ["Ladder", "adapt", "estimate_seconds", "losers", "make_ladder"]
 
 FIRST_RUNG = 4
 """No decision before so many epochs."""
-
-
-class Rung(NamedTuple):
-    """After ``epoch`` epochs ``keep`` configurations go on."""
-
-    epoch: int
-    keep: int
+CALIBRATION_SECONDS = 20.0
 
 
 class Ladder(NamedTuple):
@@ -97,7 +96,7 @@ def losers(trials: Sequence[Trial], valid: Mapping[str, npt.NDArray[np.float32]]
     units: dict[int, dict[tuple[object, ...], list[Trial]]] = {}
     for trial in trials:
         unit = trial.fold if protocol.nested else 0
-        units.setdefault(unit, {}).setdefault(configuration(trial), []).append(trial)
+        units.setdefault(unit, {}).setdefault(trial.configuration, []).append(trial)
     lost: list[Trial] = []
     for candidates in units.values():
         groups = list(candidates.values())
@@ -114,3 +113,72 @@ def _score(curves: Sequence[npt.NDArray[np.float32]], *, one_epoch: bool) -> flo
         return -math.inf
     value = stacked.mean(0).max() if one_epoch else stacked.max(1).mean()
     return float(np.round(value, 7))
+
+
+def adapt(plan: Plan, full_trainings: float) -> Plan:
+    """The plan as a search by successive halving that costs about so many full trainings.
+
+    Where the budget is too small for all configurations to begin, evenly spread ones do.
+    """
+    epochs = {trial.epochs for trial in plan.trials}
+    if len(epochs) != 1:
+        raise StudyError(
+            "trials of different length cannot be halved", remedy="give one number of epochs, no baselines"
+        )
+    (length,) = epochs
+    groups: dict[str, dict[tuple[object, ...], list[int]]] = {}
+    for place, trial in enumerate(plan.trials):
+        groups.setdefault(trial.norm, {}).setdefault(trial.configuration, []).append(place)
+    configurations = {len(group) for group in groups.values()}.pop()
+    members = len(plan.trials) / configurations  # normalizations, folds and seeds
+    ladder = make_ladder(configurations, length, full_trainings * length / members)
+    chosen = {round(k * (configurations - 1) / max(ladder.configurations - 1, 1)) for k in range(ladder.configurations)}
+    kept = sorted(place for group in groups.values() for k in chosen for place in list(group.values())[k])
+    spec = {**plan.spec, "rungs": [list(rung) for rung in ladder.rungs], "configurations": ladder.configurations}
+    return replace(plan, spec=spec, trials=tuple(plan.trials[place] for place in kept))
+
+
+def estimate_seconds(
+    graphs: PackedGraphs,
+    fleets: Sequence[Sequence[Trial]],
+    *,
+    device: str | None = None,
+    threads: int | None = None,
+    limit: float = CALIBRATION_SECONDS,
+) -> float:
+    """How long fleets take one after another: one epoch of one fleet of each shape is timed, after another to warm up.
+
+    After ``limit`` seconds the average of the measured shapes stands for the others. Kernels are not counted.
+
+    threads: of a worker on a CPU; as many as now, if left out.
+    """
+    fleets = [fleet for fleet in fleets if MODELS[fleet[0].model].kernel is None]
+    examples: dict[tuple[object, ...], Sequence[Trial]] = {}
+    for fleet in fleets:
+        examples.setdefault(fleet[0].shape, fleet)
+    measured: dict[tuple[object, ...], float] = {}
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads or before)
+    try:
+        stop = time.monotonic() + limit
+        for shape, trials in examples.items():
+            if not measured or time.monotonic() < stop:
+                measured[shape] = _seconds_per_step(graphs, trials, device)
+    finally:
+        torch.set_num_threads(before)
+    average = sum(measured.values()) / max(len(measured), 1)
+    return sum(measured.get(fleet[0].shape, average) * _steps(graphs, fleet) for fleet in fleets)
+
+
+def _seconds_per_step(graphs: PackedGraphs, trials: Sequence[Trial], device: str | None) -> float:
+    """Of one member."""
+    fleet = Fleet(graphs, trials, make_splits(graphs, trials), device=device)
+    fleet.advance(1)
+    began = time.perf_counter()
+    fleet.advance(1)  # ends with a read from the device
+    return (time.perf_counter() - began) * trials[0].epochs / _steps(graphs, trials)
+
+
+def _steps(graphs: PackedGraphs, trials: Sequence[Trial]) -> float:
+    """Steps of all members over all epochs, about."""
+    return len(trials) * trials[0].epochs * -(-graphs.num_graphs // trials[0].batch_size)

@@ -1,22 +1,63 @@
-"""Plans: what a search trains, in which order, and which trials together."""
+"""Plans: what a study trains, in which order, and which trials together."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from operator import attrgetter
-from typing import Any
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, NamedTuple
 
-from graphnorm.data import PackedGraphs
-from graphnorm.study.grid import Grid
-from graphnorm.study.guessing import guessing_score
-from graphnorm.study.protocol import find_protocol
-from graphnorm.training import Trial
+import torch
 
-__all__ = ["Plan", "Remembered", "group_candidates", "make_plan"]
+from graphnorm.data import CATALOG, Entry, PackedGraphs
+from graphnorm.errors import GraphnormError, unknown
+from graphnorm.layers.graph import REGISTRY
+from graphnorm.models import BASELINES, MODELS, NORMALIZED
+from graphnorm.settings import QUICK_EPOCHS, Grid, Hyperparameters, Settings, options_of
+from graphnorm.study.protocol import chance_score, find_protocol, make_splits
+from graphnorm.training import Fleet, KernelFleet, Split, Trial, default_device
 
-_chosen_between = attrgetter(*(item.name for item in fields(Trial) if item.name not in ("fold", "seed")))
+__all__ = [
+    "Dataset",
+    "Plan",
+    "Rung",
+    "baseline_plan",
+    "catalogued",
+    "make_fleet",
+    "make_plan",
+    "pack",
+    "role",
+    "settle",
+    "train_sizes",
+]
+
+MOST_ON_CPU = 10
+"""Members of a fleet on a CPU: past this, stacking saves no more overhead and the arrays leave the caches."""
+MOST_ON_GPU = 600
+AT_ONCE_ON_GPU = 5
+"""Fleets that are trained side by side on a GPU, and share its memory."""
+MEMORY_SHARE = 0.7
+"""Of the free memory that a fleet may plan with; the estimate is rough, and running out of memory is costly."""
+NEARLY = 1.05
+"""Times up to so many times the shortest count as equal."""
+_TRAINED_WITH = tuple(options_of(Hyperparameters))
+
+
+class Rung(NamedTuple):
+    """A decision of an adaptive search: after ``epoch`` epochs ``keep`` configurations go on."""
+
+    epoch: int
+    keep: int
+
+
+def make_fleet(
+    graphs: PackedGraphs, trials: Sequence[Trial], splits: Sequence[Split], device: torch.device
+) -> Fleet | KernelFleet:
+    """What trains these trials."""
+    if MODELS[trials[0].model].kernel is not None:
+        return KernelFleet(graphs, trials, splits)
+    return Fleet(graphs, trials, splits, device=device)
 
 
 @dataclass(frozen=True)
@@ -24,102 +65,238 @@ class Plan:
     """A study before it is begun."""
 
     name: str
-    spec: dict[str, Any]
+    spec: Mapping[str, Any]
+    """What was asked for, as plain values."""
     trials: tuple[Trial, ...]
+    probe: Any = None
+    """What looks at the models along the training, if anything; see :mod:`graphnorm.analysis.along_training`."""
+    make_fleet: Callable[..., Any] = field(default=make_fleet, repr=False)
 
     @property
-    def epochs(self) -> int:
-        """Of all trials together."""
-        return sum(trial.epochs for trial in self.trials)
+    def rungs(self) -> tuple[Rung, ...]:
+        """Where weaker configurations are dropped, in an adaptive search."""
+        return tuple(Rung(*rung) for rung in self.spec.get("rungs", ()))
 
 
-@dataclass(frozen=True)
-class Remembered:
-    """What a store says of graphs that may not be at hand: enough to name the trials on them."""
+def role(trial: Trial) -> tuple[Literal["norms", "baselines"], str]:
+    """What a trial is counted for: its normalization, or the baseline that it is.
+
+    >>> role(Trial(dataset="MUTAG", norm="batch")), role(Trial(dataset="MUTAG", model="wl"))
+    (('norms', 'batch'), ('baselines', 'wl'))
+    """
+    return ("norms", trial.norm) if MODELS[trial.model].normalized else ("baselines", trial.model)
+
+
+class Dataset(NamedTuple):
+    """What names the trials on some graphs, where the graphs themselves may not be at hand."""
 
     name: str
     fingerprint: str
-    guessing: Mapping[str, float] = field(default_factory=dict)
-    """In percent, by the metric; where it is known."""
+    chance: Mapping[str, float] = {}
+    """The score that needs no model, by metric; where it is known."""
 
-    def guessed(self, protocol: str) -> dict[str, float]:
-        """For the spec of a study."""
-        known = self.guessing.get(find_protocol(protocol).metric)
-        return {} if known is None else {"guessing": known}
+
+def catalogued(graphs: PackedGraphs) -> Entry | None:
+    """The catalogue's entry for these graphs; None for the user's own, whatever they are called."""
+    entry = CATALOG.get(graphs.name)
+    found = (graphs.num_graphs, graphs.num_nodes, graphs.num_edges)
+    return entry if entry is not None and entry.counts in (None, found) else None
+
+
+def settle(graphs: PackedGraphs, **given: Any) -> Settings:
+    """Fill in what was not given (None), and refuse what does not fit.
+
+    Data with an official split of two classes is compared by the protocol ``ogb``, with the molecular model and the
+    setting of the paper's Table 2; all other data by ``paper``, with GIN and the setting of its training curves for
+    fewer epochs. The readout is the catalogue's for a dataset it knows, else the sum.
+
+    given: fields of :class:`Settings`.
+    """
+    options = options_of(Settings)
+    if wrong := given.keys() - options.keys():
+        raise TypeError(f"there is no option {', '.join(sorted(wrong))}")
+    chosen = {name: options[name].check(name, value) for name, value in given.items() if value is not None}
+    official = {"train", "valid", "test"} <= graphs.splits.keys() and graphs.num_classes == 2
+    protocol = chosen.setdefault("protocol", "ogb" if official else "paper")
+    one_split = find_protocol(protocol).unit == "seed"
+    model = chosen.setdefault("model", "molhiv-gin" if one_split else "gin")
+    for what, names, known in (
+        ("model", [model], NORMALIZED),
+        ("normalization", chosen.get("norms", ()), REGISTRY),
+        ("baseline", chosen.get("baselines", ()), BASELINES),
+    ):
+        for name in names:
+            if name not in known:
+                raise unknown(what, name, known)
+    if chosen.get("norms") == ():
+        raise GraphnormError("there is no normalization to train", remedy=f"name one of {', '.join(REGISTRY)}")
+    kernels = [name for name in chosen.get("baselines", ()) if MODELS[name].kernel]
+    if one_split and kernels:
+        raise GraphnormError(
+            f"{', '.join(kernels)}: kernels are for cross-validation, not for an official split",
+            remedy="leave them out, or use the protocol paper or fair",
+        )
+    if one_split and chosen.get("folds", 1) != 1:
+        raise GraphnormError(
+            f"the protocol {protocol} has one split, not folds", remedy="leave --folds out; use --seeds"
+        )
+    if not one_split and chosen.get("folds", 2) < 2:
+        raise GraphnormError(f"folds is {chosen['folds']}", remedy="give a whole number of 2 or more")
+    entry = catalogued(graphs)
+    defaults: dict[str, Any] = {"epochs": QUICK_EPOCHS, "readout": entry.readout if entry else "sum"}
+    if one_split:
+        defaults |= {"folds": 1, **MODELS[model].defaults}
+    return Settings(**defaults | chosen)
 
 
 def make_plan(
-    graphs: PackedGraphs | Remembered,
-    grid: Grid,
+    graphs: PackedGraphs | Dataset,
+    settings: Settings,
+    grid: Grid | None = None,
     *,
-    norms: Sequence[str],
-    model: str = "gin",
-    protocol: str = "paper",
-    folds: int = 10,
-    seeds: int = 1,
     name: str | None = None,
-    **settings: Any,
+    origin: Mapping[str, Any] | None = None,
 ) -> Plan:
-    """Every configuration of the grid, for every normalization, fold and seed.
+    """Every configuration of the grid for every normalization, fold and seed, and the baselines on the same folds.
 
     A trial is named by its content, and the study by its trials: the same question makes the same study.
 
-    settings: of all trials, where the grid does not say otherwise: ``readout``, ``self_loops``, ``hidden`` ...
+    grid: without one, the settings are the one configuration.
+    origin: what :func:`graphnorm.data.load` needs to find the user's own graphs again.
 
     >>> from graphnorm.data import load
-    >>> from graphnorm.study.grid import GRIDS
-    >>> plan = make_plan(load("synthetic:trees"), GRIDS["paper"], norms=["graph", "batch"])
+    >>> from graphnorm.settings import GRIDS
+    >>> plan = make_plan(load("synthetic:trees"), Settings(norms=("graph", "batch")), GRIDS["paper"])
     >>> len(plan.trials), plan.name.rpartition("-")[0]
     (1200, 'synthetic:trees-gin-paper-paper')
     """
-    units = 1 if find_protocol(protocol).unit == "seed" else folds
-    trials = tuple(
-        Trial(
-            dataset=graphs.name,
-            fingerprint=graphs.fingerprint,
-            model=model,
-            norm=norm,
-            protocol=protocol,
-            folds=units,
-            fold=fold,
-            seed=seed,
-            **settings | configuration,
-        )
-        for norm in norms
-        for configuration in grid.configurations()
-        for fold in range(units)
-        for seed in range(seeds)
-    )
-    digest = hashlib.sha256("".join(trial.key for trial in trials).encode()).hexdigest()
-    spec = {
+    grid = grid or Grid("single", {})
+    protocol = find_protocol(settings.protocol)
+    folds = 1 if protocol.unit == "seed" else settings.folds
+    shared = {option: getattr(settings, option) for option in _TRAINED_WITH}
+    about: dict[str, Any] = {
         "dataset": graphs.name,
         "fingerprint": graphs.fingerprint,
-        **_guessed(graphs, protocol),
-        "model": model,
-        "norms": list(norms),
-        "grid": {"name": grid.name, **{axis: list(values) for axis, values in grid.axes.items()}},
-        "protocol": protocol,
-        "folds": units,
-        "seeds": seeds,
-        **settings,
+        "protocol": protocol.name,
+        "folds": folds,
     }
-    return Plan(name or f"{graphs.name}-{model}-{grid.name}-{protocol}-{digest[:6]}", spec, trials)
+
+    def members(seeds: int, **given: Any) -> list[Trial]:
+        first = Trial(**about, **given)
+        return [replace(first, fold=fold, seed=seed) for fold in range(folds) for seed in range(seeds)]
+
+    trials = [
+        trial
+        for norm in settings.norms
+        for configuration in grid.configurations()
+        for trial in members(settings.seeds, norm=norm, **shared | configuration)
+    ]
+    for baseline in settings.baselines:
+        seeds = 1 if MODELS[baseline].kernel else settings.seeds  # a kernel has nothing random
+        own = {option: value for option, value in MODELS[baseline].defaults.items() if option in _TRAINED_WITH}
+        trials += members(seeds, **shared | own | {"model": baseline, "norm": "none"})
+    digest = hashlib.sha256("".join(trial.key for trial in trials).encode()).hexdigest()
+    spec: dict[str, Any] = {
+        "dataset": graphs.name,
+        "fingerprint": graphs.fingerprint,
+        **_facts(graphs, protocol.name, trials[0]),
+        "origin": None if origin is None else dict(origin),
+        "model": settings.model,
+        "norms": list(settings.norms),
+        "baselines": list(settings.baselines),
+        "grid": grid.to_dict(),
+        "protocol": protocol.name,
+        "folds": folds,
+        "seeds": settings.seeds,
+        **{option: value for option, value in shared.items() if option not in grid.axes and option != "model"},
+    }
+    return Plan(name or f"{graphs.name}-{settings.model}-{grid.name}-{protocol.name}-{digest[:6]}", spec, tuple(trials))
 
 
-def _guessed(graphs: PackedGraphs | Remembered, protocol: str) -> dict[str, float]:
-    if isinstance(graphs, Remembered):
-        return graphs.guessed(protocol)
-    return {"guessing": round(guessing_score(graphs, protocol), 4)}
+def _facts(graphs: PackedGraphs | Dataset, protocol: str, example: Trial) -> dict[str, Any]:
+    """What the spec says of the graphs besides their name and fingerprint."""
+    if isinstance(graphs, Dataset):
+        return {"chance": graphs.chance.get(find_protocol(protocol).metric)}
+    return {
+        "graphs": graphs.num_graphs,
+        "classes": list(graphs.classes),
+        "chance": round(chance_score(graphs, protocol), 4),
+        "train_sizes": train_sizes(graphs, example),
+        "catalogued": catalogued(graphs) is not None,
+    }
 
 
-def configuration(trial: Trial) -> tuple[Any, ...]:
-    """Everything but fold and seed: what is chosen between."""
-    return _chosen_between(trial)
+def train_sizes(graphs: PackedGraphs, trial: Trial) -> list[int]:
+    """How many graphs train, in the trial's fold and all others: each number once."""
+    folds = [replace(trial, fold=fold) for fold in range(trial.folds)]
+    return sorted({len(split.train) for split in make_splits(graphs, folds)})
 
 
-def group_candidates(trials: Sequence[Trial]) -> dict[str, list[list[int]]]:
-    """For each normalization its configurations, and for each of these the places of its trials."""
-    groups: dict[str, dict[tuple[Any, ...], list[int]]] = {}
+BASELINE_SETTING: dict[str, Any] = {"epochs": 100, "batch_size": 50, "dropout": 0.5, "weight_decay": 0.0, "lr": 1e-2}
+"""What a baseline network is trained with in the paper's tables, besides its own settings."""
+
+
+def baseline_plan(graphs: PackedGraphs | Dataset, name: str, *, protocol: str, folds: int = 10, seeds: int = 1) -> Plan:
+    """A study of one baseline, with :data:`BASELINE_SETTING` and its own settings.
+
+    >>> from graphnorm.data import load
+    >>> plan = baseline_plan(load("synthetic:trees"), "wl", protocol="fair", folds=5)
+    >>> len(plan.trials), plan.trials[0].epochs
+    (5, 42)
+    """
+    kernel = MODELS[name].kernel
+    own: dict[str, Any] = {} if kernel else BASELINE_SETTING
+    chosen = {**own, **MODELS[name].defaults}
+    grid = Grid("own", {axis: (chosen[axis],) for axis in BASELINE_SETTING if axis in chosen})
+    rest = {option: value for option, value in chosen.items() if option not in grid.axes}
+    shared: dict[str, Any] = {"model": name, "norms": ("none",), "protocol": protocol, "folds": folds}
+    return make_plan(graphs, Settings(**shared, seeds=1 if kernel else seeds, **rest), grid)
+
+
+# Packing
+
+
+def pack(graphs: PackedGraphs, trials: Sequence[Trial], device: str | None, slots: int) -> list[list[int]]:
+    """Pack trials into fleets: lists of places, members of one shape together, as many as the memory holds.
+
+    There are enough fleets for every slot where that can be.
+
+    device: where they will be trained; of a GPU that is not in this machine the memory is not known, so fleets are as
+    large as they get, and one that does not fit is split when that shows.
+    """
+    groups: dict[tuple[object, ...], list[int]] = {}
     for place, trial in enumerate(trials):
-        groups.setdefault(trial.norm, {}).setdefault(configuration(trial), []).append(place)
-    return {norm: list(configurations.values()) for norm, configurations in groups.items()}
+        groups.setdefault(trial.shape, []).append(place)
+    share = _fleets_of_a_shape(len(groups), slots)
+    fleets = []
+    for places in groups.values():
+        most = _members_that_fit(graphs, trials[places[0]], device)
+        count = min(len(places), max(-(-len(places) // most), share))
+        fleets += [places[k * len(places) // count : (k + 1) * len(places) // count] for k in range(count)]
+    return fleets
+
+
+def _members_that_fit(graphs: PackedGraphs, trial: Trial, device: str | None) -> int:
+    if device == "cuda" and not torch.cuda.is_available():
+        return MOST_ON_GPU
+    chosen = default_device(device)
+    if chosen.type == "cuda":
+        free, most = torch.cuda.mem_get_info(chosen)[0] // AT_ONCE_ON_GPU, MOST_ON_GPU
+    else:
+        free, most = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES"), MOST_ON_CPU
+    needed = MODELS[trial.model].bytes_per_member(trial, graphs)
+    return max(1, min(most, int(MEMORY_SHARE * free) // needed))
+
+
+def _fleets_of_a_shape(shapes: int, slots: int) -> int:
+    """Into how many fleets the trials of a shape are cut, so that slots are idle neither now nor in the last round.
+
+    The time is that of the rounds, each as long as a fleet, which is the shorter the more there are. Fewer fleets are
+    preferred where that makes little difference: members of a small one cost more.
+
+    >>> [_fleets_of_a_shape(10, slots) for slots in (1, 8, 10, 64)]
+    [1, 4, 1, 6]
+    """
+    shapes = max(shapes, 1)
+    times = {cuts: -(-shapes * cuts // slots) / cuts for cuts in range(1, max(4, -(-2 * slots // shapes)) + 1)}
+    return next(cuts for cuts, time in times.items() if time <= NEARLY * min(times.values()))

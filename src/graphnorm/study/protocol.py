@@ -18,21 +18,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from graphnorm.data import PackedGraphs
-from graphnorm.errors import GraphnormError, MissingDependencyError
+from graphnorm.errors import GraphnormError, need
+from graphnorm.training.task import Task, find_task
 from graphnorm.training.trial import Split, Trial
 
-__all__ = ["PROTOCOLS", "Protocol", "find_protocol", "make_splits", "overlap"]
+__all__ = ["PROTOCOLS", "Protocol", "chance_score", "find_protocol", "has_learned", "make_splits"]
 
 FOLD_SEED = 9
 """The random state of the authors' folds."""
 HELD_OUT = 10
 """Under ``fair`` one part in so many of the training graphs chooses."""
+LEARNED = 1.0
+"""Percentage points above chance from which on a model counts as having learned something."""
 
 Ids = npt.NDArray[np.int64]
 
@@ -51,12 +54,31 @@ class Protocol:
     """Whether each fold chooses its own configuration."""
     unit: Literal["fold", "seed"]
     """What is averaged over."""
-    metric: Literal["accuracy", "ROC-AUC"] = "accuracy"
+
+    @property
+    def task(self) -> Task:
+        """What is learned: its loss and its metric."""
+        return find_task(self.name)
+
+    @property
+    def metric(self) -> str:
+        """The name of what is reported."""
+        return self.task.metric
 
     @property
     def paired(self) -> bool:
         """Whether tests pair units of the same number: folds have the same graphs, seeds have nothing in common."""
         return self.unit == "fold"
+
+    def overlap(self, folds: int) -> float:
+        """Reported graphs for every graph that has a part in the model, n₂/n₁; 0 where all trainings share one split.
+
+        The correction of the t-test for overlapping training sets needs it.
+
+        >>> find_protocol("paper").overlap(5)
+        0.25
+        """
+        return 1 / max(folds - 1, 1) if self.paired else 0.0
 
 
 PROTOCOLS: dict[str, Protocol] = {
@@ -85,10 +107,19 @@ PROTOCOLS: dict[str, Protocol] = {
             one_epoch=False,
             nested=False,
             unit="seed",
-            metric="ROC-AUC",
         ),
     )
 }
+
+
+ALL_GRAPHS = Protocol(
+    name="all",
+    about="all graphs train; nothing is chosen or reported",
+    reported="valid",
+    one_epoch=False,
+    nested=False,
+    unit="seed",
+)
 
 
 def find_protocol(name: str) -> Protocol:
@@ -97,6 +128,8 @@ def find_protocol(name: str) -> Protocol:
     >>> find_protocol("fair").reported
     'test'
     """
+    if name == ALL_GRAPHS.name:
+        return ALL_GRAPHS
     if name not in PROTOCOLS:
         raise GraphnormError(f"there is no protocol {name!r}; known: {', '.join(PROTOCOLS)}", remedy="choose one")
     return PROTOCOLS[name]
@@ -126,20 +159,25 @@ def make_splits(graphs: PackedGraphs, trials: Sequence[Trial]) -> list[Split]:
     return [made[trial.protocol, trial.folds][trial.fold] for trial in trials]
 
 
-def overlap(protocol: str, splits: Sequence[Split]) -> float:
-    """How many graphs are reported for every graph that has a part in the model, n₂/n₁; 0 where all share one split.
+def chance_score(graphs: PackedGraphs, protocol: str) -> float:
+    """The score that needs no model, as it is shown: the share of the largest class, or the ROC-AUC of random scores.
 
-    It is what the correction of the t-test for overlapping training sets needs.
+    >>> from graphnorm.data import load
+    >>> trees = load("synthetic:trees")
+    >>> chance_score(trees, "paper"), chance_score(trees, "ogb")
+    (50.0, 50.0)
     """
-    if find_protocol(protocol).unit == "seed":
-        return 0.0
-    sizes = [
-        (len(split.test), len(split.train) + len(split.valid))
-        if find_protocol(protocol).reported == "test"
-        else (len(split.valid), len(split.train))
-        for split in splits
-    ]
-    return float(np.mean([tested / trained for tested, trained in sizes]))
+    task = find_protocol(protocol).task
+    return task.scale * task.chance(graphs)
+
+
+def has_learned(score: float, chance: float | None) -> bool:
+    """Whether a score is above chance; where chance is not known, it counts as such.
+
+    >>> has_learned(50.9, 50.0), has_learned(51.0, 50.0), has_learned(50.9, None)
+    (False, True, True)
+    """
+    return chance is None or score >= chance + LEARNED
 
 
 def _splits(graphs: PackedGraphs, protocol: str, folds: int) -> list[Split]:
@@ -218,9 +256,6 @@ def _are_measurements(classes: Sequence[str], graphs: int) -> bool:
 
 def _stratified(labels: Ids, folds: int) -> list[tuple[Ids, Ids]]:
     """The rest and the fold, for each of so many stratified folds."""
-    try:
-        from sklearn.model_selection import StratifiedKFold
-    except ImportError as error:
-        raise MissingDependencyError("scikit-learn", "cross-validation", "study") from error
-    maker: Any = StratifiedKFold(folds, shuffle=True, random_state=FOLD_SEED)
+    selection = need("sklearn.model_selection", "cross-validation", "study")
+    maker = selection.StratifiedKFold(folds, shuffle=True, random_state=FOLD_SEED)
     return [(rest.astype(np.int64), fold.astype(np.int64)) for rest, fold in maker.split(np.zeros(len(labels)), labels)]

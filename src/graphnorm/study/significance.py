@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from graphnorm.errors import MissingDependencyError
+from graphnorm.errors import need
 
 __all__ = ["ALPHA", "CONFIDENCE", "PairTest", "compare_all", "holm", "paired_test", "welch_test"]
 
@@ -114,7 +114,7 @@ def paired_test(
     >>> round(test.difference, 3), round(test.p, 3)
     (0.133, 0.196)
     """
-    stats = _scipy_stats()
+    stats = need("scipy.stats", "a test of significance", "study")
     common = [k for k in first if k in second and math.isfinite(first[k]) and math.isfinite(second[k])]
     a, b = (np.array([scores[k] for k in common], dtype=np.float64) for scores in (first, second))
     differences = a - b
@@ -152,7 +152,7 @@ def welch_test(
     >>> round(test.difference, 3), round(test.p, 3)
     (0.133, 0.03)
     """
-    stats = _scipy_stats()
+    stats = need("scipy.stats", "a test of significance", "study")
     a, b = (np.array([score for score in side if math.isfinite(score)], dtype=np.float64) for side in (first, second))
     count = min(len(a), len(b))
     difference = float(a.mean() - b.mean()) if count else None
@@ -182,14 +182,6 @@ def welch_test(
         t=t,
         p=float(2 * student.sf(abs(t))),
     )
-
-
-def _scipy_stats() -> Any:
-    try:
-        from scipy import stats
-    except ImportError as error:
-        raise MissingDependencyError("scipy", "a test of significance", "study") from error
-    return stats
 
 
 def compare_all(scores: Mapping[str, Mapping[int, float]], *, overlap: float, paired: bool = True) -> list[PairTest]:

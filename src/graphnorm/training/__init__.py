@@ -1,9 +1,24 @@
-"""Training: from trials of equal shape to fleets that are stepped as one."""
+"""Training: trials, tasks, and fleets of models that are stepped as one."""
 
-from graphnorm.training.fleet import Fleet, OnEpoch, Progress
-from graphnorm.training.packing import plan_fleets
-from graphnorm.training.run import train
-from graphnorm.training.setup import MODELS, build_model
+from graphnorm.training.fleet import Fleet, OnEpoch, Progress, default_device, device_name
+from graphnorm.training.inputs import ModelInputs, build_model
+from graphnorm.training.kernel_fleet import KernelFleet
+from graphnorm.training.task import TASKS, Task, find_task
 from graphnorm.training.trial import Outcome, Split, Trial
 
-__all__ = ["MODELS", "Fleet", "OnEpoch", "Outcome", "Progress", "Split", "Trial", "build_model", "plan_fleets", "train"]
+__all__ = [
+    "TASKS",
+    "Fleet",
+    "KernelFleet",
+    "ModelInputs",
+    "OnEpoch",
+    "Outcome",
+    "Progress",
+    "Split",
+    "Task",
+    "Trial",
+    "build_model",
+    "default_device",
+    "device_name",
+    "find_task",
+]

@@ -37,7 +37,7 @@ class Moments(NamedTuple):
 
     @classmethod
     def zeros(cls, entries: int, members: int, device: torch.device) -> Moments:
-        """Of a training that has not begun."""
+        """Zero moments."""
         return cls(*(torch.zeros(size, device=device) for size in (entries, entries, members)))
 
 

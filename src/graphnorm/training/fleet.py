@@ -9,6 +9,7 @@ evaluation.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -17,21 +18,20 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from graphnorm.data.batching import Bounds, GraphBatch
 from graphnorm.data.packed import PackedGraphs
 from graphnorm.errors import GraphnormError, require
-from graphnorm.models.dropout import DropoutKey
-from graphnorm.training.capture import record
-from graphnorm.training.evaluation import Evaluation
-from graphnorm.training.metrics import accuracy, binary_loss, class_loss, roc_auc
-from graphnorm.training.schedule import Schedule, choose_levels
-from graphnorm.training.setup import Extremes, Shortcuts, build_model, model_inputs, num_outputs, seen_by_model
+from graphnorm.models.graph import DropoutKey
+from graphnorm.models.registry import find_model
+from graphnorm.training.inputs import ModelInputs, build_model
+from graphnorm.training.schedule import Schedule, choose_levels, padded_ids
 from graphnorm.training.stack import Stack
+from graphnorm.training.task import Metric, find_task, select
 from graphnorm.training.trial import Outcome, Split, Trial
 
-__all__ = ["Fleet", "OnEpoch", "Progress", "default_device"]
+__all__ = ["Fleet", "OnEpoch", "Progress", "default_device", "device_name", "record_cuda_graph"]
 
 
 class Progress(NamedTuple):
@@ -101,16 +101,14 @@ class Fleet:
             if not len(split.train) or not len(split.valid):
                 raise ValueError(f"a trial needs graphs to train on and to choose by; fold {trial.fold} has none")
         self.device = default_device(device)
-        self._given, self.graphs = graphs, seen_by_model(trials[0], graphs).to(self.device)
+        spec, task = find_model(trials[0].model), find_task(trials[0].protocol)
+        self._given, self.graphs = graphs, spec.prepared(trials[0], graphs).to(self.device)
         self.trials, self.splits = tuple(trials), tuple(splits)
         self.epoch, self.seconds = 0, 0.0
-        binary = num_outputs(trials[0], graphs) == 1
-        self._loss = binary_loss if binary else class_loss
-        self._extremes = Extremes.of(self.graphs)
+        self._loss = task.loss
         self._schedule = Schedule(trials, splits, graphs.num_graphs, self.device)
-        self._shortcuts = Shortcuts.of(trials[0], self.graphs)
-        metric = roc_auc if binary else accuracy
-        self._evaluation = Evaluation(self.graphs, splits, self._extremes, self._shortcuts, metric, self.device)
+        self._model_inputs = ModelInputs(self.graphs, trials[0])
+        self._evaluation = _Evaluation(self.graphs, splits, self._model_inputs, task.score, self.device)
         self.stack = Stack([build_model(trial, graphs) for trial in trials], self.device)
         self.names = ("loss", *self._evaluation.names)
         self._history = np.full((trials[0].epochs, len(trials), len(self.names)), np.nan, dtype=np.float32)
@@ -124,15 +122,12 @@ class Fleet:
         self._metrics = torch.zeros(members, len(self._evaluation.names), device=self.device)
         self._captured: _Captured | None = None
 
-    # ---- one step ---------------------------------------------------------------------------------------------
-
     def _inputs(self, batch: GraphBatch, key: Tensor, rate: Tensor) -> dict[str, Any]:
-        inputs = model_inputs(self.graphs, batch, self._extremes, self._shortcuts, may_pad=True)
-        return inputs | {"dropout_key": DropoutKey(key, rate)}
+        return self._model_inputs(batch, may_pad=True) | {"dropout_key": DropoutKey(key, rate)}
 
     def _step(self, bounds: Bounds | None) -> None:
         """Train every member on its graphs of ``_ids``."""
-        batch = self.graphs.batch(self._ids, bounds=bounds, edges=self._shortcuts.matrices is None)
+        batch = self._model_inputs.batch(self._ids, bounds=bounds)
         scores = self.stack.forward(self._inputs, batch, self._keys, self._rate, training=True, stacked=True)
         losses = self._loss(scores, batch.labels)
         active = (batch.labels >= 0).any(1)
@@ -141,8 +136,6 @@ class Fleet:
 
     def _evaluate(self) -> None:
         self._metrics.copy_(self._evaluation(self.stack))
-
-    # ---- epochs -----------------------------------------------------------------------------------------------
 
     def advance(self, epochs: int | None = None, on_epoch: OnEpoch | None = None) -> None:
         """Go on for so many epochs, or to the end."""
@@ -193,8 +186,6 @@ class Fleet:
         self._history[epoch] = row
         return row
 
-    # ---- what came of it ----------------------------------------------------------------------------------------
-
     def outcomes(self, keep_state: bool = False) -> list[Outcome]:
         """Each member's curves, up to the epoch reached."""
         return [
@@ -212,6 +203,12 @@ class Fleet:
     def model_state(self, member: int) -> dict[str, Tensor]:
         """One member's ordinary ``state_dict``: it loads into ``build_model(trial, graphs)``."""
         return self.stack.member(member)
+
+    def model(self, member: int) -> nn.Module:
+        """One member as an ordinary model in evaluation mode, on the fleet's device; a copy."""
+        model = build_model(self.trials[member], self._given).to(self.device).eval()
+        model.load_state_dict(self.model_state(member))
+        return model
 
     def state_dict(self) -> dict[str, Any]:
         """A checkpoint. Training goes on from it exactly as it would have."""
@@ -249,9 +246,9 @@ class _Captured:
         before = fleet.stack.state_dict()
         self.bounds, self._level = choose_levels(fleet._schedule.needs(fleet.graphs), len(fleet.trials))
         pool = torch.cuda.graph_pool_handle()
-        largest_first = [record(partial(fleet._step, level), pool) for level in reversed(self.bounds)]
+        largest_first = [record_cuda_graph(partial(fleet._step, level), pool) for level in reversed(self.bounds)]
         self._steps = largest_first[::-1]
-        self._evaluation = record(fleet._evaluate, pool)
+        self._evaluation = record_cuda_graph(fleet._evaluate, pool)
         fleet.stack.load_state_dict(before)  # the warm-up trained
 
     def step(self, epoch: int, step: int) -> None:
@@ -261,8 +258,85 @@ class _Captured:
         self._evaluation.replay()
 
 
+_ROWS = {"cuda": 1 << 21, "cpu": 1 << 15}
+"""Rows of one pass, of all members together: enough to keep the device busy, few enough to stay in its caches."""
+
+
+class _Evaluation:
+    """The members' metrics on the training, validation and test graphs of each.
+
+    The folds of a cross-validation share out the same graphs, so the graphs are scored once for all members, in
+    batches that are assembled once for the whole training; each member's metrics then pick their own graphs. In
+    evaluation mode no layer lets one graph see another, so how they are batched does not matter.
+    """
+
+    def __init__(
+        self,
+        graphs: PackedGraphs,
+        splits: Sequence[Split],
+        inputs: ModelInputs,
+        metric: Metric,
+        device: torch.device,
+    ) -> None:
+        self._metric, self._inputs = metric, partial(inputs, may_pad=False)
+        sets = {name: padded_ids([getattr(split, name) for split in splits]) for name in Split._fields}
+        sets = {name: ids for name, ids in sets.items() if ids.numel()}
+        scored = torch.unique(torch.cat([ids.flatten() for ids in sets.values()]))
+        scored = scored[scored >= 0]
+        place = torch.full((graphs.num_graphs + 1,), -1)  # of each graph among those scored; the id -1 finds a -1
+        place[scored] = torch.arange(len(scored))
+        self._sets = {name: place[ids].to(device) for name, ids in sets.items()}
+        rows = max(1, _ROWS[device.type] // len(splits))
+        chunk = graphs.sizes.cpu()[scored].cumsum(0) // rows
+        counts = torch.unique_consecutive(chunk, return_counts=True)[1].tolist()
+        self._batches: list[GraphBatch] = [inputs.batch(ids) for ids in scored.split(counts)]
+        self._labels = torch.cat([batch.labels for batch in self._batches]).expand(len(splits), -1)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The sets that are not empty."""
+        return tuple(self._sets)
+
+    @torch.no_grad()
+    def __call__(self, stack: Stack) -> Tensor:
+        """(M, sets): every member's metric on every set of its own."""
+        scores = torch.cat(
+            [stack.forward(self._inputs, batch, training=False, stacked=False) for batch in self._batches], dim=1
+        )
+        columns = []
+        for ids in self._sets.values():
+            labels = torch.where(ids >= 0, select(self._labels, ids), -1)
+            columns.append(self._metric(select(scores, ids), labels).to(torch.float32))
+        return torch.stack(columns, dim=1)
+
+
+_ONE_RECORDING = threading.Lock()
+
+
+def record_cuda_graph(work: Callable[[], None], pool: Any = None, *, warm_up: int = 1) -> torch.cuda.CUDAGraph:
+    """Give ``work`` as a CUDA graph; it is run ``warm_up`` times before, as libraries set themselves up at first use.
+
+    A thread that has chosen a stream records on that: a new one might be another thread's, since torch hands out a
+    fixed number of them in turn. What other threads do meanwhile does not spoil the recording.
+
+    pool: of memory, shared between graphs that are never replayed at the same time.
+    """
+    current = torch.cuda.current_stream()
+    is_default = current == torch.cuda.default_stream()
+    aside = torch.cuda.Stream() if is_default else current  # type: ignore[no-untyped-call]
+    graph = torch.cuda.CUDAGraph()
+    aside.wait_stream(current)
+    with torch.cuda.stream(aside):
+        for _ in range(warm_up):
+            work()
+    current.wait_stream(aside)
+    with _ONE_RECORDING, torch.cuda.graph(graph, pool=pool, stream=aside, capture_error_mode="thread_local"):
+        work()
+    return graph
+
+
 def device_name(device: torch.device) -> str:
-    """What people call the device, and whether its products of wide layers were rounded to TF32, which torch can do."""
+    """The device's name, and whether torch rounds matrix products to TF32 on it."""
     if device.type != "cuda":
         return "cpu"
     rounded = torch.get_float32_matmul_precision() != "highest"

@@ -16,13 +16,14 @@ from torch import nn
 from graphnorm._version import exact_version
 from graphnorm.data import PackedGraphs
 from graphnorm.data.files import decoding
-from graphnorm.errors import PATH, GraphnormError, MissingDependencyError, require
+from graphnorm.errors import PATH, GraphnormError, need, require
 from graphnorm.files import replacing
 from graphnorm.layers.graph import BUILT_IN, REGISTRY
 from graphnorm.layers.registry import name_factory
-from graphnorm.models import MolecularClassifier
+from graphnorm.models.registry import find_model
 from graphnorm.training.fleet import default_device
-from graphnorm.training.setup import build_model
+from graphnorm.training.inputs import build_model
+from graphnorm.training.task import find_task
 from graphnorm.training.trial import Outcome, Trial
 
 __all__ = ["FORMAT", "SavedModel", "load_model", "save_model"]
@@ -61,11 +62,7 @@ class SavedModel:
                 bonds = {"edge_attr": batch.edge_tags} if self._sees_edges else {}
                 x = graphs.features(batch)
                 scores = self.model(x, batch.edge_index, batch.batch, batch.num_graphs, **bonds).double().cpu()
-                if scores.shape[1] == 1 and len(self.classes) == 2:
-                    positive = scores.sigmoid()
-                    parts.append(torch.cat([1 - positive, positive], dim=1))
-                else:
-                    parts.append(scores.softmax(dim=1))
+                parts.append(find_task(self.trial.protocol).probabilities(scores))
         return torch.cat(parts).numpy()
 
     def check(self, graphs: PackedGraphs) -> None:
@@ -88,7 +85,7 @@ class SavedModel:
 
     @property
     def _sees_edges(self) -> bool:
-        return isinstance(self.model, MolecularClassifier)
+        return find_model(self.trial.model).inputs == "molecules"
 
     def labels(self, graphs: PackedGraphs) -> npt.NDArray[np.int64] | None:
         """(G,): the graphs' own labels as the model numbers classes; None where the classes are other ones.
@@ -116,7 +113,7 @@ def save_model(outcome: Outcome, graphs: PackedGraphs, path: str | os.PathLike[s
         raise ValueError("the outcome has no weights; train with keep_state=True")
     if outcome.status != "done":
         raise ValueError("the training diverged, so there is no model to save")
-    safetensors = _safetensors("saving a model")
+    safetensors = need("safetensors.torch", "saving a model", "data")
     description = {
         "format": FORMAT,
         "version": exact_version(),
@@ -138,7 +135,7 @@ def save_model(outcome: Outcome, graphs: PackedGraphs, path: str | os.PathLike[s
 def load_model(path: str | os.PathLike[str], device: str | torch.device = "cpu") -> SavedModel:
     """Read a model that :func:`save_model` wrote, ready to predict."""
     require("path", path, PATH, "the path of a file that save_model wrote")
-    safetensors = _safetensors("loading a model")
+    safetensors = need("safetensors.torch", "loading a model", "data")
     chosen = default_device(device)
     if not Path(path).is_file():
         raise GraphnormError("there is no such file", where=path, remedy="check the path")
@@ -233,11 +230,3 @@ def _one_node(
         edge_tags=torch.zeros(0, len(edge_cardinalities), dtype=torch.int32) if edge_cardinalities else None,
         edge_cardinalities=edge_cardinalities,
     )
-
-
-def _safetensors(task: str) -> Any:
-    try:
-        import safetensors.torch
-    except ImportError as error:
-        raise MissingDependencyError("safetensors", task, "data") from error
-    return safetensors.torch

@@ -1,31 +1,30 @@
-"""What one training is, and what came of it."""
+"""A trial: one model trained once. Its split of the graphs, and its outcome."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Outcome", "Split", "Trial"]
+from graphnorm.settings import Hyperparameters
 
-MEMBER_FIELDS = ("fold", "seed", "lr", "weight_decay", "dropout")
-"""In what the members of one fleet may differ."""
+__all__ = ["Outcome", "Split", "Trial"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trial:
-    """One model trained once: everything that decides the result, and nothing else.
+class Trial(Hyperparameters):
+    """Everything that decides the result of one training, and nothing else.
 
     Its random streams (initialisation, order of the graphs, dropout) come from ``seed`` alone, so a trial gives the
     same result by itself or inside a fleet of hundreds.
 
     >>> trial = Trial(dataset="MUTAG", norm="graph", fold=3)
-    >>> trial.key == Trial(dataset="MUTAG", norm="graph", fold=3).key
+    >>> trial.key == Trial(dataset="MUTAG", norm="graph", fold=3, weight_decay=0).key
     True
     >>> trial.shape == Trial(dataset="MUTAG", norm="graph", fold=4, lr=1e-3).shape
     True
@@ -33,43 +32,53 @@ class Trial:
 
     dataset: str
     fingerprint: str = ""
-    """Of the graphs' content, :attr:`PackedGraphs.fingerprint`, so that two datasets of one name are told apart."""
-    model: str = "gin"
+    """Of the graphs' content, :attr:`PackedGraphs.fingerprint`: it tells two datasets of one name apart."""
     norm: str = "graph"
-    readout: Literal["sum", "mean"] = "sum"
-    self_loops: bool = False
-    """Whether every node has a self-loop besides its own term, as in the authors' data: Q = A + (2+ξ)I."""
-    hidden: int = 64
-    layers: int = 5
-    """The linear head included: 5 layers are 4 graph convolutions."""
-    batch_size: int = 128
-    epochs: int = 400
     protocol: str = "paper"
-    """How ``fold`` splits the graphs; see the study package."""
+    """How ``fold`` splits the graphs; see :mod:`graphnorm.study.protocol`."""
     folds: int = 10
     fold: int = 0
     seed: int = 0
-    lr: float = 1e-2
-    weight_decay: float = 0.0
-    dropout: float = 0.5
 
     @cached_property
     def key(self) -> str:
-        """A name made of the content: 16 hexadecimal digits, the same in every process and version of Python."""
-        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:16]
+        """A name made of the content: 16 hexadecimal digits, the same in every process and version.
+
+        Numbers are cast to the type of their field. A field that was added after trials were stored has a part in the
+        key only where it is not at its default.
+        """
+        identity = {
+            name: kind(value)
+            for name, kind, default, later in _IDENTITY
+            if (value := getattr(self, name)) != default or not later
+        }
+        return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
 
     @property
     def shape(self) -> tuple[Any, ...]:
         """What the members of one fleet share."""
-        return tuple(getattr(self, item.name) for item in fields(self) if item.name not in MEMBER_FIELDS)
+        return tuple(getattr(self, name) for name in _SHARED)
+
+    @property
+    def configuration(self) -> tuple[Any, ...]:
+        """Everything but fold and seed: what is chosen between."""
+        return tuple(getattr(self, name) for name in _CHOSEN)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
-        return asdict(self)
+        """Names and values of all fields."""
+        return {name: getattr(self, name) for name, *_ in _IDENTITY}
+
+
+_IDENTITY: tuple[tuple[str, Any, Any, bool], ...] = tuple(
+    (item.name, str if item.name == "dataset" else type(item.default), item.default, item.metadata.get("later", False))
+    for item in fields(Trial)
+)
+_SHARED = tuple(name for name, *_ in _IDENTITY if name not in ("fold", "seed", *Trial.VARIED))
+_CHOSEN = tuple(name for name, *_ in _IDENTITY if name not in ("fold", "seed"))
 
 
 class Split(NamedTuple):
-    """Which graphs a trial trains on, chooses by and reports: arrays of graph ids, int64.
+    """The graphs that a trial trains on, chooses by and reports: arrays of graph ids, int64.
 
     ``test`` is empty where the protocol reports on the graphs it chooses by.
     """
@@ -81,13 +90,13 @@ class Split(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What came of a trial.
+    """What a trial gave.
 
     ``curves`` has one value for every epoch (float32, shape (epochs,)):
 
     * ``loss``: the mean training loss of the epoch's steps, dropout included;
-    * ``train``, ``valid`` and, where the protocol has a test part, ``test``: the metric on these graphs after the
-      epoch, in evaluation mode, between 0 and 1 (accuracy; ROC-AUC under the protocol ``ogb``).
+    * ``train``, ``valid`` and, where the protocol has a test part, ``test``: the task's metric on these graphs after
+      the epoch, in evaluation mode (accuracy and ROC-AUC lie between 0 and 1).
 
     A member whose loss became infinite or NaN is ``diverged``; its curves are NaN from that epoch on.
     """
@@ -98,5 +107,7 @@ class Outcome:
     seconds: float = 0.0
     """The member's share of its fleet's time."""
     device: str = ""
+    seen: dict[str, npt.NDArray[Any]] = field(default_factory=dict, repr=False)
+    """What a probe saw along the training: an array for each name, a row for each look."""
     state: dict[str, Any] = field(default_factory=dict, repr=False)
     """The trained model's ``state_dict``, where it was asked for."""

@@ -1,0 +1,311 @@
+"""GIN and GCN as the paper trains them, and the parts that all models share: linear layer, dropout, classifier."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from graphnorm.adjacency import Adjacency
+from graphnorm.layers.base import as_segments
+from graphnorm.layers.graph import make_norm
+from graphnorm.ops.categories import project_categories
+from graphnorm.ops.dropout import drop
+from graphnorm.ops.linear import linear
+from graphnorm.ops.neighbour_sum import aggregate, pool
+from graphnorm.segments import Segments
+
+__all__ = [
+    "GCN",
+    "GIN",
+    "READOUTS",
+    "Dropout",
+    "DropoutKey",
+    "GCNConvolution",
+    "GINConvolution",
+    "GraphClassifier",
+    "Linear",
+    "OneHot",
+    "graph_structure",
+    "number_dropouts",
+]
+
+
+class Linear(nn.Linear):
+    """``torch.nn.Linear``, with the stacked kernels of :mod:`graphnorm.ops.linear` under ``torch.func.vmap``."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, in_features) to (N, out_features)."""
+        return linear(x, self.weight, self.bias)
+
+
+class OneHot(NamedTuple):
+    """What models take in place of an (N, F) matrix with a single 1 in each row, to never make it where F is large."""
+
+    category: Tensor
+    """(N,) int64 in 0 … F-1; -1 stands for a row of zeros."""
+    width: int
+    """F."""
+
+    def project(self, weight: Tensor) -> Tensor:
+        """The matrix times Wᵀ, for W of shape (O, F): (N, O)."""
+        return project_categories(self.category, weight)
+
+    def dense(self) -> Tensor:
+        """The matrix, (N, F).
+
+        >>> OneHot(torch.tensor([1, -1]), 3).dense()
+        tensor([[0., 1., 0.],
+                [0., 0., 0.]])
+        """
+        return torch.nn.functional.embedding(
+            self.category % (self.width + 1), torch.eye(self.width + 1, self.width, device=self.category.device)
+        )
+
+
+class DropoutKey(NamedTuple):
+    """What decides every mask of one training step."""
+
+    key: Tensor
+    """() int64: another one for every step of every model."""
+    rate: Tensor
+    """() float: the share that is dropped. A tensor, since the members of a fleet may differ in it."""
+
+
+class Dropout(nn.Module):
+    """Sets a share of the entries to zero and scales the rest, so that the mean stays.
+
+    Without a key it is ``torch.nn.Dropout``. With one, entry i of the site numbered ``site`` is dropped where
+    uniform(key ⊕ site, i) < rate: nothing is drawn from a generator, and the mask does not depend on what else is
+    trained beside it. Padded rows come last, so they do not move the masks of the others.
+
+    >>> import torch
+    >>> key = DropoutKey(torch.tensor(5), torch.tensor(0.5))
+    >>> Dropout(0.5)(torch.ones(6), key)
+    tensor([2., 0., 2., 2., 0., 2.])
+    """
+
+    def __init__(self, rate: float = 0.5, site: int = 0) -> None:
+        super().__init__()
+        if not 0 <= rate < 1:
+            raise ValueError(f"dropout is {rate}; it is the share that is dropped, at least 0 and less than 1")
+        self.rate, self.site = rate, site
+
+    def extra_repr(self) -> str:
+        """The rate, and the site where there are several."""
+        return f"{self.rate}" + (f", site={self.site}" if self.site else "")
+
+    def forward(self, x: Tensor, key: DropoutKey | None = None, residual: Tensor | None = None) -> Tensor:
+        """Drop entries of x while training; add the residual, of which none is dropped."""
+        if self.training and key is not None:
+            return drop(x, *key, self.site, residual)
+        y = nn.functional.dropout(x, self.rate) if self.training else x
+        return y if residual is None else residual + y
+
+
+def number_dropouts(model: nn.Module) -> None:
+    """Give every dropout of a model a site of its own, in the order of the modules."""
+    numbers = itertools.count()
+    for module in model.modules():
+        if isinstance(module, Dropout):
+            module.site = next(numbers)
+
+
+READOUTS = ("sum", "mean")
+
+
+class GraphClassifier(nn.Module):
+    """Convolutions, then the sum or mean over each graph's nodes, then a linear head.
+
+    The readout takes the last convolution's output only. Every convolution but the first adds its input to its output
+    (the first changes the width). Dropout acts on the head's scores, as in the authors' code.
+
+    Args:
+        convolutions: modules called as ``convolution(h, adjacency, segments, residual=None)``.
+        hidden: the width of their output.
+        num_outputs: how many scores a graph gets.
+        readout: ``"sum"`` or ``"mean"``.
+        dropout: the share of scores dropped in training.
+    """
+
+    def __init__(
+        self,
+        convolutions: Sequence[nn.Module],
+        hidden: int,
+        num_outputs: int,
+        *,
+        readout: str = "sum",
+        dropout: float = 0.5,
+    ) -> None:
+        super().__init__()
+        if readout not in READOUTS:
+            raise ValueError(f"readout is {readout!r}; it can be 'sum' or 'mean'")
+        if not convolutions:
+            raise ValueError("a model needs at least two layers: a convolution and the linear head")
+        self.convolutions = nn.ModuleList(convolutions)
+        self.head = Linear(hidden, num_outputs)
+        self.readout, self.dropout = readout, Dropout(dropout)
+
+    def forward(
+        self,
+        x: Tensor | OneHot,
+        edges: Tensor | Adjacency,
+        batch: Tensor | Segments | None = None,
+        batch_size: int | None = None,
+        *,
+        dropout_key: DropoutKey | None = None,
+    ) -> Tensor:
+        """Score every graph of a batch.
+
+        x: (N, F) node features, or :class:`OneHot` in their place.
+        edges: PyTorch Geometric's ``edge_index`` (2, E), or an :class:`Adjacency`.
+        batch: the graph of each node, or :class:`Segments`; left out, all nodes are one graph.
+        dropout_key: see :class:`Dropout`.
+
+        Returns:
+            (G, num_outputs): the scores.
+        """
+        first = x.category if isinstance(x, OneHot) else x
+        adjacency, segments = graph_structure(first, edges, batch, batch_size)
+        h = self.convolutions[0](x, adjacency, segments)
+        for convolution in self.convolutions[1:]:
+            h = convolution(h, adjacency, segments, residual=h)
+        scores: Tensor = self.head(pool(h, segments, self.readout))
+        dropped: Tensor = self.dropout(scores, dropout_key)
+        return dropped
+
+
+def graph_structure(
+    x: Tensor, edges: Tensor | Adjacency, batch: Tensor | Segments | None, batch_size: int | None
+) -> tuple[Adjacency, Segments]:
+    """The two objects that layers take, from what people hand over."""
+    rows = x.shape[0]
+    adjacency = edges if isinstance(edges, Adjacency) else Adjacency(edge_index=edges, num_nodes=rows)
+    segments = as_segments(batch, batch_size)
+    if segments is None:
+        segments = Segments(ptr=torch.tensor([0, rows], device=x.device), num_rows=rows, max_size=rows)
+    return adjacency, segments
+
+
+class GINConvolution(nn.Module):
+    r"""Neighbour sum, then two linear layers, each followed by the normalization and ReLU.
+
+    .. math:: h' = \mathrm{ReLU}\,N\big(W_2\,\mathrm{ReLU}\,N(W_1 (A + I + \xi I) h)\big)
+
+    with ξ learned, starting at 0. ``self_loops`` puts a self-loop on every node besides, as the authors' data has it:
+    A + (2+ξ)I.
+
+    >>> layer = GINConvolution(3, 8)
+    >>> layer(torch.randn(2, 3), Adjacency(edge_index=torch.tensor([[0, 1], [1, 0]]), num_nodes=2)).shape
+    torch.Size([2, 8])
+    """
+
+    def __init__(self, in_features: int, hidden: int, norm: str = "graph", *, self_loops: bool = False) -> None:
+        super().__init__()
+        self.self_loops = self_loops
+        self.xi = nn.Parameter(torch.zeros(()))
+        self.first = Linear(in_features, hidden)
+        self.first_norm = make_norm(norm, hidden, act="relu")
+        self.second = Linear(hidden, hidden)
+        self.second_norm = make_norm(norm, hidden, act="relu")
+
+    def forward(
+        self,
+        h: Tensor | OneHot,
+        adjacency: Adjacency,
+        segments: Segments | None = None,
+        residual: Tensor | None = None,
+    ) -> Tensor:
+        """(N, in_features) to (N, hidden); ``residual`` is added to the result."""
+        own = self.xi + (2 if self.self_loops else 1)
+        z = self.first_norm(aggregate_then_project(self.first, h, adjacency, self_weight=own), segments)
+        out: Tensor = self.second_norm(self.second(z), segments, residual=residual)
+        return out
+
+
+def aggregate_then_project(
+    linear: nn.Linear, h: Tensor | OneHot, adjacency: Adjacency, *, self_weight: Tensor, scale: Tensor | None = None
+) -> Tensor:
+    """W·Q·h + b, by whichever order moves less: Q mixes rows and W mixes columns, so they commute."""
+    if linear.in_features <= linear.out_features:
+        h = h.dense() if isinstance(h, OneHot) else h
+        out: Tensor = linear(aggregate(h, adjacency, self_weight=self_weight, scale=scale))
+        return out
+    narrow = h.project(linear.weight) if isinstance(h, OneHot) else h @ linear.weight.T
+    mixed = aggregate(narrow, adjacency, self_weight=self_weight, scale=scale)
+    return mixed if linear.bias is None else mixed + linear.bias
+
+
+class GIN(GraphClassifier):
+    """The paper's GIN: ``layers - 1`` convolutions of width ``hidden`` and a linear head.
+
+    >>> model = GIN(in_features=7, num_outputs=2, norm="graph")
+    >>> edge_index = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+    >>> model(torch.randn(3, 7), edge_index, batch=torch.tensor([0, 0, 0])).shape
+    torch.Size([1, 2])
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        num_outputs: int,
+        *,
+        hidden: int = 64,
+        layers: int = 5,
+        norm: str = "graph",
+        readout: str = "sum",
+        dropout: float = 0.5,
+        self_loops: bool = False,
+    ) -> None:
+        widths = [in_features] + [hidden] * (layers - 2)
+        convolutions = [GINConvolution(width, hidden, norm, self_loops=self_loops) for width in widths[: layers - 1]]
+        super().__init__(convolutions, hidden, num_outputs, readout=readout, dropout=dropout)
+
+
+class GCNConvolution(nn.Module):
+    r"""Neighbour mean by the roots of the degrees, one linear layer, the normalization and ReLU.
+
+    .. math:: h' = \mathrm{ReLU}\,N\big(W \hat D^{-1/2} (A + I) \hat D^{-1/2} h\big)
+
+    where D̂ counts the self-loop that the equation puts on every node.
+    """
+
+    def __init__(self, in_features: int, hidden: int, norm: str = "graph") -> None:
+        super().__init__()
+        self.linear = Linear(in_features, hidden)
+        self.norm = make_norm(norm, hidden, act="relu")
+
+    def forward(
+        self,
+        h: Tensor | OneHot,
+        adjacency: Adjacency,
+        segments: Segments | None = None,
+        residual: Tensor | None = None,
+    ) -> Tensor:
+        """(N, in_features) to (N, hidden); ``residual`` is added to the result."""
+        scale = (adjacency.rowptr.diff() + 1).to(self.linear.weight.dtype).rsqrt()
+        z = aggregate_then_project(self.linear, h, adjacency, scale=scale, self_weight=scale.new_ones(()))
+        out: Tensor = self.norm(z, segments, residual=residual)
+        return out
+
+
+class GCN(GraphClassifier):
+    """The paper's GCN: ``layers - 1`` convolutions of width ``hidden`` and a linear head."""
+
+    def __init__(
+        self,
+        in_features: int,
+        num_outputs: int,
+        *,
+        hidden: int = 64,
+        layers: int = 5,
+        norm: str = "graph",
+        readout: str = "sum",
+        dropout: float = 0.5,
+    ) -> None:
+        widths = [in_features] + [hidden] * (layers - 2)
+        convolutions = [GCNConvolution(width, hidden, norm) for width in widths[: layers - 1]]
+        super().__init__(convolutions, hidden, num_outputs, readout=readout, dropout=dropout)

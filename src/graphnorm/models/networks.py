@@ -1,0 +1,207 @@
+"""Networks that the paper compares with: a perceptron, DCNN and DGCNN. A normalization has no part in them."""
+
+from __future__ import annotations
+
+import itertools
+
+import torch
+from torch import Tensor, nn
+
+from graphnorm.adjacency import Adjacency
+from graphnorm.models.graph import READOUTS, Dropout, DropoutKey, Linear, graph_structure
+from graphnorm.ops.neighbour_sum import aggregate, pool
+from graphnorm.segments import Segments
+
+__all__ = ["DCNN", "DGCNN", "MLP", "diffuse", "rows_kept", "sort_pool"]
+
+
+class MLP(nn.Module):
+    """``layers`` linear layers with ReLU between them, on pooled node features; edges have no part in it.
+
+    What a model of graphs gains over it, it gains from the structure.
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        num_outputs: int,
+        *,
+        hidden: int = 64,
+        layers: int = 5,
+        readout: str = "sum",
+        dropout: float = 0.5,
+    ) -> None:
+        super().__init__()
+        if readout not in READOUTS:
+            raise ValueError(f"readout is {readout!r}; it can be 'sum' or 'mean'")
+        if layers < 2:
+            raise ValueError("the perceptron needs at least two layers")
+        widths = [in_features] + [hidden] * (layers - 2)
+        self.linears = nn.ModuleList(Linear(width, hidden) for width in widths)
+        self.head = Linear(hidden, num_outputs)
+        self.readout, self.dropout = readout, Dropout(dropout)
+
+    def forward(
+        self,
+        x: Tensor,
+        edges: Tensor | Adjacency,
+        batch: Tensor | Segments | None = None,
+        batch_size: int | None = None,
+        *,
+        dropout_key: DropoutKey | None = None,
+    ) -> Tensor:
+        """(G, num_outputs): the scores. Arguments as in :class:`graphnorm.models.GraphClassifier`."""
+        _, segments = graph_structure(x, edges, batch, batch_size)
+        z = pool(x, segments, self.readout)
+        for linear in self.linears:
+            z = linear(z).relu()
+        scores: Tensor = self.head(self.dropout(z, dropout_key))
+        return scores
+
+
+class DCNN(nn.Module):
+    r"""Features after 0, 1, … hops of diffusion, averaged over the nodes, weighted one by one, and a linear head.
+
+    .. math:: Z_{hf} = \tanh\Bigl(W_{hf}\, \frac1n \sum_v (P^h X)_{vf}\Bigr), \qquad P = D^{-1} A
+
+    ``layers`` counts the head: with 5, the hops are 0 … 4.
+    """
+
+    def __init__(self, in_features: int, num_outputs: int, *, layers: int = 5, dropout: float = 0.5) -> None:
+        super().__init__()
+        if layers < 2:
+            raise ValueError("a model needs at least two layers: a hop and the linear head")
+        self.hops = layers - 1
+        self.weight = nn.Parameter(torch.empty(self.hops + 1, in_features).uniform_(-1, 1))
+        self.dropout = Dropout(dropout)
+        self.head = Linear((self.hops + 1) * in_features, num_outputs)
+
+    def forward(
+        self,
+        x: Tensor,
+        edges: Tensor | Adjacency,
+        batch: Tensor | Segments | None = None,
+        batch_size: int | None = None,
+        *,
+        dropout_key: DropoutKey | None = None,
+    ) -> Tensor:
+        """(G, num_outputs): the scores. Arguments as in :class:`graphnorm.models.GraphClassifier`.
+
+        x: (N, in_features); or, of graphs that were diffused before and are one node each, (G, (hops+1)·in_features).
+        """
+        adjacency, segments = graph_structure(x, edges, batch, batch_size)
+        if x.shape[-1] == self.weight.numel():
+            diffused = pool(x, segments).view(-1, *self.weight.shape)
+        else:
+            diffused = diffuse(x, adjacency, segments, self.hops)
+        z = (self.weight * diffused).tanh().flatten(1)
+        scores: Tensor = self.head(self.dropout(z, dropout_key))
+        return scores
+
+
+def diffuse(x: Tensor, adjacency: Adjacency, segments: Segments, hops: int) -> Tensor:
+    """(N, F) to (G, hops+1, F): the means over each graph's nodes after 0, 1, … hops. No parameter has a part in it."""
+    pooled = [pool(x, segments, "mean")]
+    for _ in range(hops):
+        x = aggregate(x, adjacency, reduce="mean")
+        pooled.append(pool(x, segments, "mean"))
+    return torch.stack(pooled, dim=1)
+
+
+FIRST_CHANNELS, SECOND_CHANNELS, WINDOW, DENSE = 16, 32, 5, 128
+"""Of the two one-dimensional convolutions, the length of the second one, and the dense layer, as in the paper."""
+LEAST_ROWS = 2 * WINDOW
+"""Of sort pooling: what leaves one window after the pooling in between."""
+
+
+class DGCNN(nn.Module):
+    r"""Graph convolutions, then the nodes in the order of the last channel, then a one-dimensional network on them.
+
+    .. math:: H_{t+1} = \tanh\bigl(\tilde D^{-1} (A + I) H_t W_t\bigr)
+
+    The outputs of all convolutions stand side by side; the last has a single channel, which sorts the nodes. ``rows``
+    of them are kept, or zeros added where a graph has fewer. ``layers`` counts the head: with 5 there are four
+    convolutions, of ``hidden``, ``hidden``, ``hidden`` and 1 channels.
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        num_outputs: int,
+        *,
+        rows: int = 30,
+        hidden: int = 32,
+        layers: int = 5,
+        dropout: float = 0.5,
+    ) -> None:
+        super().__init__()
+        if layers < 2:
+            raise ValueError("a model needs at least two layers: a convolution and the linear head")
+        if rows < LEAST_ROWS:
+            raise ValueError(f"rows is {rows}; sort pooling keeps at least {LEAST_ROWS} nodes")
+        widths = [in_features, *[hidden] * (layers - 2), 1]
+        self.rows = rows
+        self.convolutions = nn.ModuleList(Linear(a, b) for a, b in itertools.pairwise(widths))
+        self.across = Linear(sum(widths[1:]), FIRST_CHANNELS)
+        self.along = Linear(FIRST_CHANNELS * WINDOW, SECOND_CHANNELS)
+        self.dense = Linear(SECOND_CHANNELS * (rows // 2 - WINDOW + 1), DENSE)
+        self.dropout = Dropout(dropout)
+        self.head = Linear(DENSE, num_outputs)
+
+    def forward(
+        self,
+        x: Tensor,
+        edges: Tensor | Adjacency,
+        batch: Tensor | Segments | None = None,
+        batch_size: int | None = None,
+        *,
+        dropout_key: DropoutKey | None = None,
+    ) -> Tensor:
+        """(G, num_outputs): the scores. Arguments as in :class:`graphnorm.models.GraphClassifier`."""
+        adjacency, segments = graph_structure(x, edges, batch, batch_size)
+        closed = (adjacency.rowptr.diff() + 1).to(x.dtype)[:, None]  # neighbours and the node itself
+        outputs = []
+        for linear in self.convolutions:
+            x = (aggregate(linear(x), adjacency, self_weight=1.0) / closed).tanh()
+            outputs.append(x)
+        kept = sort_pool(torch.cat(outputs, dim=-1), segments, self.rows)
+        z = _rowwise(self.across, kept).relu()
+        half = self.rows // 2
+        z = z[:, : 2 * half].reshape(len(z), half, 2, -1).amax(2)
+        windows = torch.stack([z[:, k : half - WINDOW + 1 + k] for k in range(WINDOW)], dim=2).flatten(2)
+        z = self.dense(_rowwise(self.along, windows).relu().flatten(1)).relu()
+        scores: Tensor = self.head(self.dropout(z, dropout_key))
+        return scores
+
+
+def _rowwise(linear: nn.Linear, x: Tensor) -> Tensor:
+    """(G, R, in) to (G, R, out)."""
+    out: Tensor = linear(x.flatten(0, 1))
+    return out.view(*x.shape[:2], -1)
+
+
+def sort_pool(x: Tensor, segments: Segments, rows: int) -> Tensor:
+    """Each graph's nodes in falling order of their last channel: (N, C) to (G, rows, C), cut off or filled with zeros.
+
+    >>> sort_pool(torch.tensor([[1.0], [3.0], [2.0], [5.0]]), Segments(sizes=[3, 1]), rows=2)[..., 0]
+    tensor([[3., 2.],
+            [5., 0.]])
+    """
+    ids, graphs = segments.ids(x.shape[0]), segments.num_graphs
+    ids = torch.where((ids < 0) | (ids >= graphs), graphs, ids)
+    falling = torch.argsort(x[:, -1].detach(), descending=True, stable=True)
+    order = falling[torch.argsort(ids[falling], stable=True)]
+    slot = torch.arange(rows, device=x.device)
+    place = (segments.ptr[:-1, None] + slot).clamp(max=max(x.shape[0] - 1, 0))
+    there = slot < segments.sizes[:, None]
+    return torch.where(there[..., None], x[order[place]], 0.0)
+
+
+def rows_kept(sizes: Tensor) -> int:
+    """How many nodes sort pooling keeps: so many that a share of 60 % of the graphs is kept whole, and at least 10.
+
+    >>> rows_kept(torch.arange(1, 101))
+    60
+    """
+    place = max(-(-len(sizes) * 6 // 10) - 1, 0)
+    return max(LEAST_ROWS, int(sizes.sort().values[place]))

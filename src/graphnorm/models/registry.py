@@ -1,0 +1,212 @@
+"""The table of models: how each is built, which input it takes, its settings, and the memory that a training needs.
+
+To add a model, add a :class:`ModelSpec` to :data:`MODELS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import torch
+from torch import nn
+
+from graphnorm.adjacency import Adjacency
+from graphnorm.data.packed import PackedGraphs
+from graphnorm.errors import GraphnormError, unknown
+from graphnorm.models.graph import GCN, GIN
+from graphnorm.models.kernels import KERNELS, Kernel
+from graphnorm.models.molecules import MolecularGCN, MolecularGIN
+from graphnorm.models.networks import DCNN, DGCNN, MLP, diffuse, rows_kept
+from graphnorm.models.ogb import OGBGCN, OGBGIN
+from graphnorm.ops.neighbour_sum import pool
+from graphnorm.segments import Segments
+from graphnorm.settings import Hyperparameters
+
+__all__ = ["BASELINES", "MODELS", "NORMALIZED", "ModelSpec", "find_model"]
+
+Build = Callable[[Hyperparameters, str, PackedGraphs, int], nn.Module]
+"""build(settings, norm, graphs, outputs): a model for graphs like these, with so many scores for each."""
+Pool = Callable[[torch.Tensor, Adjacency, Segments, Hyperparameters], torch.Tensor]
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """One model: a row of the table."""
+
+    name: str
+    family: str
+    """What papers call it."""
+    build: Build | None = field(repr=False)
+    """None for a kernel, which has no parameters."""
+    inputs: Literal["nodes", "molecules", "pooled", "kernel"] = "nodes"
+    """``nodes``: node features and edges. ``molecules``: categories of nodes and edges. ``pooled``: one row a graph."""
+    normalized: bool = False
+    """Whether it takes any normalization; else it is a baseline."""
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    """Its own settings: as a baseline always, else under an official split and where the user gives no others."""
+    sums: bool = False
+    """Whether edges serve for (scaled) sums over neighbours alone, and features for the first convolution alone. Then
+    dense graphs may come as matrices, and one-hot features as categories."""
+    pool: Pool | None = field(default=None, repr=False)
+    """What a ``pooled`` model makes of a graph before its first parameter; it is computed once."""
+    kernel: Kernel | None = field(default=None, repr=False)
+    activations: int = 8
+    """Arrays of (rows, hidden) that a convolution keeps, its gradients included; for the memory of a member."""
+    messages: bool = False
+    """Whether it keeps an array of (edges, hidden) besides."""
+
+    def prepared(self, settings: Hyperparameters, graphs: PackedGraphs) -> PackedGraphs:
+        """The graphs without the features that the model has no use for; for a ``pooled`` one a node for each graph."""
+        if self.inputs == "molecules":
+            return graphs
+        if self.pool is None:
+            return replace(graphs, edge_tags=None, edge_cardinalities=(), edge_x=None)
+        pool_batch = self.pool
+        return _pooled(graphs, lambda x, edges, segments: pool_batch(x, edges, segments, settings))
+
+    def bytes_per_member(self, settings: Hyperparameters, graphs: PackedGraphs) -> int:
+        """About how much memory one more model takes in a training step.
+
+        Rows are those of a batch four standard deviations above the mean.
+        """
+        sizes = torch.stack([graphs.sizes, graphs.edge_ptr.diff()]).to(torch.float64).cpu()
+        batch = min(settings.batch_size, graphs.num_graphs)
+        rows, edges = (sizes.mean(1) * batch + 4 * sizes.std(1, unbiased=False) * batch**0.5).tolist()
+        convolutions, wide = settings.layers - 1, self.activations // 8
+        hidden = 4 * settings.hidden * (self.activations * convolutions + 4)
+        features = 4 * 3 * graphs.num_features
+        edge_features = 4 * 2 * sum(graphs.edge_cardinalities)
+        edge_features += 4 * 3 * settings.hidden * convolutions if self.messages else 0
+        weights = 4 * 5 * (settings.hidden * (graphs.num_features + 2 * wide * settings.hidden * convolutions))
+        return int(rows * (hidden + features + 64) + edges * (32 + edge_features) + weights)
+
+
+_ROWS_AT_A_TIME = 1 << 15
+
+
+def _pooled(graphs: PackedGraphs, pool_batch: Callable[..., torch.Tensor]) -> PackedGraphs:
+    """One node for each graph, without edges; labels and splits as they are."""
+    chunk = graphs.sizes.cumsum(0) // _ROWS_AT_A_TIME
+    counts = torch.unique_consecutive(chunk, return_counts=True)[1].tolist()
+    parts = []
+    for ids in torch.split_with_sizes(torch.arange(graphs.num_graphs), counts):
+        batch = graphs.batch(ids)
+        edges = Adjacency.trusted(batch.rowptr, batch.col, symmetric=True)
+        parts.append(pool_batch(graphs.features(batch), edges, Segments(ptr=batch.ptr)))
+    nodes = torch.arange(graphs.num_graphs + 1, device=graphs.device)
+    bare = replace(graphs, tags=None, cardinalities=(), edge_tags=None, edge_cardinalities=(), edge_x=None)
+    return replace(bare, node_ptr=nodes, rowptr=torch.zeros_like(nodes), col=graphs.col[:0], x=torch.cat(parts))
+
+
+def _shape(settings: Hyperparameters, *names: str) -> dict[str, Any]:
+    return {name: getattr(settings, name) for name in ("hidden", "layers", "dropout", *names)}
+
+
+def _gin(settings: Hyperparameters, norm: str, graphs: PackedGraphs, outputs: int) -> nn.Module:
+    return GIN(graphs.num_features, outputs, norm=norm, **_shape(settings, "readout", "self_loops"))
+
+
+def _gcn(settings: Hyperparameters, norm: str, graphs: PackedGraphs, outputs: int) -> nn.Module:
+    return GCN(graphs.num_features, outputs, norm=norm, **_shape(settings, "readout"))
+
+
+def _mlp(settings: Hyperparameters, norm: str, graphs: PackedGraphs, outputs: int) -> nn.Module:
+    return MLP(graphs.num_features, outputs, **_shape(settings, "readout"))
+
+
+def _dcnn(settings: Hyperparameters, norm: str, graphs: PackedGraphs, outputs: int) -> nn.Module:
+    return DCNN(graphs.num_features, outputs, layers=settings.layers, dropout=settings.dropout)
+
+
+def _dgcnn(settings: Hyperparameters, norm: str, graphs: PackedGraphs, outputs: int) -> nn.Module:
+    return DGCNN(graphs.num_features, outputs, rows=rows_kept(graphs.sizes), **_shape(settings))
+
+
+def _molecular(make: Callable[..., nn.Module], *, normalized: bool = True, **options: Any) -> Build:
+    def build(settings: Hyperparameters, norm: str, graphs: PackedGraphs, outputs: int) -> nn.Module:
+        if graphs.tags is None or graphs.x is not None:
+            raise GraphnormError(
+                f"{settings.model} takes categorical node features, and those of {graphs.name} are not all categorical",
+                remedy="use the model gin or gcn",
+            )
+        with_norm = {"norm": norm} if normalized else {}
+        shape = _shape(settings, "readout")
+        return make(graphs.cardinalities, graphs.edge_cardinalities, outputs, **shape, **with_norm, **options)
+
+    return build
+
+
+def _pool_features(x: torch.Tensor, edges: Adjacency, segments: Segments, settings: Hyperparameters) -> torch.Tensor:
+    return pool(x, segments, settings.readout)
+
+
+def _pool_hops(x: torch.Tensor, edges: Adjacency, segments: Segments, settings: Hyperparameters) -> torch.Tensor:
+    return diffuse(x, edges, segments, settings.layers - 1).flatten(1)
+
+
+_AUTHORS: dict[str, Any] = {"dropout_on": "scores", "learn_xi": False}
+"""The authors' code for ogbg-molhiv drops scores alone and leaves ξ at 0."""
+_TABLE_2: dict[str, Any] = {"dropout": 0.5, "weight_decay": 0.0, "lr": 1e-4, "hidden": 300, "seeds": 10}
+_TABLE_2_GIN = _TABLE_2 | {"epochs": 25, "batch_size": 128}
+_TABLE_2_GCN = _TABLE_2 | {"epochs": 50, "batch_size": 64}
+_OGB: dict[str, Any] = {"hidden": 300, "layers": 6, "lr": 1e-3, "batch_size": 32, "readout": "mean"}
+
+
+def _molecules(name: str, family: str, build: Build, defaults: Mapping[str, Any], **more: Any) -> ModelSpec:
+    return ModelSpec(name, family, build, inputs="molecules", defaults=defaults, **more)
+
+
+def _kernel(name: str, family: str) -> ModelSpec:
+    kernel = KERNELS[name]
+    return ModelSpec(name, family, None, inputs="kernel", kernel=kernel, defaults={"epochs": len(kernel.candidates)})
+
+
+_TAKES_NORM: dict[str, Any] = {"normalized": True, "activations": 16}
+
+_SPECS = (
+    ModelSpec("gin", "GIN", _gin, normalized=True, sums=True),
+    ModelSpec("gcn", "GCN", _gcn, normalized=True, sums=True),
+    _molecules("molecular-gin", "GIN", _molecular(MolecularGIN), _TABLE_2_GIN, **_TAKES_NORM),
+    _molecules("molecular-gcn", "GCN", _molecular(MolecularGCN), _TABLE_2_GCN, normalized=True),
+    _molecules(
+        "molhiv-gin", "GIN", _molecular(MolecularGIN, **_AUTHORS), _TABLE_2_GIN, normalized=True, activations=16
+    ),
+    _molecules("molhiv-gcn", "GCN", _molecular(MolecularGCN, **_AUTHORS), _TABLE_2_GCN, normalized=True),
+    _kernel("wl", "WL subtree"),
+    _kernel("awl", "AWL"),
+    ModelSpec("mlp", "MLP", _mlp, inputs="pooled", pool=_pool_features, defaults={"hidden": 64, "layers": 3}),
+    ModelSpec("dcnn", "DCNN", _dcnn, inputs="pooled", pool=_pool_hops, defaults={"layers": 5}),
+    ModelSpec("dgcnn", "DGCNN", _dgcnn, defaults={"hidden": 32, "layers": 5, "lr": 1e-3}),
+    *(
+        _molecules(
+            f"ogb-{family.lower()}{'-virtual' if virtual else ''}",
+            family,
+            _molecular(make, normalized=False, virtual=virtual),
+            _OGB,
+            activations=16,
+            messages=True,
+        )
+        for virtual in (False, True)
+        for family, make in (("GIN", OGBGIN), ("GCN", OGBGCN))
+    ),
+)
+
+MODELS: dict[str, ModelSpec] = {spec.name: spec for spec in _SPECS}
+"""Every model by its name."""
+NORMALIZED = tuple(spec.name for spec in _SPECS if spec.normalized)
+"""Those that take a normalization. ``molhiv-*`` are ``molecular-*`` as in the authors' code for ogbg-molhiv."""
+BASELINES = tuple(spec.name for spec in _SPECS if not spec.normalized)
+"""Those that normalized models are compared with."""
+
+
+def find_model(name: str) -> ModelSpec:
+    """A model by its name.
+
+    >>> find_model("gin").family
+    'GIN'
+    """
+    if name not in MODELS:
+        raise unknown("model", name, MODELS)
+    return MODELS[name]

@@ -1,0 +1,337 @@
+"""Settings: every option of a training, once, with its type, default, bounds and help.
+
+The parsers of the command line, the signatures of :func:`graphnorm.compare` and :func:`graphnorm.search`, grids in TOML
+files, the JSON of results and the identity of a stored trial follow from the fields of these classes.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import tomllib
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from numbers import Real
+from pathlib import Path
+from typing import Any, ClassVar
+
+from graphnorm.errors import GraphnormError, StudyError, require, unknown
+
+__all__ = [
+    "COLOURS",
+    "DEFAULT_NORMS",
+    "GRIDS",
+    "Grid",
+    "Hyperparameters",
+    "Loading",
+    "Option",
+    "Running",
+    "Settings",
+    "colour",
+    "find_grid",
+    "option",
+    "options_of",
+]
+
+DEFAULT_NORMS = ("none", "layer", "batch", "instance", "graph")
+"""The five normalizations of the paper's Figure 2."""
+QUICK_EPOCHS = 12
+"""Epochs of ``compare`` where none are given: enough to see which normalization trains fastest."""
+
+
+@dataclass(frozen=True)
+class Option:
+    """What is known of one option besides its name."""
+
+    kind: type
+    default: Any
+    help: str
+    low: float = -math.inf
+    high: float = math.inf
+    choices: tuple[str, ...] = ()
+    metavar: str | None = None
+
+    def check(self, name: str, value: Any) -> Any:
+        """The value as the option's type; an error says what would fit.
+
+        >>> options_of(Hyperparameters)["epochs"].check("epochs", 4.0)
+        4
+        """
+        if self.kind is tuple:
+            return _names(name, value)
+        if self.kind is bool:
+            require(name, value, bool, "True or False")
+        elif self.kind in (int, float):
+            require(name, value, Real, "a number")
+            whole = self.kind is int
+            if not self.low <= value <= self.high or not math.isfinite(value) or (whole and value != int(value)):
+                raise GraphnormError(f"{name} is {value}", remedy=f"give {self.meaning}")
+        else:
+            require(name, value, (str, os.PathLike), f"the name of a {name}")
+            if self.choices and value not in self.choices:
+                raise unknown(name, str(value), self.choices)
+        return self.kind(value)
+
+    @property
+    def meaning(self) -> str:
+        """What fits, in words.
+
+        >>> options_of(Hyperparameters)["layers"].meaning
+        'a whole number of 2 or more'
+        """
+        if self.kind is bool:
+            return "true or false"
+        if self.choices:
+            return " or ".join(map(repr, self.choices))
+        if self.kind not in (int, float):
+            return "a text"
+        number = "a whole number" if self.kind is int else "a number"
+        if self.low > 0 and self.kind is float:
+            return f"{number} above 0"
+        return f"{number} of {self.low:g} or more" + ("" if math.isinf(self.high) else ", below 1")
+
+
+def option(default: Any, help: str, *, kind: type | None = None, later: bool = False, **bounds: Any) -> Any:  # noqa: A002
+    """A dataclass field that is an option.
+
+    kind: its type, where the default is None.
+    later: whether stored trials do not have it; it then has a part in a trial's key only where it is not the default.
+    """
+    about = Option(kind or type(default), default, help, **bounds)
+    return field(default=default, metadata={"option": about, "later": later})
+
+
+def options_of(*classes: type) -> dict[str, Option]:
+    """The options of dataclasses, by name."""
+    return {item.name: item.metadata["option"] for one in classes for item in fields(one) if "option" in item.metadata}
+
+
+def _names(option_name: str, given: Any) -> tuple[str, ...]:
+    """Names in a sequence, or in one text between commas; each once."""
+    require(option_name, given, Iterable, 'names, as in ["batch", "graph"] or "batch,graph"')
+    names = given.split(",") if isinstance(given, str) else list(given)
+    for name in names:
+        require(f"each of {option_name}", name, str, "a name")
+    return tuple(dict.fromkeys(name.strip() for name in names))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hyperparameters:
+    """What one model is made and trained with. The defaults are the setting of the paper's training curves."""
+
+    VARIED: ClassVar = ("lr", "weight_decay", "dropout")
+    """What the members of one fleet may differ in."""
+
+    model: str = option(
+        "gin",
+        "gin, gcn, molecular-gin, molecular-gcn, molhiv-gin or molhiv-gcn "
+        "(default: gin; with an official split molhiv-gin, with its settings of the paper's Table 2)",
+        metavar="NAME",
+    )
+    epochs: int = option(
+        400, "passes over the training graphs (default: compare 12, train 100, search the grid's)", low=1, metavar="E"
+    )
+    batch_size: int = option(128, "graphs of one step (default: 128)", low=1, metavar="B")
+    lr: float = option(
+        1e-2, "learning rate; it falls to 0 (default: 0.01)", low=math.nextafter(0, 1), high=1e6, metavar="LR"
+    )
+    weight_decay: float = option(0.0, "weight decay (default: 0)", low=0, high=1e6, metavar="W")
+    dropout: float = option(
+        0.5,
+        "share of the scores dropped in training; molecular-*: of every convolution's output (default: 0.5)",
+        low=0,
+        high=math.nextafter(1, 0),
+        metavar="P",
+    )
+    hidden: int = option(64, "width (default: 64)", low=1, metavar="WIDTH")
+    layers: int = option(5, "convolutions and the linear head (default: 5)", low=2, metavar="L")
+    readout: str = option(
+        "sum", "sum or mean over the nodes (default: the dataset's, or sum)", choices=("sum", "mean"), metavar="NAME"
+    )
+    self_loops: bool = option(False, "add a self-loop to every node, as the authors' data has: Q = A + (2+ξ)I")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(Hyperparameters):
+    """Everything besides the graphs that decides the result of ``compare``."""
+
+    norms: tuple[str, ...] = option(
+        DEFAULT_NORMS, "normalizations (default: none,layer,batch,instance,graph)", metavar="A,B,…"
+    )
+    baselines: tuple[str, ...] = option(
+        (), "other methods on the same folds: wl, awl, mlp, dcnn, dgcnn, ogb-gin, ogb-gcn …", metavar="A,B,…"
+    )
+    protocol: str = option(
+        "paper",
+        "paper: cross-validation, the folds choose the epoch and are reported; fair: a held-out tenth of each training "
+        "part chooses; ogb: the official split (default: ogb where there is one, else paper)",
+        metavar="NAME",
+    )
+    folds: int = option(10, "folds of the cross-validation (default: 10)", low=1, metavar="K")
+    seeds: int = option(1, "trainings of each fold (default: 1; with an official split 10)", low=1, metavar="N")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loading:
+    """How the user's own graphs are read; see :func:`graphnorm.data.load`."""
+
+    data_root: str | None = option(None, "folder of archives (or $GRAPHNORM_DATA)", kind=str, metavar="DIR")
+    symmetrise: bool = option(False, "add the missing direction of edges")
+    merge_duplicates: bool = option(False, "keep the first of equal edges")
+    smiles: str | None = option(None, "column of SMILES in a table", kind=str, metavar="COLUMN")
+    label: str | None = option(None, "column of labels in a table", kind=str, metavar="COLUMN")
+    threshold: float | str | None = option(
+        None, "split measurements at a value or at the 'median'", kind=str, metavar="VALUE"
+    )
+    skip_invalid: bool = option(False, "leave out SMILES that cannot be read")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Running:
+    """Where and how trainings run; nothing here changes a result."""
+
+    device: str | None = option(None, "cpu, cuda or cuda:N (default: a GPU where there is one)", kind=str)
+    workers: int | None = option(
+        None, "fleets trained at a time (default: one a core, five on a GPU)", kind=int, low=1, metavar="N"
+    )
+    engine: str = option("local", "local or ray (default: local)", choices=("local", "ray"), metavar="NAME")
+    address: str | None = option(None, "of a Ray cluster (default: a local one, started and stopped)", kind=str)
+    cpus_per_worker: float | None = option(None, "cores of a Ray worker (default: 1)", kind=float, low=0, metavar="X")
+    gpus_per_worker: float | None = option(None, "GPUs of a Ray worker (default: 0)", kind=float, low=0, metavar="X")
+    wait: bool = option(False, "wait for another process that writes to the same study")
+    retry_failed: bool = option(False, "train again what failed before")
+    checkpoint: float = option(50.0, "seconds between checkpoints (default: 50)", low=0, metavar="SECONDS")
+    tensorboard: str | None = option(None, "write every training's curves there", kind=str, metavar="DIR")
+
+
+# Grids
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Settings and the values that are tried of each; its configurations are all combinations, the last fastest.
+
+    >>> grid = Grid("mine", {"dropout": (0.0, 0.5), "lr": (1e-3, 1e-2)})
+    >>> len(grid), grid.configurations()[1]
+    (4, {'dropout': 0.0, 'lr': 0.01})
+    """
+
+    name: str
+    axes: Mapping[str, tuple[Any, ...]]
+
+    def __len__(self) -> int:
+        return math.prod(len(values) for values in self.axes.values())
+
+    def configurations(self) -> list[dict[str, Any]]:
+        """Every combination of values."""
+        return [dict(zip(self.axes, values, strict=True)) for values in itertools.product(*self.axes.values())]
+
+    def fixed(self, **settings: Any) -> Grid:
+        """The same grid with one value for some settings."""
+        return Grid(self.name, {**self.axes, **{name: (value,) for name, value in settings.items()}})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Name and axes, as the spec of a study has them."""
+        return {"name": self.name, **{axis: list(values) for axis, values in self.axes.items()}}
+
+
+_CURVES = {"epochs": (400,), "batch_size": (128,), "dropout": (0.5,), "weight_decay": (0.0,), "lr": (1e-2,)}
+GRIDS: dict[str, Grid] = {
+    "paper": Grid(
+        "paper",
+        {
+            "epochs": (400,),
+            "batch_size": (64, 128),
+            "dropout": (0.0, 0.5),
+            "weight_decay": (0.0, 5e-5, 5e-4, 5e-3, 5e-2),
+            "lr": (1e-4, 1e-3, 1e-2),
+        },
+    ),
+    "curves": Grid("curves", _CURVES),
+    "quick": Grid("quick", {"epochs": (100,), "batch_size": (128,), "dropout": (0.0, 0.5), "lr": (1e-3, 1e-2)}),
+}
+"""``paper``: the 60 configurations behind the paper's tables. ``curves``: the one of its training curves. ``quick``:
+four, for a first look."""
+
+VARIABLE = tuple(name for name in options_of(Hyperparameters) if name != "model")
+"""What a grid may vary."""
+
+
+def find_grid(name: str | os.PathLike[str] | Grid) -> Grid:
+    """A grid by its name, or from a TOML file whose lists are tried value by value:
+
+    .. code-block:: toml
+
+        batch_size = [64, 128]
+        lr = [1e-3, 1e-2]
+        epochs = 200
+    """
+    if isinstance(name, Grid):
+        return name
+    require("grid", name, (str, os.PathLike), "the name of a grid or of a .toml file")
+    if str(name) in GRIDS:
+        return GRIDS[str(name)]
+    path = Path(name)
+    if path.suffix != ".toml" and not path.exists():
+        raise StudyError(f"there is no grid {str(name)!r}; known: {', '.join(GRIDS)}", remedy="name one, or a .toml file")
+    try:
+        settings = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise StudyError("there is no such file", where=path, remedy="check the path") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise StudyError(f"this is not TOML: {error}", where=path, remedy=_EXAMPLE) from error
+    if not settings:
+        raise StudyError("the grid is empty", where=path, remedy=_EXAMPLE)
+    return Grid(path.stem, {name: _axis(name, given, path) for name, given in settings.items()})
+
+
+_EXAMPLE = "write lines like lr = [1e-3, 1e-2]"
+
+
+def _axis(name: str, given: Any, path: Path) -> tuple[Any, ...]:
+    """The values of one line of a grid file."""
+    if name not in VARIABLE:
+        raise unknown("setting", name, VARIABLE, StudyError)
+    about = options_of(Hyperparameters)[name]
+    values = given if isinstance(given, list) else [given]
+    if not values:
+        raise StudyError(f"{name} has no value", where=path, remedy=f"write {name} = {about.default}")
+    try:
+        checked = tuple(about.check(name, value) for value in values)
+    except (GraphnormError, TypeError) as error:
+        raise StudyError(f"{name} = {given!r} does not fit", where=path, remedy=f"give {about.meaning}") from error
+    if len(set(checked)) < len(checked):
+        raise StudyError(f"{name} has a value twice: {values}", where=path, remedy="leave one of them out")
+    return checked
+
+
+# Colours
+
+COLOURS = {
+    "none": "#7f7f7f",
+    "layer": "#e69f00",
+    "batch": "#0072b2",
+    "instance": "#009e73",
+    "graph": "#d55e00",
+    "batch-alpha": "#56b4e9",
+    "batch-running": "#004c6d",
+    "batch-detached": "#8c6bb1",
+    "size": "#a6761d",
+    "pair": "#cc79a7",
+    "mean-subtraction": "#b2df8a",
+    "message": "#f0e442",
+    "diff-group": "#332288",
+}
+"""One colour for each normalization, in all pictures."""
+_OTHER_COLOURS = ("#882255", "#117733", "#999933", "#44aa99", "#aa4499")
+
+
+def colour(norm: str) -> str:
+    """The colour of a normalization; one of the user's own gets the same one every time.
+
+    >>> colour("graph"), colour("mine") == colour("mine")
+    ('#d55e00', True)
+    """
+    return COLOURS.get(norm) or _OTHER_COLOURS[zlib.crc32(norm.encode()) % len(_OTHER_COLOURS)]

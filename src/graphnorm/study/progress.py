@@ -1,0 +1,309 @@
+"""Progress: what else learns of a study while it runs. A display for people, TensorBoard, or a tracker of your own.
+
+A tracker is a :class:`Callback` whose methods do something; those of the base class do nothing. They are called in the
+driver's process, one after the other. A callback that raises is left out from then on with a warning: no tracker is
+worth a study.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TextIO
+
+import numpy as np
+
+from graphnorm.errors import need
+from graphnorm.study.plan import role
+from graphnorm.study.render import clock, counted
+from graphnorm.training import Outcome, Progress, Trial
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from graphnorm.study.store import Study
+
+__all__ = ["Callback", "Callbacks", "Display", "TensorBoard"]
+
+BETWEEN_LINES = 10.0
+"""Seconds between two lines where there is no terminal."""
+BASIS_SECONDS = 2.0
+"""Of training, that the time left is estimated from."""
+BARS = (24, 8)
+"""How long bars are, and how long where there is little room."""
+GAP = 2
+"""Spaces between columns."""
+
+
+class Callback:
+    """Learns of a study's progress."""
+
+    def on_begin(self, study: Study, trials: Sequence[Trial], missing: Sequence[Trial]) -> None:
+        """The study begins, or goes on; ``missing`` of its trials are to be trained."""
+
+    def on_fleet(self, trials: Sequence[Trial], epoch: int) -> None:
+        """These trials are taken up together, after so many epochs."""
+
+    def on_epoch(self, progress: Progress) -> None:
+        """A fleet finished an epoch."""
+
+    def on_outcomes(self, outcomes: Sequence[Outcome]) -> None:
+        """These trials are finished, and saved."""
+
+    def on_dropped(self, trials: Sequence[Trial], epoch: int) -> None:
+        """A search drops these trials after an epoch."""
+
+    def on_failure(self, trials: Sequence[Trial], error: str, final: bool) -> None:
+        """A fleet failed; unless that is final, it is tried again."""
+
+    def on_end(self, finished: bool) -> None:
+        """The study is finished, or was interrupted."""
+
+
+class Callbacks:
+    """Several callbacks, told of the same events."""
+
+    def __init__(self, callbacks: Sequence[Callback]) -> None:
+        self._callbacks = list(callbacks)
+
+    def tell(self, event: Callable[[Callback], None]) -> None:
+        """Let every callback know; one that raises is left out from then on."""
+        for callback in tuple(self._callbacks):
+            try:
+                event(callback)
+            except Exception as error:
+                self._callbacks.remove(callback)
+                name = type(callback).__name__
+                warnings.warn(f"{name} is left out from here on: {type(error).__name__}: {error}", stacklevel=2)
+
+
+class TensorBoard(Callback):
+    """Writes every trial's curves for TensorBoard, a run for each trial, when it is finished."""
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        need("tensorboard", "writing for TensorBoard", "tracking")
+        from torch.utils.tensorboard import SummaryWriter
+
+        self._folder, self._writer = os.fspath(folder), SummaryWriter
+
+    def on_outcomes(self, outcomes: Sequence[Outcome]) -> None:
+        """Write the curves; a trial's run is named by what tells it from others."""
+        for outcome in outcomes:
+            trial = outcome.trial
+            run = f"{trial.dataset}-{trial.model}-{trial.norm}/fold{trial.fold}-seed{trial.seed}-{trial.key}"
+            with self._writer(os.path.join(self._folder, run)) as writer:  # noqa: PTH118
+                for name, curve in outcome.curves.items():
+                    for epoch, value in enumerate(curve.tolist(), 1):
+                        writer.add_scalar(name, value, epoch)
+                settings = {k: v for k, v in trial.to_dict().items() if isinstance(v, (bool, int, float, str))}
+                best = float(outcome.curves["valid"].max())
+                writer.add_hparams(settings, {"best/valid": best}, run_name=".")
+
+
+@dataclass
+class _Row:
+    """How far one normalization or baseline is."""
+
+    work: int
+    """Epochs of its trials, in all."""
+    trials: int
+    before: int
+    """Trials that were finished by an earlier run."""
+    finished: int = 0
+    epochs: int = 0
+    """Epochs that are behind it, those of earlier runs included."""
+    best: float = float("nan")
+    """The best validation metric so far, between 0 and 1."""
+
+
+class Display(Callback):
+    """Says how far a study is and how long it will take: a live table in a terminal, else a line now and then.
+
+    now: gives the time in seconds.
+    """
+
+    def __init__(self, stream: TextIO | None = None, now: Callable[[], float] = time.monotonic) -> None:
+        self._stream = stream or sys.stderr
+        self._now = now
+        self._began = self._shown = now()
+        self._rows: dict[str, _Row] = {}
+        self._epochs: dict[str, int] = {}
+        self._name = ""
+        self._basis: tuple[float, int] | None = None
+        self._trained = 0
+        self._live: Any = None
+
+    # Events
+
+    def on_begin(self, study: Study, trials: Sequence[Trial], missing: Sequence[Trial]) -> None:
+        """Say what there is to do."""
+        left = {trial.key for trial in missing}
+        self._name, self._began = study.name, self._now()
+        for trial in trials:
+            row = self._rows.setdefault(_label(trial), _Row(0, 0, 0))
+            row.work, row.trials = row.work + trial.epochs, row.trials + 1
+            if trial.key not in left:
+                row.epochs, row.before = row.epochs + trial.epochs, row.before + 1
+        before = sum(row.before for row in self._rows.values())
+        known = f", {before:,} of them trained before" if before else ""
+        self._line(f"{study.name}: {counted(len(trials), 'trial')}{known}")
+        if missing and self._stream.isatty():
+            self._start_live()
+
+    def on_fleet(self, trials: Sequence[Trial], epoch: int) -> None:
+        """Note where a fleet begins."""
+        for trial in trials:
+            self._count(trial, epoch)
+
+    def on_epoch(self, progress: Progress) -> None:
+        """Show the progress, unless that was only just done."""
+        for trial in progress.trials:
+            self._count(trial, progress.epoch)
+        self._trained += len(progress.trials)
+        if self._basis is None:  # before it, workers started and the first epochs warmed up
+            self._basis = self._now(), self._trained
+        row = self._rows[_label(progress.trials[0])]
+        row.best = float(np.nanmax([row.best, *progress.metrics["valid"], -np.inf]))
+        self._refresh(_label(progress.trials[0]))
+
+    def on_outcomes(self, outcomes: Sequence[Outcome]) -> None:
+        """Count finished trials."""
+        for outcome in outcomes:
+            self._rows[_label(outcome.trial)].finished += 1
+
+    def on_dropped(self, trials: Sequence[Trial], epoch: int) -> None:
+        """Say that a search drops some trials; what they had left is not trained."""
+        for trial in trials:
+            row = self._rows[_label(trial)]
+            row.finished += 1
+            row.work -= trial.epochs - epoch
+        if trials:
+            self._line(f"{_label(trials[0])}: {counted(len(trials), 'trial')} dropped after epoch {epoch}")
+
+    def on_failure(self, trials: Sequence[Trial], error: str, final: bool) -> None:
+        """Say what failed."""
+        after = "recorded as failed" if final else "tried again"
+        self._line(f"a fleet of {len(trials)} ({_label(trials[0])}) failed, {after}: {error.splitlines()[0]}")
+
+    def on_end(self, finished: bool) -> None:
+        """Clear the table, and say how it ended."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+        done = sum(row.before + row.finished for row in self._rows.values())
+        trials = sum(row.trials for row in self._rows.values())
+        how = "finished" if finished else "stopped"
+        self._line(f"{how} after {clock(self._now() - self._began)}: {done:,} of {trials:,} trials are done")
+
+    # Numbers
+
+    def _count(self, trial: Trial, epoch: int) -> None:
+        row = self._rows[_label(trial)]
+        row.epochs += epoch - self._epochs.get(trial.key, 0)
+        self._epochs[trial.key] = epoch
+
+    @property
+    def seconds_left(self) -> float | None:
+        """As long as the rest takes at the pace so far; None before there is one."""
+        now = self._now()
+        since, before = self._basis or (now, self._trained)
+        if now - since < BASIS_SECONDS or self._trained == before:
+            return None
+        left = sum(row.work - row.epochs for row in self._rows.values())
+        return left * (now - since) / (self._trained - before)
+
+    def _time_left(self) -> str:
+        left = self.seconds_left
+        return "estimating the time left" if left is None else f"about {clock(left)} left"
+
+    def _describe(self, row: _Row, *, brief: bool = False) -> str:
+        done = row.before + row.finished
+        text = f"{done:,}/{row.trials:,}" if brief else f"{done:,} of {counted(row.trials, 'trial')}"
+        if done == row.trials and row.before == row.trials:
+            return f"{text} (earlier)" if brief else f"{text} (trained before)"
+        if not np.isfinite(row.best):
+            return text
+        return f"{text}, {100 * row.best:.1f} %" if brief else f"{text}, best validation {100 * row.best:.1f} %"
+
+    # Lines
+
+    def _refresh(self, label: str) -> None:
+        if self._live is not None or self._now() - self._shown < BETWEEN_LINES:
+            return
+        self._shown = self._now()
+        row = self._rows[label]
+        print(f"{label}: {self._describe(row)}; {self._time_left()}", file=self._stream, flush=True)
+
+    def _line(self, text: str) -> None:
+        if self._live is not None:
+            self._live.console.print(text, markup=False, highlight=False)
+        else:
+            print(text, file=self._stream, flush=True)
+
+    # A table in a terminal
+
+    def _start_live(self) -> None:
+        try:
+            from rich.console import Console
+            from rich.live import Live
+        except ImportError:
+            return
+        console = Console(file=self._stream)
+        self._live = Live(console=console, get_renderable=self._table, refresh_per_second=4, transient=True)
+        self._live.start()
+
+    def _table(self) -> Table:
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+        from rich.text import Text
+
+        rows = list(self._rows.values())
+        times = f"{clock(self._now() - self._began)} gone, {self._time_left()}"
+        name, bar, text, words = _lay_out(
+            self._live.console.width,
+            names=[*self._rows, "norm"],
+            full=[*(self._describe(row) for row in rows), times],
+            brief=[*(self._describe(row, brief=True) for row in rows), times],
+        )
+        table = Table(box=None, pad_edge=False)
+        for column, width in (("norm", name), ("", bar), ("so far", text)):
+            table.add_column(column, width=width, no_wrap=True, overflow="ellipsis")
+        for (label, row), what in zip(self._rows.items(), words, strict=False):
+            waiting = not row.epochs
+            table.add_row(
+                Text(label),
+                ProgressBar(total=max(row.work, 1), completed=row.epochs, width=bar),
+                Text(what),
+                style="dim" if waiting else None,
+            )
+        work, done = sum(row.work for row in rows), sum(row.epochs for row in rows)
+        table.add_row("all", ProgressBar(total=max(work, 1), completed=done, width=bar), times, style="bold")
+        return table
+
+
+def _label(trial: Trial) -> str:
+    kind, name = role(trial)
+    return name if kind == "norms" else f"baseline {name}"
+
+
+def _lay_out(
+    width: int, names: Sequence[str], full: Sequence[str], brief: Sequence[str]
+) -> tuple[int, int, int, Sequence[str]]:
+    """Widths of the name, the bar and the text, and the texts: the longest for which every row is one line.
+
+    >>> _lay_out(80, ["graph"], ["epoch 5 of 10"], ["5/10"])
+    (5, 24, 47, ['epoch 5 of 10'])
+    >>> _lay_out(22, ["graph"], ["epoch 5 of 10"], ["5/10"])
+    (5, 8, 5, ['5/10'])
+    """
+    name = min(max(map(len, names)), width // 2)
+    for words, bar in itertools.product((full, brief), BARS):
+        text = width - name - bar - 2 * GAP
+        if text >= max(map(len, words)):
+            break
+    return name, bar, max(text, 1), words

@@ -1,0 +1,146 @@
+"""The engine ``ray``: workers are actors of a Ray cluster, or of a local one that is started and stopped.
+
+The graphs are put into Ray's object store once; from there each machine fetches them once, and each worker reads them
+when it begins. The driver alone keeps anything: what a worker had when it died is in the driver's checkpoint, and the
+fleet goes on in the worker that takes its place, wherever Ray puts it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from graphnorm.errors import StudyError, need
+from graphnorm.study.worker import Answer, Failure, Question, Worker, register_custom_norms
+
+__all__ = ["RayEngine"]
+
+
+class RayEngine:
+    """Workers on a Ray cluster.
+
+    Args:
+        data: the graphs.
+        address: of a cluster; a local one is started if left out.
+        workers: how many; as many as the cluster has room for, if left out.
+        cpus_per_worker: cores that each one takes, and threads that it trains with.
+        gpus_per_worker: GPUs that each one takes; a fraction shares one.
+        fleets: there is no use for more workers than this.
+        custom_norms: see :func:`graphnorm.study.worker.pack_custom_norms`.
+    """
+
+    name = "ray"
+
+    def __init__(
+        self,
+        data: Any,
+        *,
+        address: str | None = None,
+        workers: int | None = None,
+        cpus_per_worker: float = 1.0,
+        gpus_per_worker: float = 0.0,
+        fleets: int,
+        custom_norms: bytes = b"",
+    ) -> None:
+        self._ray = need("ray", "the engine ray", "ray")
+        self._started = not self._ray.is_initialized()
+        if self._started:
+            self._connect(address, workers, cpus_per_worker)
+        try:
+            room = self._room(cpus_per_worker, gpus_per_worker)
+            if room < (workers or 1):
+                raise StudyError(
+                    f"the Ray cluster has room for {room} workers of {cpus_per_worker:g} cores and "
+                    f"{gpus_per_worker:g} GPUs, not for {workers or 1}",
+                    remedy="ask for fewer workers, or for smaller shares",
+                )
+            self.slots = max(1, min(workers or room, fleets))
+            self._make = self._ray.remote(
+                num_cpus=cpus_per_worker, num_gpus=gpus_per_worker, max_restarts=0, max_task_retries=0
+            )(_Actor)
+            self._arguments = (
+                custom_norms,
+                self._ray.put(data.to("cpu")),
+                "cuda" if gpus_per_worker else "cpu",
+                max(1, int(cpus_per_worker)),
+            )
+            self._actors = [self._make.remote(*self._arguments) for _ in range(self.slots)]
+            self._asked: dict[Any, int] = {}
+        except BaseException:
+            self.close()
+            raise
+
+    def _connect(self, address: str | None, workers: int | None, cpus_per_worker: float) -> None:
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        options: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
+        if address is None:
+            local = {"num_cpus": None if workers is None else max(1, round(workers * cpus_per_worker))}
+            self._ray.init(address="local", include_dashboard=False, **local, **options)
+            return
+        try:
+            self._ray.init(address=address, **options)
+        except (ConnectionError, ValueError, RuntimeError) as error:
+            problem = f"there is no Ray cluster at {address} ({str(error).splitlines()[0]})"
+            raise StudyError(problem, remedy="check the address; leave it out for a local one") from error
+
+    def _room(self, cpus_per_worker: float, gpus_per_worker: float) -> int:
+        """How many workers the cluster can hold when nothing else runs there."""
+        total = self._ray.cluster_resources()
+        shares = (("CPU", cpus_per_worker), ("GPU", gpus_per_worker))
+        return min((int(total.get(kind, 0.0) / share + 1e-9) for kind, share in shares if share > 0), default=1)
+
+    def worker_pids(self) -> list[int]:
+        """The workers' processes, each by its number on its own machine, once they have begun."""
+        found: list[int] = self._ray.get([actor.pid.remote() for actor in self._actors])
+        return found
+
+    def ask(self, slot: int, question: Question) -> None:
+        """Send a question; it returns at once."""
+        self._asked[self._actors[slot].answer.remote(question)] = slot
+
+    def answers(self, timeout: float) -> Iterable[tuple[int, Answer]]:
+        """Give the answers that have come."""
+        if not self._asked:
+            return []
+        waiting = list(self._asked)
+        ready, _ = self._ray.wait(waiting, num_returns=len(waiting), timeout=0)
+        if not ready:
+            ready, _ = self._ray.wait(waiting, num_returns=1, timeout=timeout)
+        return [self._receive(reference) for reference in ready]
+
+    def _receive(self, reference: Any) -> tuple[int, Answer]:
+        slot = self._asked.pop(reference)
+        try:
+            return slot, self._ray.get(reference)
+        except self._ray.exceptions.RayError as error:
+            self._ray.kill(self._actors[slot])
+            self._actors[slot] = self._make.remote(*self._arguments)
+            problem = str(error).strip().splitlines()[0]
+            return slot, Failure(f"a Ray worker was lost: {type(error).__name__}: {problem}", worker_lost=True)
+
+    def close(self) -> None:
+        """End the workers, and the local cluster; a cluster that was there before stays."""
+        for actor in getattr(self, "_actors", []):
+            self._ray.kill(actor)
+        if self._started:
+            self._ray.shutdown()
+
+
+class _Actor:
+    """A worker inside Ray."""
+
+    def __init__(self, custom_norms: bytes, data: Any, device: str, threads: int) -> None:
+        torch.set_num_threads(threads)
+        register_custom_norms(custom_norms)
+        self._worker = Worker(data, device)
+
+    def answer(self, question: Question) -> Answer:
+        return self._worker.answer(question)
+
+    def pid(self) -> int:
+        return os.getpid()

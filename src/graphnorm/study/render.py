@@ -1,0 +1,224 @@
+"""Every table: as text for a terminal, CSV, Markdown, LaTeX and HTML; and the words and numbers in them."""
+
+from __future__ import annotations
+
+import csv
+import html
+import io
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+__all__ = ["NOTHING", "Table", "TwoLines", "clock", "counted", "facts", "list_some", "listing", "short", "signed"]
+
+NOTHING = "–"
+ROWS_OF_A_PAGE = 40
+"""Rows of a table that fit on a printed page."""
+CHARACTERS_OF_A_LINE = 120
+"""Characters of a row that fit on its width, in footnote size."""
+
+
+class TwoLines(NamedTuple):
+    """A cell of two lines, the lower one smaller."""
+
+    above: str
+    below: str | None = None
+
+
+Cell = str | int | float | bool | TwoLines | None
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns and rows of plain values; None is what there is not."""
+
+    columns: tuple[str, ...]
+    rows: Sequence[Sequence[Cell]]
+
+    def to_text(self, left: Sequence[str] = ()) -> str:
+        """In columns of a terminal; those named in ``left`` begin at the left, the others end at the right."""
+        lines = [self.columns, *([_shown(cell) for cell in row] for row in self.rows)]
+        widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
+        texts = []
+        for line in lines:
+            cells = (
+                f"{cell:<{width}}" if column in left else f"{cell:>{width}}"
+                for column, cell, width in zip(self.columns, line, widths, strict=True)
+            )
+            texts.append("  ".join(cells).rstrip())
+        return "\n".join(texts)
+
+    def to_csv(self) -> str:
+        """Comma-separated, with a line of column names; numbers with six digits."""
+        stream = io.StringIO()
+        writer = csv.writer(stream, lineterminator="\n")
+        writer.writerow(self.columns)
+        writer.writerows([_for_csv(cell) for cell in row] for row in self.rows)
+        return stream.getvalue()
+
+    def to_markdown(self, caption: str) -> str:
+        """With its caption above; a vertical bar in a cell is escaped."""
+        rows = [[_markdown(cell) for cell in row] for row in self.rows]
+        lines = [list(self.columns), ["---"] * len(self.columns), *rows]
+        return f"**{caption}**\n\n" + "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+    def to_html(self, strong: Sequence[bool] = ()) -> str:
+        """A ``table``; rows that are ``strong`` are bold."""
+
+        def line(cells: Sequence[Cell], tag: str, bold: bool = False) -> str:
+            texts = [html.escape(_shown(cell)) for cell in cells]
+            return "<tr>" + "".join(f"<{tag}>{f'<b>{t}</b>' if bold else t}</{tag}>" for t in texts) + "</tr>"
+
+        marks = [*strong, *[False] * (len(self.rows) - len(strong))]
+        body = "".join(line(row, "td", bold) for row, bold in zip(self.rows, marks, strict=True))
+        return f"<table><thead>{line(self.columns, 'th')}</thead><tbody>{body}</tbody></table>"
+
+    def to_latex(self, caption: str, notes: Sequence[str] = ()) -> str:
+        """To be put into a document by ``\\input``: a ``table``, or a ``longtable`` where it is longer than a page.
+
+        notes: paragraphs under it. A table wider than a page is turned. Packages that it needs are in its first line.
+        """
+        is_long, is_wide = len(self.rows) > ROWS_OF_A_PAGE, self._width > CHARACTERS_OF_A_LINE
+        small, smaller = (r"\scriptsize", r"\tiny") if is_wide else (r"\footnotesize", r"\scriptsize")
+        rows = [" & ".join(_latex_cell(cell, smaller) for cell in row) + r" \\" for row in self.rows]
+        head = " & ".join(_latex(name) for name in self.columns) + r" \\"
+        about, form = rf"\caption{{{_latex(caption)}}}", "l" * len(self.columns)
+        head_lines, body = [r"\hline", head, r"\hline"], [*rows, r"\hline"]
+        under = [rf"\par\smallskip {{{smaller} {_latex(note)}\par}}" for note in notes]
+        if is_long:
+            begin = [rf"{{{small}\setlength{{\tabcolsep}}{{3pt}}"]
+            begin += [rf"\begin{{longtable}}{{{form}}}", rf"{about} \\", *head_lines, r"\endhead"]
+            lines = [*begin, *body, r"\end{longtable}", *under, "}"]
+        else:
+            begin = [r"\begin{table}", rf"\centering{small}\setlength{{\tabcolsep}}{{3pt}}", about]
+            begin += [rf"\begin{{tabular}}{{{form}}}", *head_lines]
+            lines = [*begin, *body, r"\end{tabular}", *under, r"\end{table}"]
+        if is_wide:
+            lines = [r"\begin{landscape}", *lines, r"\end{landscape}"]
+        packages = [name for name, needed in (("longtable", is_long), ("pdflscape", is_wide)) if needed]
+        needs = [rf"% needs \usepackage{{{','.join(packages)}}}"] if packages else []
+        return "\n".join([*needs, *lines]) + "\n"
+
+    @property
+    def _width(self) -> int:
+        """Characters of a row, each column as wide as its widest cell, and two between columns."""
+        shown = [self.columns, *([_shown(cell).partition("\n")[0] for cell in row] for row in self.rows)]
+        return sum(max(map(len, column)) for column in zip(*shown, strict=True)) + 2 * (len(self.columns) - 1)
+
+
+def _shown(cell: Cell) -> str:
+    if cell is None:
+        return NOTHING
+    if isinstance(cell, bool):
+        return "yes" if cell else "no"
+    if isinstance(cell, float):
+        return f"{cell:.4g}" if abs(cell) < 1000 else f"{cell:.1f}"
+    if isinstance(cell, TwoLines):
+        return "\n".join(line for line in cell if line is not None)
+    return str(cell)
+
+
+def _for_csv(cell: Cell) -> str | int | float | None:
+    if isinstance(cell, bool | TwoLines):
+        return _shown(cell)
+    return f"{cell:.6g}" if isinstance(cell, float) else cell
+
+
+def _markdown(cell: Cell) -> str:
+    above, _, below = _shown(cell).replace("|", "\\|").partition("\n")
+    return f"{above}<br><small>{below}</small>" if below else above
+
+
+def _latex_cell(cell: Cell, smaller: str) -> str:
+    above, _, below = _shown(cell).partition("\n")
+    if not below:
+        return _latex(above)
+    return rf"\shortstack[l]{{\strut {_latex(above)}\\{{{smaller} {_latex(below)}}}}}"
+
+
+_LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+_LATEX |= {character: f"\\{character}" for character in "&%$#_{}"}
+_LATEX |= {"±": r"$\pm$", "−": "$-$", "–": "--", "α": r"$\alpha$", "×": r"$\times$", "→": r"$\to$", "√": r"$\surd$"}
+_LATEX |= {"†": r"\dag{}", "‡": r"\ddag{}", "§": r"\S{}"}
+
+
+def _latex(text: str) -> str:
+    return re.sub("|".join(map(re.escape, _LATEX)), lambda found: _LATEX[found.group()], text)
+
+
+def facts(values: dict[str, Any], *, as_json: bool = False) -> str:
+    """Names and values, one a line; or as JSON."""
+    if as_json:
+        return json.dumps(values, indent=1)
+    width = max(map(len, values))
+    texts = {
+        name: ", ".join(map(str, value)) if isinstance(value, tuple | list) else value for name, value in values.items()
+    }
+    return "\n".join(f"{name.replace('_', ' '):{width}}  {text}" for name, text in texts.items())
+
+
+def listing(names: Sequence[str], word: str = "and") -> str:
+    """Names in a sentence.
+
+    >>> listing(["none", "layer", "batch"]), listing(["graph"]), listing(["a", "b"], "or"), listing([])
+    ('none, layer and batch', 'graph', 'a or b', 'none')
+    """
+    if not names:
+        return "none"
+    *others, last = names
+    return f"{', '.join(others)} {word} {last}" if others else last
+
+
+def list_some(names: Sequence[str], most: int = 12) -> str:
+    """The first names, and how many there are besides.
+
+    >>> list_some(["a", "b", "c"], most=2)
+    'a; b; and 1 more'
+    """
+    rest = [f"and {len(names) - most} more"] if len(names) > most else []
+    return "; ".join([*names[:most], *rest])
+
+
+def counted(number: int, noun: str) -> str:
+    """A number of things.
+
+    >>> counted(1, "cell"), counted(2, "cell"), counted(1200, "trial")
+    ('1 cell', '2 cells', '1,200 trials')
+    """
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def signed(difference: float, digits: int = 1) -> str:
+    """A difference to so many digits, with its sign; none where all digits are 0.
+
+    >>> signed(-3.04), signed(-0.04), signed(-0.04, 2)
+    ('−3.0', '0.0', '−0.04')
+    """
+    text = f"{difference:+.{digits}f}"
+    return text.replace("-", "−") if text.strip("+-0.") else text[1:]
+
+
+def short(value: Any) -> str:
+    """A setting in as few characters as can be.
+
+    >>> [short(value) for value in (1e-3, 5e-5, 0.0, 0.5, 64, "sum")]
+    ['1e-3', '5e-5', '0', '0.5', '64', 'sum']
+    """
+    if isinstance(value, float) and 0 < abs(value) < 0.1:
+        mantissa, _, exponent = f"{value:e}".partition("e")
+        return f"{float(mantissa):g}e{int(exponent)}"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def clock(seconds: float) -> str:
+    """A time as people read it.
+
+    >>> clock(75), clock(7384), clock(0.4)
+    ('1 min 15 s', '2 h 3 min', '0 s')
+    """
+    whole = round(seconds)
+    if whole >= 3600:
+        return f"{whole // 3600} h {whole % 3600 // 60} min"
+    return f"{whole // 60} min {whole % 60} s" if whole >= 60 else f"{whole} s"

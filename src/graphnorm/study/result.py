@@ -1,0 +1,643 @@
+"""The result of a study: scores by fold and seed, curves, choices, tests, notes and a verdict.
+
+``compare``, ``search``, ``reproduce`` and ``report`` all give or read this one type, from a store or from its JSON.
+Scores, means and curves are as people read them: percent for accuracy and ROC-AUC.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from graphnorm._version import exact_version
+from graphnorm.errors import GraphnormError, need
+from graphnorm.models import MODELS
+from graphnorm.settings import Hyperparameters, options_of
+from graphnorm.study import verdict
+from graphnorm.study.plan import Plan, role
+from graphnorm.study.protocol import Protocol, find_protocol
+from graphnorm.study.render import NOTHING, Table, counted, short
+from graphnorm.study.reported import Reported, reported, reported_baseline
+from graphnorm.study.selection import Choice, choose, mean_and_std
+from graphnorm.study.significance import ALPHA, CONFIDENCE, PairTest, compare_all
+from graphnorm.study.store import Record, Store
+from graphnorm.training import Trial
+
+if TYPE_CHECKING:
+    import pandas
+    from matplotlib.figure import Figure
+
+__all__ = ["CURVES", "FORMAT", "Convergence", "Result", "Score", "read"]
+
+FORMAT = "graphnorm-result-1"
+"""Changes whenever the meaning of the JSON does."""
+CURVES = ("loss", "train", "valid", "test")
+DIGITS = 6
+"""Digits behind the point of numbers in JSON."""
+
+Curve = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Score:
+    """One normalization, or one baseline: what the protocol chose for it, and what that scored."""
+
+    name: str
+    protocol: Protocol
+    trials: int
+    """As planned."""
+    finished: int
+    configurations: tuple[dict[str, Any], ...]
+    """For each configuration the settings that differ between them."""
+    choices: tuple[Choice, ...] = ()
+    """For every fold and seed; empty while there is nothing to choose from."""
+    compared: int = 0
+    """Configurations that were chosen between, in the fold with the fewest."""
+    took_part: tuple[int, ...] = ()
+    """The places of those that were in every fold."""
+    curves: Mapping[str, tuple[Curve, Curve]] = field(default_factory=dict, repr=False)
+    """Mean and standard deviation by epoch of the chosen trainings that did not diverge; ``loss`` is as trained."""
+    seconds: float = 0.0
+    """Training time of the chosen trainings."""
+    devices: tuple[str, ...] = ()
+    paper: Reported | None = None
+    """The paper's number for the same cell, where it has one."""
+
+    @cached_property
+    def scores(self) -> dict[int, float]:
+        """By fold, or by seed under an official split; NaN where all its trainings diverged.
+
+        A fold with several seeds counts once, with their average: they share its graphs.
+        """
+        units: dict[int, list[float]] = {}
+        for choice in self.choices:
+            units.setdefault(getattr(choice, self.protocol.unit), []).append(self.protocol.task.scale * choice.score)
+        return {unit: mean_and_std(values)[0] for unit, values in sorted(units.items())}
+
+    @property
+    def mean(self) -> float:
+        """The average over folds or seeds; NaN where there is no score."""
+        return mean_and_std(list(self.scores.values()))[0]
+
+    @property
+    def std(self) -> float:
+        """The sample standard deviation (n − 1) over folds or seeds; NaN where there are fewer than two."""
+        return mean_and_std(list(self.scores.values()))[1]
+
+    @property
+    def epochs(self) -> list[int]:
+        """The chosen epochs of the trainings that have one."""
+        return [choice.epoch for choice in self.choices if choice.epoch is not None]
+
+    @property
+    def epoch(self) -> int | None:
+        """The epoch that all trainings share, or None where they do not."""
+        return self.epochs[0] if len(set(self.epochs)) == 1 else None
+
+    @property
+    def diverged(self) -> int:
+        """How many of the chosen trainings diverged."""
+        return sum(choice.epoch is None for choice in self.choices)
+
+    @property
+    def chosen(self) -> dict[str, Any] | None:
+        """The settings that all folds chose, or None where they differ."""
+        places = {choice.configuration for choice in self.choices}
+        return self.configurations[places.pop()] if len(places) == 1 else None
+
+    @property
+    def members(self) -> int:
+        """Folds times seeds, as planned."""
+        return self.trials // max(len(self.configurations), 1)
+
+    @property
+    def shown(self) -> str:
+        """Mean and standard deviation."""
+        if not math.isfinite(self.mean):
+            return NOTHING if not self.choices else "diverged"
+        return f"{self.mean:.1f}" + (f" ± {self.std:.1f}" if math.isfinite(self.std) else "")
+
+    @property
+    def chosen_epoch(self) -> str:
+        """The chosen epoch or their range; for a kernel, whose epochs are its candidates, the chosen one."""
+        kernel = MODELS[self.name].kernel if self.name in MODELS else None
+        if not self.epochs:
+            return NOTHING
+        if kernel is not None:
+            return "varies" if self.epoch is None else kernel.describe(self.epoch)
+        return str(self.epoch) if self.epoch is not None else f"{min(self.epochs)}–{max(self.epochs)}"
+
+    @property
+    def chosen_settings(self) -> str:
+        """The chosen configuration in words."""
+        if not self.choices:
+            return NOTHING
+        if self.chosen is None:
+            return "varies by fold"
+        return ", ".join(f"{name}={short(value)}" for name, value in self.chosen.items()) or "the only one"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        scale = self.protocol.task.scale
+        members = [
+            choice._asdict() | {"score": scale * choice.score, "status": "diverged" if choice.epoch is None else "done"}
+            for choice in self.choices
+        ]
+        values = {
+            "mean": self.mean,
+            "std": self.std,
+            "epoch": self.epoch,
+            "scores": list(self.scores.values()),
+            "trials": self.trials,
+            "finished": self.finished,
+            "diverged": self.diverged,
+            "configurations": [dict(one) for one in self.configurations],
+            "compared": self.compared,
+            "took_part": list(self.took_part),
+            "members": members,
+            "seconds": self.seconds,
+            "devices": list(self.devices),
+            "paper": None if self.paper is None else self.paper._asdict(),
+            "curves": {name: {"mean": m.tolist(), "std": s.tolist()} for name, (m, s) in self.curves.items()},
+        }
+        plain: dict[str, Any] = _rounded(values)
+        return plain
+
+    @classmethod
+    def from_dict(cls, name: str, protocol: Protocol, values: Mapping[str, Any]) -> Score:
+        """What :meth:`to_dict` wrote; the error of a wrong one is a KeyError or TypeError."""
+        scale = protocol.task.scale
+        choices = [
+            Choice(**{k: v for k, v in member.items() if k != "status"} | {"score": _number(member["score"]) / scale})
+            for member in values["members"]
+        ]
+        return cls(
+            name,
+            protocol,
+            trials=int(values["trials"]),
+            finished=int(values["finished"]),
+            configurations=tuple(dict(one) for one in values["configurations"]),
+            choices=tuple(choices),
+            compared=int(values["compared"]),
+            took_part=tuple(values["took_part"]),
+            curves={
+                curve: (np.array(both["mean"], np.float64), np.array(both["std"], np.float64))
+                for curve, both in values["curves"].items()
+            },
+            seconds=_number(values["seconds"]),
+            devices=tuple(values["devices"]),
+            paper=None if values["paper"] is None else Reported(**values["paper"]),
+        )
+
+
+class Convergence(NamedTuple):
+    """How fast normalizations train, by their average training curves."""
+
+    slowest: str | None = None
+    """The one with the lowest training metric at the end."""
+    target: float | None = None
+    """What the slowest ends with: every curve reaches it."""
+    epochs: Mapping[str, int] = {}
+    """After how many epochs each curve reaches the target."""
+    area: Mapping[str, float] = {}
+    """The average of each curve over its epochs: the area under it, over its length."""
+
+    @classmethod
+    def of(cls, curves: Mapping[str, Curve]) -> Convergence:
+        """Compare training curves.
+
+        >>> dict(Convergence.of({"a": np.array([0.5, 0.8, 0.9]), "b": np.array([0.4, 0.5, 0.7])}).epochs)
+        {'a': 2, 'b': 3}
+        """
+        if not curves:
+            return cls()
+        slowest = min(curves, key=lambda name: float(curves[name][-1]))
+        target = float(curves[slowest][-1])
+        epochs = {name: int((curve >= target).argmax()) + 1 for name, curve in curves.items()}
+        return cls(slowest, target, epochs, {name: float(curve.mean()) for name, curve in curves.items()})
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Result:
+    """Normalizations trained alike on the same graphs, and what can be said of their differences.
+
+    Print it for the table and the verdict; a notebook shows it as HTML.
+    """
+
+    study: str
+    """The name of the study."""
+    spec: Mapping[str, Any]
+    """What was asked for: the graphs, model, protocol, folds, seeds, grid and settings."""
+    norms: Mapping[str, Score]
+    """By name, in the order they were asked for."""
+    baselines: Mapping[str, Score] = field(default_factory=dict)
+    """Other methods on the same folds. They are not ranked or tested: each has settings of its own."""
+    trials: int = 0
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """How many trials ended how: done, diverged, dropped, failed."""
+    seconds: float = 0.0
+    """Training time of all trials."""
+    code: tuple[str, ...] = ()
+    """Versions that it was trained with."""
+    errors: tuple[str, ...] = ()
+    """The first lines of what failed trials raised."""
+
+    @property
+    def dataset(self) -> str:
+        """The name of the graphs."""
+        return str(self.spec["dataset"])
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the graphs' content."""
+        return str(self.spec["fingerprint"])
+
+    @property
+    def model(self) -> str:
+        """The name of the model."""
+        return str(self.spec["model"])
+
+    @property
+    def protocol(self) -> Protocol:
+        """How graphs were split, epochs chosen and scores reported."""
+        return find_protocol(self.spec["protocol"])
+
+    @property
+    def chance(self) -> float | None:
+        """The score that needs no model; None where it is not known."""
+        return self.spec.get("chance")
+
+    @property
+    def overlap(self) -> float:
+        """See :meth:`Protocol.overlap`."""
+        return self.protocol.overlap(int(self.spec["folds"]))
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Where the chosen trainings ran."""
+        return tuple(sorted({device for score in self._all() for device in score.devices}))
+
+    def _all(self) -> list[Score]:
+        return [*self.norms.values(), *self.baselines.values()]
+
+    def values_of(self, option: str) -> list[Any]:
+        """The values of a setting that were trained."""
+        grid = self.spec.get("grid", {})
+        return list(grid.get(option) or [self.spec.get(option, options_of(Hyperparameters)[option].default)])
+
+    @property
+    def unfinished(self) -> tuple[str, ...]:
+        """What was asked for and has no score yet."""
+        return tuple(score.name for score in self._all() if not score.choices)
+
+    @property
+    def ranking(self) -> list[str]:
+        """Names from the best mean to the worst; those without a mean are left out."""
+        known = [name for name, score in self.norms.items() if math.isfinite(score.mean)]
+        sign = -1 if self.protocol.task.higher_is_better else 1
+        return sorted(known, key=lambda name: sign * self.norms[name].mean)
+
+    @property
+    def best(self) -> str | None:
+        """The name with the best mean; whether its lead is significant, the verdict says."""
+        return self.ranking[0] if self.ranking else None
+
+    @cached_property
+    def tests(self) -> list[PairTest]:
+        """Every pair of normalizations, over folds (paired) or seeds (not paired)."""
+        scores = {name: score.scores for name, score in self.norms.items() if score.choices}
+        return compare_all(scores, overlap=self.overlap, paired=self.protocol.paired)
+
+    def pair(self, first: str, second: str) -> PairTest:
+        """The test of two normalizations, seen from the first."""
+        for test in self.tests:
+            if {test.first, test.second} == {first, second}:
+                return test.seen_from(first)
+        raise GraphnormError(f"there is no pair of {first} and {second}", remedy=f"name two of {', '.join(self.norms)}")
+
+    def against_best(self, name: str) -> PairTest | None:
+        """The test of the best one against another; None for the best itself and for one without a score."""
+        if self.best is None or name == self.best or name not in self.ranking:
+            return None
+        return self.pair(self.best, name)
+
+    @cached_property
+    def convergence(self) -> Convergence:
+        """How fast they train."""
+        curves = {name: score.curves["train"][0] for name, score in self.norms.items() if "train" in score.curves}
+        lengths = {len(curve) for curve in curves.values()}
+        return Convergence.of(curves) if len(lengths) == 1 else Convergence()
+
+    @property
+    def verdict(self) -> str:
+        """One sentence that says which is best, and how sure that is."""
+        return verdict.judge(self)
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader of the table must know."""
+        return verdict.notes(self)
+
+    # For people
+
+    @property
+    def title(self) -> str:
+        """The question in one line."""
+        spec = self.spec
+        parts = [f"{self.dataset} ({spec['graphs']:,} graphs)" if spec.get("graphs") else self.dataset, self.model]
+        parts += [f"protocol {self.protocol.name}"]
+        parts += [f"{spec['folds']} folds" if self.protocol.unit == "fold" else "official split"]
+        parts += [f"{spec['seeds']} seeds"] if spec["seeds"] > 1 else []
+        configurations = max((len(score.configurations) for score in self.norms.values()), default=1)
+        parts += [counted(configurations, "configuration")] if configurations > 1 else []
+        epochs = self.values_of("epochs")
+        return ", ".join(parts + ([counted(epochs[0], "epoch")] if len(epochs) == 1 else []))
+
+    @property
+    def table(self) -> Table:
+        """A row for each normalization and each baseline."""
+        scores, target = self._all(), self.convergence.target
+        several = any(len(score.configurations) > 1 for score in scores)
+        unfinished = any(score.finished < score.trials for score in scores)
+        with_paper = any(score.paper is not None for score in scores)
+        reach = "epochs to target" if target is None else f"epochs to {target:.1f} %"
+        columns = ["norm", f"{self.protocol.metric} {self.protocol.task.unit}", "p vs best", "epoch"]
+        columns += ["configuration"] if several else []
+        columns += ["trials"] if unfinished else []
+        columns += [reach, "area %", "seconds"] + (["paper"] if with_paper else [])
+        rows: list[list[str]] = []
+        for score in scores:
+            is_norm = score.name in self.norms and self.norms[score.name] is score
+            lost = f" ({score.diverged} diverged)" if score.diverged and math.isfinite(score.mean) else ""
+            row = [score.name if is_norm else f"baseline {score.name}", score.shown + lost]
+            row += [self._shown_p(score.name) if is_norm else NOTHING, score.chosen_epoch]
+            row += [score.chosen_settings] if several else []
+            row += [f"{score.finished:,} of {score.trials:,}"] if unfinished else []
+            row += [str(self.convergence.epochs.get(score.name, NOTHING)) if is_norm else NOTHING]
+            area = self.convergence.area.get(score.name) if is_norm else None
+            row += [NOTHING if area is None else f"{area:.1f}", f"{score.seconds:.1f}"]
+            row += [NOTHING if score.paper is None else str(score.paper)] if with_paper else []
+            rows.append(row)
+        return Table(tuple(columns), rows)
+
+    def _shown_p(self, name: str) -> str:
+        """The adjusted p-value; a star where the best is significantly better."""
+        if name == self.best:
+            return "best"
+        test = self.against_best(name)
+        if test is None or test.p_adjusted is None:
+            return NOTHING
+        return ("<0.001" if test.p_adjusted < 0.001 else f"{test.p_adjusted:.3f}") + (" *" if test.significant else "")
+
+    def __str__(self) -> str:
+        table = self.table.to_text(left=("norm", "configuration"))
+        return "\n".join([self.title, "", table, *(f"  {note}" for note in self.notes), "", self.verdict])
+
+    def __repr__(self) -> str:
+        return f"Result({self.dataset}, {self.model}: {', '.join(self.norms)}; {self.verdict})"
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        strong = [name == self.best for name in self.norms]
+        notes = "".join(f"<li>{escape(note)}</li>" for note in self.notes)
+        return f"<p>{escape(self.title)}</p>{self.table.to_html(strong)}<p><b>{escape(self.verdict)}</b></p>" + (
+            f"<ul>{notes}</ul>" if notes else ""
+        )
+
+    def plot(self) -> Figure:
+        """Training and validation curves of all normalizations, with a band of one standard deviation.
+
+        A dot marks the chosen epoch, where all trainings share one.
+        """
+        from graphnorm.study.plots import plot_curves
+
+        return plot_curves(self)
+
+    def to_frame(self) -> pandas.DataFrame:
+        """A row for each normalization and each baseline; what is not known is NaN."""
+        need("pandas", "a data frame", "study")
+        import pandas
+
+        rows = []
+        for score in self._all():
+            is_norm = score.name in self.norms and self.norms[score.name] is score
+            test = self.against_best(score.name) if is_norm else None
+            kernel = score.name in MODELS and MODELS[score.name].kernel is not None
+            rows.append(
+                {
+                    "norm": score.name if is_norm else f"baseline {score.name}",
+                    "mean": score.mean,
+                    "std": score.std,
+                    "epoch": statistics.median(score.epochs) if score.epochs and not kernel else None,
+                    "epochs_to_target": self.convergence.epochs.get(score.name) if is_norm else None,
+                    "area": self.convergence.area.get(score.name) if is_norm else None,
+                    "seconds": score.seconds,
+                    "diverged": score.diverged,
+                    "configurations": score.compared,
+                    "paper_mean": None if score.paper is None else score.paper.mean,
+                    "paper_std": None if score.paper is None else score.paper.std,
+                    "behind_best": 0.0 if is_norm and score.name == self.best else test and test.difference,
+                    "p_adjusted": None if test is None else test.p_adjusted,
+                    "significantly_worse_than_best": test is not None and test.significant,
+                }
+            )
+        frame = pandas.DataFrame(rows).set_index("norm")
+        whole = ("diverged", "configurations", "significantly_worse_than_best")
+        return frame.astype({column: "float64" for column in frame.columns if column not in whole})
+
+    # For programs
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, as JSON has it; see the documentation for the meaning of each field."""
+        convergence = self.convergence
+        of_norms = {
+            name: score.to_dict()
+            | {"convergence": _rounded({"epochs": convergence.epochs.get(name), "area": convergence.area.get(name)})}
+            for name, score in self.norms.items()
+        }
+        kernels = {name: MODELS[name].kernel for name in self.baselines}
+        of_baselines = {
+            name: score.to_dict() | ({"candidates": kernel.candidates} if (kernel := kernels[name]) else {})
+            for name, score in self.baselines.items()
+        }
+        return {
+            "format": FORMAT,
+            "version": exact_version(),
+            "study": self.study,
+            "dataset": self.dataset,
+            "fingerprint": self.fingerprint,
+            "model": self.model,
+            "protocol": self.protocol.name,
+            "metric": self.protocol.metric,
+            "chance": self.chance,
+            "spec": dict(self.spec),
+            "trials": self.trials,
+            "counts": dict(self.counts),
+            "seconds": round(self.seconds, 3),
+            "code": list(self.code),
+            "errors": list(self.errors),
+            "norms": of_norms,
+            "baselines": of_baselines,
+            "convergence": _rounded({"slowest": convergence.slowest, "target": convergence.target}),
+            "significance": {
+                "test": "paired t-test, corrected for overlapping training sets (Nadeau and Bengio)"
+                if self.protocol.paired
+                else "Welch's t-test",
+                "paired_over": "folds" if self.protocol.paired else None,
+                "overlap": self.overlap,
+                "adjustment": "Holm",
+                "level": ALPHA,
+                "confidence": CONFIDENCE,
+                "pairs": [_rounded(test.to_dict()) for test in self.tests],
+            },
+            "ranking": self.ranking,
+            "verdict": self.verdict,
+            "notes": self.notes,
+            "unfinished": list(self.unfinished),
+        }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Result:
+        """What :meth:`to_dict` wrote; a GraphnormError says what is wrong with another."""
+        try:
+            if values["format"] != FORMAT:
+                raise GraphnormError(f"the format is {values['format']!r}, not {FORMAT!r}", remedy="compare again")
+            protocol = find_protocol(values["spec"]["protocol"])
+            norms, baselines = (
+                {name: Score.from_dict(name, protocol, one) for name, one in values[kind].items()}
+                for kind in ("norms", "baselines")
+            )
+            found = cls(
+                str(values["study"]),
+                dict(values["spec"]),
+                norms,
+                baselines,
+                int(values["trials"]),
+                dict(values["counts"]),
+                float(values["seconds"]),
+                tuple(values["code"]),
+                tuple(values["errors"]),
+            )
+            _ = found.title, found.verdict, found.notes  # what is missing shows here
+            return found
+        except (KeyError, TypeError, AttributeError, ValueError, IndexError) as error:
+            if isinstance(error, GraphnormError):
+                raise
+            raise GraphnormError(f"this is no result: {error!r}", remedy="compare again") from error
+
+
+def _rounded(value: Any) -> Any:
+    """Values as JSON has them: rounded, and null for what is not a number."""
+    if isinstance(value, dict):
+        return {key: _rounded(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_rounded(item) for item in value]
+    if isinstance(value, float):
+        return round(value, DIGITS) if math.isfinite(value) else None
+    return value
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else float(value)
+
+
+# From a store
+
+
+def read(store: Store, plan: Plan, *, partial: bool = False, among: Callable[[Trial], bool] | None = None) -> Result:
+    """The result of a plan as far as the store has its trials; it need not be a study of this store.
+
+    partial: where no configuration is finished on all folds and seeds, those of the one that has most count.
+    among: which configurations there may be a choice of, by any trial of each; all of them if left out. What is left
+    with none has no score.
+    """
+    records = {record.place: record for record in store.records(plan)}
+    groups: dict[tuple[Literal["norms", "baselines"], str], dict[tuple[Any, ...], list[int]]] = {}
+    for place, trial in enumerate(plan.trials):
+        if among is None or among(trial):
+            groups.setdefault(role(trial), {}).setdefault(trial.configuration, []).append(place)
+    found: dict[str, dict[str, Score]] = {"norms": {}, "baselines": {}}
+    for (kind, name), configurations in groups.items():
+        found[kind][name] = _read_score(store, plan, name, list(configurations.values()), records, partial)
+    return Result(
+        plan.name,
+        plan.spec,
+        found["norms"],
+        found["baselines"],
+        trials=len(plan.trials),
+        counts=dict(Counter(record.status for record in records.values())),
+        seconds=sum(record.seconds for record in records.values()),
+        code=tuple(sorted({record.code for record in records.values()})),
+        errors=tuple(sorted({record.error.splitlines()[0] for record in records.values() if record.error})),
+    )
+
+
+def _read_score(
+    store: Store, plan: Plan, name: str, groups: list[list[int]], records: dict[int, Record], partial: bool
+) -> Score:
+    examples = [plan.trials[group[0]] for group in groups]
+    protocol = find_protocol(examples[0].protocol)
+    varied = [
+        option
+        for option in options_of(Hyperparameters)
+        if any(getattr(trial, option) != getattr(examples[0], option) for trial in examples)
+    ]
+    places = [place for group in groups for place in group]
+    score = Score(
+        name,
+        protocol,
+        trials=len(places),
+        finished=sum(records[p].status in ("done", "diverged") for p in places if p in records),
+        configurations=tuple({option: getattr(trial, option) for option in varied} for trial in examples),
+    )
+    chosen = choose(store, plan, groups, records, partial=partial)
+    if chosen is None:
+        return score
+    of_choices = {
+        (choice.fold, choice.seed): place
+        for choice in chosen.choices
+        for place in groups[choice.configuration]
+        if (plan.trials[place].fold, plan.trials[place].seed) == (choice.fold, choice.seed)
+    }
+    members = store.records(plan, curves=CURVES, places=of_choices.values())
+    trial = examples[0]
+    paper = None
+    if plan.spec.get("catalogued", True) and role(trial)[0] == "norms":
+        paper = reported(trial.dataset, trial.model, trial.norm, protocol.name)
+    elif plan.spec.get("catalogued", True):
+        paper = reported_baseline(trial.dataset, trial.model, protocol.name)
+    return Score(
+        name,
+        protocol,
+        trials=score.trials,
+        finished=score.finished,
+        configurations=score.configurations,
+        choices=chosen.choices,
+        compared=chosen.compared,
+        took_part=chosen.took_part,
+        curves=_average([record for record in members if record.status == "done"], protocol.task.scale),
+        seconds=sum(record.seconds for record in members),
+        devices=tuple(sorted({record.device for record in members if record.device})),
+        paper=paper,
+    )
+
+
+def _average(members: Sequence[Record], scale: float) -> dict[str, tuple[Curve, Curve]]:
+    """Mean and sample standard deviation, epoch by epoch, of the curves that all members have."""
+    curves = {}
+    for name in CURVES:
+        if members and all(name in record.curves for record in members):
+            values = np.stack([record.curves[name] for record in members]).astype(np.float64)
+            values = values * (1.0 if name == "loss" else scale)
+            spread = values.std(axis=0, ddof=1) if len(values) > 1 else np.full(values.shape[1], np.nan)
+            curves[name] = values.mean(axis=0), spread
+    return curves

@@ -1,0 +1,127 @@
+"""The verdict and the notes of a result: no sentence says more than the tests do."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from graphnorm.study.protocol import has_learned
+from graphnorm.study.render import counted, listing
+from graphnorm.study.reported import unlike_the_paper
+from graphnorm.study.significance import ALPHA
+
+if TYPE_CHECKING:
+    from graphnorm.study.result import Result
+
+__all__ = ["ABOUT_BASELINES", "judge", "note_on_last_batch", "notes"]
+
+SAME = 1e-4
+"""Means that differ by less than this, as they are shown, are equal."""
+SMALL_LAST_BATCH = 8
+"""A last batch is called small below one part in so many of a full one. A sixteenth was seen to slow training."""
+ABOUT_BASELINES = "baselines have the same folds and their own settings; they are neither ranked nor tested"
+
+
+def judge(result: Result) -> str:
+    """Which normalization is best, over which others that is significant, and where it is not."""
+    metric, unit = result.protocol.metric, result.protocol.task.unit
+    where = f"on {result.dataset} with {result.model} and these settings"
+    if not result.ranking:
+        if result.baselines and not result.norms:
+            return f"{listing(list(result.baselines))} is a baseline and is not ranked."
+        return f"Nothing can be said: no training {where} came to its end."
+    best, *others = result.ranking
+    mean = result.norms[best].mean
+    score = f"{result.norms[best].shown} {unit}"
+    if not has_learned(mean, result.chance):
+        return (
+            f"Nothing can be said: the highest {metric} {where} is that of {best}, {score}, and chance has "
+            f"{result.chance:.1f} {unit}. Train for longer."
+        )
+    if not others:
+        return f"Only {best} has a result ({metric} {score} {where}): there is nothing to compare it with."
+    tied = [best] + [name for name in others if mean - result.norms[name].mean < SAME]
+    if len(tied) > 1:
+        return f"No clear winner: {listing(tied)} share the highest {metric} {where}, {score}."
+    highest = f"{best} has the highest {metric} {where}, {score}"
+    tests = {name: result.pair(best, name) for name in others}
+    if all(test.p_adjusted is None for test in tests.values()):
+        return f"No clear winner: {highest}, but there are too few scores to tell that from chance."
+    beaten = [name for name in others if tests[name].significant and (tests[name].difference or 0) > 0]
+    equals = [name for name in others if name not in beaten]
+    if not equals:
+        everyone = "the only other one" if len(others) == 1 else "every other one"
+        return f"{highest}, significantly better than {everyone} ({listing(beaten)})."
+    if not beaten:
+        return f"No clear winner: {highest}, but not significantly better than {listing(equals, 'or')}."
+    return (
+        f"No clear winner: {highest}, significantly better than {listing(beaten)}, "
+        f"but not than {listing(equals, 'or')}."
+    )
+
+
+def notes(result: Result) -> list[str]:
+    """What a reader of the table must know."""
+    protocol, spec = result.protocol, result.spec
+    found = [
+        f"{name}: {score.diverged} of {len(score.choices)} trainings diverged and are left out"
+        for name, score in result.norms.items()
+        if score.diverged
+    ]
+    low = [name for name in result.ranking if not has_learned(result.norms[name].mean, result.chance)]
+    if low:
+        found.append(f"{listing(low)}: no better than chance ({result.chance:.1f} {protocol.task.unit})")
+    if result.baselines and result.norms:
+        found.append(ABOUT_BASELINES)
+    if result.unfinished:
+        found.append(f"not trained: {', '.join(result.unfinished)}")
+    if failed := result.counts.get("failed"):
+        found.append(f"{counted(failed, 'trial')} failed: `graphnorm runs show` says why, --retry-failed tries again")
+    if result.norms and protocol.name == "paper":
+        found.append("protocol paper: the folds that choose are those reported, so numbers are optimistic")
+    if result.norms and len(sizes := result.values_of("batch_size")) == 1:
+        found += note_on_last_batch(spec.get("train_sizes") or (), sizes[0])
+    compared = [score.compared for score in result.norms.values() if score.choices]
+    if len(set(compared)) > 1:
+        found.append("numbers of trained configurations differ: more of them to choose from is an advantage")
+    if protocol.unit == "fold" and any(score.paper for score in result.norms.values()):
+        found += unlike_the_paper(spec["folds"], max(result.values_of("epochs")), max(compared, default=0))
+    if any(test.p_adjusted is not None for test in result.tests):
+        found.append(_about_tests(result))
+    if protocol.unit == "seed" and result.norms:
+        found.append("significance is over seeds on one split: it says nothing about other splits")
+    return found
+
+
+def _about_tests(result: Result) -> str:
+    """Which test the p-values are of."""
+    protocol = result.protocol
+    test = f"paired over {protocol.unit}s" if protocol.paired else f"Welch's test of unpaired {protocol.unit}s"
+    correction = " for overlapping training sets and" if protocol.paired and result.overlap else ""
+    return f"p: {test}, corrected{correction} for the number of pairs; * below {ALPHA}"
+
+
+def note_on_last_batch(train_sizes: Collection[int], batch_size: int) -> list[str]:
+    """A warning where the last mini-batch of an epoch is small, with a batch size that leaves more; else nothing.
+
+    train_sizes: how many graphs train.
+
+    >>> print(*note_on_last_batch([3329], 128))
+    the last mini-batch has 1 graph (others 128), which can slow training; --batch-size 129 leaves 104
+    >>> note_on_last_batch([3699], 128)
+    []
+    """
+    if not train_sizes or max(train_sizes) <= batch_size:
+        return []
+
+    def smallest(size: int) -> int:
+        return min((graphs - 1) % size + 1 for graphs in train_sizes)
+
+    if smallest(batch_size) * SMALL_LAST_BATCH >= batch_size:
+        return []
+    nearby = range(math.ceil(batch_size / 2), min(2 * batch_size, *train_sizes))
+    better = [size for size in sorted(nearby, key=lambda size: abs(size - batch_size)) if 2 * smallest(size) >= size]
+    remedy = f"; --batch-size {better[0]} leaves {smallest(better[0])}" if better else ""
+    few = counted(smallest(batch_size), "graph")
+    return [f"the last mini-batch has {few} (others {batch_size}), which can slow training{remedy}"]
