@@ -13,7 +13,7 @@ Train the same model with several normalizations on the same folds, and say whic
 
 DATA is a dataset's name, a folder or zip in TU or OGB form, or a CSV, TSV or Parquet table of SMILES with labels. The
 defaults are the setting of the paper's training curves with 12 epochs: `molecules` takes about two minutes on two CPU
-cores. Twelve epochs show which normalization trains fastest, not which ends up most accurate; for that use --epochs 400.
+cores. Twelve epochs show which normalization trains fastest, not which ends up most accurate: for that, --epochs 400.
 With --out, the same command again goes on where it stopped.
 """
 EXAMPLES = """\

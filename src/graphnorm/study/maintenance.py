@@ -40,10 +40,10 @@ class Merged(NamedTuple):
 
 _FINAL = "('done', 'diverged')"
 _MERGE = (
-    "INSERT OR IGNORE INTO configurations (settings) SELECT settings FROM other.configurations",
+    "INSERT OR IGNORE INTO configurations (key, settings) SELECT key, settings FROM other.configurations",
     """INSERT INTO trials (key, configuration, fold, seed)
         SELECT t.key, mine.id, t.fold, t.seed FROM other.trials t JOIN other.configurations c ON c.id = t.configuration
-        JOIN configurations mine ON mine.settings = c.settings WHERE t.key NOT IN (SELECT key FROM trials)""",
+        JOIN configurations mine ON mine.key = c.key WHERE t.key NOT IN (SELECT key FROM trials)""",
     f"""CREATE TEMP TABLE taken AS SELECT mine.id AS mine, theirs.id AS theirs
         FROM other.outcomes o JOIN other.trials theirs ON theirs.id = o.trial JOIN trials mine ON mine.key = theirs.key
         LEFT JOIN outcomes known ON known.trial = mine.id WHERE o.status IN {_FINAL}
@@ -261,7 +261,8 @@ def _next_readable(source: sqlite3.Connection, table: str, last: int) -> int | N
 
 
 def _copy(source: sqlite3.Connection, goal: sqlite3.Connection) -> Recovered:
-    settings = {id_: text for id_, text in _rows(source, "configurations") if _is_json(text)}
+    configurations = [row for row in _rows(source, "configurations") if _is_json(row[2])]
+    settings = {id_: text for id_, _, text in configurations}
     trials = {row[0]: row for row in _rows(source, "trials") if row[2] in settings and _is_trial(row, settings)}
     curves: dict[int, list[tuple[int, str, bytes]]] = {}
     broken = set()
@@ -285,7 +286,7 @@ def _copy(source: sqlite3.Connection, goal: sqlite3.Connection) -> Recovered:
     saved = {row[0] for row in outcomes}
     with transaction(goal):
         goal.executemany("INSERT INTO studies VALUES (?, ?, ?, ?)", studies.values())
-        goal.executemany("INSERT OR IGNORE INTO configurations VALUES (?, ?)", settings.items())
+        goal.executemany("INSERT INTO configurations VALUES (?, ?, ?)", configurations)
         goal.executemany("INSERT INTO trials VALUES (?, ?, ?, ?, ?)", trials.values())
         for id_, study, *rest in sessions.values():
             row = (id_, study if study in studies else None, *rest)

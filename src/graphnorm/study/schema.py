@@ -1,7 +1,7 @@
 """The tables of a store, and how its file is opened.
 
 * ``studies``: a name, what was asked for (JSON) and when.
-* ``configurations``: the settings of a trial, all but fold and seed (JSON).
+* ``configurations``: the settings of a trial, all but fold and seed (JSON), named by a hash of them.
 * ``trials``: what is to be trained: a configuration, a fold and a seed, named by the key of that content. Several
   studies may share one.
 * ``members``: which trials a study has, in which order, in which fleet each is trained, and after which epoch the study
@@ -39,7 +39,8 @@ TABLES = (
         created TEXT NOT NULL)""",
     """CREATE TABLE configurations (
         id INTEGER PRIMARY KEY,
-        settings TEXT NOT NULL UNIQUE)""",
+        key TEXT NOT NULL UNIQUE,
+        settings TEXT NOT NULL)""",
     """CREATE TABLE trials (
         id INTEGER PRIMARY KEY,
         key TEXT NOT NULL UNIQUE,

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import datetime
 import difflib
+import hashlib
 import io
 import json
 import os
@@ -191,8 +192,9 @@ class Store:
             return int(found[0])
         settings = {name: value for name, value in trial.to_dict().items() if name not in ("fold", "seed")}
         text = json.dumps(settings, sort_keys=True)
-        execute("INSERT OR IGNORE INTO configurations (settings) VALUES (?)", (text,))
-        (configuration,) = execute("SELECT id FROM configurations WHERE settings = ?", (text,)).fetchone()
+        digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+        execute("INSERT OR IGNORE INTO configurations (key, settings) VALUES (?, ?)", (digest, text))
+        (configuration,) = execute("SELECT id FROM configurations WHERE key = ?", (digest,)).fetchone()
         row = (trial.key, configuration, trial.fold, trial.seed)
         id_ = execute("INSERT INTO trials (key, configuration, fold, seed) VALUES (?, ?, ?, ?)", row).lastrowid
         assert id_ is not None
@@ -412,7 +414,7 @@ class Store:
         loaded: dict[int, dict[str, Curve]] = {}
         for name in curves:
             for place, data in self.rows(
-                f"{wanted}SELECT w.place, c.data FROM wanted w JOIN trials t ON t.key = w.key "
+                f"{wanted}SELECT w.place, c.data FROM wanted w CROSS JOIN trials t ON t.key = w.key "
                 "JOIN curves c ON c.name = ? AND c.trial = t.id",
                 keys,
                 name,
@@ -420,7 +422,7 @@ class Store:
                 loaded.setdefault(place, {})[name] = self._unpacked(data)
         rows = self.rows(
             f"{wanted}SELECT w.place, {STATUS}, o.epochs, o.seconds, o.device, o.finished, s.code, o.error, o.best "
-            "FROM wanted w JOIN trials t ON t.key = w.key JOIN outcomes o ON o.trial = t.id "
+            "FROM wanted w CROSS JOIN trials t ON t.key = w.key JOIN outcomes o ON o.trial = t.id "
             "JOIN sessions s ON s.id = o.session LEFT JOIN members m ON m.trial = t.id "
             "AND m.study = (SELECT id FROM studies WHERE name = ?) ORDER BY w.place",
             keys,
