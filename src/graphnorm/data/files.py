@@ -19,7 +19,7 @@ MAX_UNPACKED = 16 << 30
 
 
 @contextmanager
-def decoding(where: str) -> Iterator[None]:
+def decoding(where: str | Path) -> Iterator[None]:
     """Turn whatever a decoder raises on damaged input into one clear error.
 
     Python's zip, gzip, LZMA and npz readers meet damage with a dozen exception types (``BadZipFile``,
