@@ -18,7 +18,7 @@ def test_seeded_balanced_and_by_name(name: str) -> None:
     assert graphs == family()
     assert graphs.statistics().class_sizes == (200, 200)
     assert all(nx.is_connected(to_networkx(graphs, g)) for g in range(20)) or name == "regular"
-    with pytest.raises(DataError, match="two graphs or more"):
+    with pytest.raises(DataError, match="at least two graphs"):
         family(1)
 
 

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphnorm.data.files import decoding
+from graphnorm.data.archive import decoding
 from graphnorm.errors import DataError, need
 
 __all__ = ["Images", "read_cifar10"]

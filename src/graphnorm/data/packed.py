@@ -1,4 +1,4 @@
-"""PackedGraphs: a whole dataset as a few flat arrays, immutable, on one device."""
+"""PackedGraphs: a whole dataset as a few flat arrays, immutable, on one device; and its file format."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,15 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from graphnorm.data.archive import decoding
 from graphnorm.data.batching import BatchTables, Bounds, GraphBatch, assemble, measure
-from graphnorm.errors import DataError
+from graphnorm.errors import DataError, need
+from graphnorm.files import replacing
 
-__all__ = ["PackedGraphs", "Statistics"]
+__all__ = ["FORMAT", "PackedGraphs", "Statistics", "open_packed", "save_packed"]
+
+FORMAT = "graphnorm-packed-1"
+"""Version of the file format. It also changes when a reader makes other arrays of the same source."""
 
 PROVENANCE = ("source", "label_column", "threshold", "left_out")
 """Fields that say where the graphs come from. They are no part of the content."""
@@ -322,3 +328,30 @@ class PackedGraphs:
             f"{self.num_edges} edges, {self.num_classes} classes, "
             f"{self.num_features} features, {self.device})"
         )
+
+
+def save_packed(graphs: PackedGraphs, path: Path) -> None:
+    """Write graphs to a safetensors file that :func:`open_packed` and :func:`~graphnorm.data.load` read."""
+    safetensors = need("safetensors.torch", "saving packed graphs", "data")
+    arrays = {name: tensor.cpu().contiguous() for name, tensor in graphs.tensors()}
+    with replacing(path) as fresh:
+        safetensors.save_file(arrays, fresh, {"graphnorm": json.dumps({"format": FORMAT} | graphs.attributes)})
+
+
+def open_packed(path: Path) -> PackedGraphs:
+    """Open a file that :func:`save_packed` wrote. Its arrays are memory-mapped."""
+    safetensors = need("safetensors", "opening packed graphs", "data")
+    if not path.exists():
+        raise DataError("there is no such file", where=path, remedy="check the path")
+    with decoding(path), safetensors.safe_open(path, framework="pt") as file:
+        attributes = json.loads((file.metadata() or {}).get("graphnorm", "{}"))
+        found = attributes.pop("format", None)
+        if found != FORMAT:
+            raise DataError(f"the file has the format {found}, not {FORMAT}", where=path, remedy="create it again")
+        attributes = {name: tuple(value) if isinstance(value, list) else value for name, value in attributes.items()}
+        arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        splits = {name.removeprefix("splits."): arrays.pop(name) for name in list(arrays) if name.startswith("splits.")}
+        graphs = PackedGraphs(**attributes | arrays, splits=splits)
+        if int(graphs.node_ptr[-1]) != graphs.num_nodes or int(graphs.rowptr[-1]) != graphs.num_edges:
+            raise ValueError("its arrays do not fit together")
+    return graphs
