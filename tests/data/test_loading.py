@@ -142,6 +142,15 @@ def test_without_safetensors_there_is_no_cache(
     assert not own_cache.exists()
 
 
+def test_files_of_another_kind_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "graphs.txt").write_text("1, 2\n")
+    with pytest.raises(DataError, match="cannot be read from files of this kind") as error:
+        load(tmp_path / "graphs.txt")
+    assert error.value.where == tmp_path / "graphs.txt"
+    with pytest.raises(DataError, match="the name is empty"):
+        load("")
+
+
 def test_images_are_not_graphs() -> None:
     with pytest.raises(DataError, match="load_cifar10"):
         load("CIFAR-10")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -76,3 +77,10 @@ def test_a_split_of_another_dataset(write_ogb: WriteOGB) -> None:
     with pytest.raises(DataError, match="split test contains graph 99, but the graphs are 0 to 2") as error:
         load(folder)
     assert error.value.line == 2
+
+
+def test_two_datasets_in_one_folder(write_ogb: WriteOGB) -> None:
+    folder = write_ogb()
+    shutil.copytree(folder / "raw", folder / "other" / "raw")
+    with pytest.raises(DataError, match=r"holds one raw/edge\.csv\.gz, not 2"):
+        load(folder)
