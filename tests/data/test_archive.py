@@ -58,7 +58,7 @@ def test_plain_numbers_are_not_read_line_by_line(folder: Path, rows: list[list[i
 
 
 def plain(content: str, columns: int) -> list[list[int]] | None:
-    """What a file says, written as anyone would; None if a line is bad."""
+    """The numbers of a file, in the simplest way; None if a line is bad."""
     lines = content.rstrip().replace("\r\n", "\n").split("\n")
     delimiter = "," if "," in lines[0] else None
     rows = [[word.strip() for word in line.split(delimiter)] for line in lines]

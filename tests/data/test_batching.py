@@ -59,13 +59,13 @@ GRAPHS = make_graphs()
 
 @pytest.fixture(params=BACKENDS)
 def implementation(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Runs a test by the C library and by torch."""
+    """Run the test with the C library and with torch."""
     with graphnorm.backend(request.param):
         yield request.param
 
 
 def loop(graphs: PackedGraphs, ids: list[int], rows: int, edges: int) -> dict[str, Tensor]:
-    """What a batch must be, written as anyone would: graph by graph, node by node."""
+    """The expected batch, in the simplest way: graph by graph, node by node."""
     out: dict[str, Any] = {"ids": ids, "labels": [], "ptr": [0], "batch": [], "rowptr": [0], "col": []}
     features: dict[str, list[Any]] = {name: [] for name in NAMES[6:]}
     for k, g in enumerate(ids):
@@ -183,7 +183,7 @@ def test_bounds_are_the_largest_planned_batch() -> None:
 
 
 def test_static_assembly_reads_nothing_back() -> None:
-    """Fake tensors have no values: whatever read one on the host would raise."""
+    """Fake tensors have no values: reading one raises an error."""
     with FakeTensorMode(allow_non_fake_inputs=False) as mode:
         tables = BatchTables(
             *(

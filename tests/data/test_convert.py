@@ -1,4 +1,4 @@
-"""Graphs that are in memory already."""
+"""Graphs from NetworkX and PyTorch Geometric."""
 
 from __future__ import annotations
 

@@ -20,12 +20,12 @@ SHA256 = hashlib.sha256(CONTENT).hexdigest()
 
 
 class Server(http.server.ThreadingHTTPServer):
-    """Serves CONTENT at any address, and keeps account of the requests."""
+    """Serve CONTENT at any address, and record the requests."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.ranges: list[str | None] = []
-        self.cuts: list[int] = []  # the next answers stop after so many bytes
+        self.cuts: list[int] = []  # the next answers stop after this many bytes
         self.ranged = True
         self.etag: str | None = '"one"'
         self.sized = True
@@ -88,7 +88,7 @@ def test_a_plain_download(server: Server, tmp_path: Path) -> None:
     assert files(path.parent) == ["file.zip"]
     assert sha256_of(path) == SHA256
     get(server.url, path)
-    assert server.ranges == [None]  # what is there is not fetched again
+    assert server.ranges == [None]  # an existing file is not downloaded again
 
 
 def test_a_cut_is_resumed(server: Server, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ NAMES = [*(f"data_batch_{k}" for k in range(1, 6)), "test_batch"]
 
 
 def original(folder: Path) -> Path:
-    """A small original, two images a batch, pickled as the real one: by protocol 2, with bytes as keys."""
+    """A small original with two images in each batch, pickled like the real one: protocol 2, bytes as keys."""
     path = folder / "cifar-10-python.tar.gz"
     with tarfile.open(path, "w:gz") as tar:
         for k, name in enumerate(NAMES):

@@ -158,7 +158,7 @@ def test_images_are_not_graphs() -> None:
 
 @pytest.mark.usefixtures("own_cache")  # molecules made by another test would be found there
 def test_importing_needs_no_optional_package() -> None:
-    """What the GPU machine of a cluster has: torch and numpy."""
+    """torch and numpy are enough."""
     script = """
 import sys
 for name in ("rdkit", "ogb", "tyro", "filelock", "networkx", "matplotlib", "pyarrow", "pandas", "PIL", "tqdm",
@@ -174,7 +174,7 @@ for name in ("molecules",):
     else:
         raise AssertionError(name)
 """
-    # torch itself may want some of these, so it is imported first
+    # torch itself may import some of these, so it comes first
     result = subprocess.run(
         [sys.executable, "-c", f"import torch, torch._dynamo\n{script}"],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""Molecules against OGB's own featuriser, tables of SMILES, and the mistakes in them."""
+"""Molecules compared with OGB's own features, tables of SMILES, and mistakes in them."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ hold zeros. The sizes of all blocks add up to the static bound, so nothing has t
 at 0, and every array gains a leading M. ``torch.func.vmap`` takes this form with ``in_dims=0``.
 
 **Two implementations.** The torch functions below define the result and run everywhere. On the CPU the C library, where
-it was built, does the same in one call (``csrc/assemble.h``), three to seven times as fast.
+it was built, does the same in one call (``csrc/assemble.h``), six to seven times as fast for 128 graphs.
 """
 
 from __future__ import annotations
