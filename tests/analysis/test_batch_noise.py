@@ -12,9 +12,9 @@ from graphnorm.analysis import batch_noise, graph_moments, noise_along_training
 from graphnorm.analysis.batch_noise import Moments, along, layer_moments, norm_layers
 from graphnorm.analysis.checkpoints import checkpoints, dense_first, trial_on_all
 from graphnorm.analysis.plots import plot_noise
-from graphnorm.analysis.results import plain
 from graphnorm.data import PackedGraphs, synthetic
 from graphnorm.errors import GraphnormError
+from graphnorm.files import plain
 from graphnorm.models import ResNet18
 from graphnorm.training import build_model
 

@@ -11,7 +11,17 @@ True
 from graphnorm.analysis.advice import Advice, Facts, Statement, advise
 from graphnorm.analysis.aggregation import Aggregation, dense_q, sparse_q
 from graphnorm.analysis.alpha import Alphas, alpha_along_training, learned_alpha
-from graphnorm.analysis.batch_noise import LayerNoise, Moments, batch_noise, graph_moments, noise_along_training
+from graphnorm.analysis.batch_noise import (
+    LayerNoise,
+    Moments,
+    along,
+    batch_noise,
+    brief_layer,
+    graph_moments,
+    layer_moments,
+    noise_along_training,
+    readable_layer,
+)
 from graphnorm.analysis.curvature import hessian_spectrum, module_loss
 from graphnorm.analysis.extremes import Extremes, extremes
 from graphnorm.analysis.lanczos import RitzValues, lanczos
@@ -25,6 +35,7 @@ from graphnorm.analysis.linear_gnn import (
     rate_study,
 )
 from graphnorm.analysis.measured import Measured, measured_by_study
+from graphnorm.analysis.measurement import Floats, Integers, Measurement
 from graphnorm.analysis.probe import Probe, probe_mean
 from graphnorm.analysis.regularity import Regularity, regularity, typical_graphs
 from graphnorm.analysis.smoothness import Curvature, curvature_along_training
@@ -55,11 +66,14 @@ __all__ = [
     "Curvature",
     "Extremes",
     "Facts",
+    "Floats",
     "GradientCheck",
+    "Integers",
     "Interlacing",
     "LayerNoise",
     "LinearTask",
     "Measured",
+    "Measurement",
     "Moments",
     "Probe",
     "RateStudy",
@@ -70,8 +84,10 @@ __all__ = [
     "Witness",
     "advise",
     "affordable",
+    "along",
     "alpha_along_training",
     "batch_noise",
+    "brief_layer",
     "check_assumptions",
     "check_weight_gradient",
     "conditions",
@@ -84,6 +100,7 @@ __all__ = [
     "instance_norm_witness",
     "interlacing",
     "lanczos",
+    "layer_moments",
     "learned_alpha",
     "linear_task",
     "measured_by_study",
@@ -91,6 +108,7 @@ __all__ = [
     "noise_along_training",
     "probe_mean",
     "rate_study",
+    "readable_layer",
     "regularity",
     "sparse_q",
     "spectra",

@@ -13,7 +13,7 @@ from types import NoneType
 from typing import Any, Literal
 
 from graphnorm.analysis.measured import Measured
-from graphnorm.analysis.results import Result
+from graphnorm.analysis.measurement import Measurement
 from graphnorm.errors import require
 from graphnorm.study.guessing import has_learned
 from graphnorm.wording import listing
@@ -29,7 +29,7 @@ SAME = 1e-4
 
 
 @dataclass(frozen=True)
-class Statement(Result):
+class Statement(Measurement):
     """One sentence, and what stands behind it."""
 
     text: str
@@ -56,7 +56,7 @@ class Facts:
 
 
 @dataclass(frozen=True)
-class Advice(Result):
+class Advice(Measurement):
     """What to try."""
 
     first: str

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from graphnorm.analysis.results import Floats, Integers
+from graphnorm.analysis.measurement import Floats, Integers
 from graphnorm.errors import GraphnormError, MissingDependencyError
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from graphnorm.analysis.checkpoints import checkpoints, trial_on_all
-from graphnorm.analysis.results import Floats, Integers, Result
+from graphnorm.analysis.measurement import Floats, Integers, Measurement
 from graphnorm.errors import GraphnormError
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ NEAR = 0.1
 
 
 @dataclass(frozen=True, eq=False)
-class Alphas(Result):
+class Alphas(Measurement):
     """α of each layer after each of E epochs, for each of S seeds."""
 
     layers: tuple[str, ...]

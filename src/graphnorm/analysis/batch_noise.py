@@ -16,6 +16,7 @@ from the moments of its graphs: one pass over the data serves for all batches an
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
@@ -26,7 +27,7 @@ import torch
 from torch import Tensor, nn
 
 from graphnorm.analysis.checkpoints import checkpoints, trial_on_all
-from graphnorm.analysis.results import Floats, Integers, Result
+from graphnorm.analysis.measurement import Floats, Integers, Measurement
 from graphnorm.errors import GraphnormError
 from graphnorm.layers.base import Norm
 from graphnorm.models import MolecularClassifier
@@ -35,7 +36,17 @@ from graphnorm.training.setup import Extremes, model_inputs
 if TYPE_CHECKING:
     from graphnorm.data import PackedGraphs
 
-__all__ = ["LayerNoise", "Moments", "along", "batch_noise", "graph_moments", "layer_moments", "noise_along_training"]
+__all__ = [
+    "LayerNoise",
+    "Moments",
+    "along",
+    "batch_noise",
+    "brief_layer",
+    "graph_moments",
+    "layer_moments",
+    "noise_along_training",
+    "readable_layer",
+]
 
 BATCHES = 100
 """How many batches are drawn: the largest and smallest value depend on it, so it is the same everywhere."""
@@ -44,7 +55,7 @@ ROWS = 1 << 16
 
 
 @dataclass(frozen=True, eq=False)
-class Moments(Result):
+class Moments(Measurement):
     """What a layer sees of each of G graphs (or images), for each of C features."""
 
     count: Floats
@@ -74,7 +85,7 @@ class Moments(Result):
 
 
 @dataclass(frozen=True, eq=False)
-class LayerNoise(Result):
+class LayerNoise(Measurement):
     """Batches against the dataset, at one norm layer, after each of E epochs, for each of C features: (E, C) arrays."""
 
     layer: str
@@ -292,6 +303,28 @@ def graph_moments(
         return layer_moments({name: modules[name] for name in names}, passes())
     finally:
         model.train(was_training)
+
+
+def readable_layer(name: str) -> str:
+    """The name of a norm layer for people. Convolutions and blocks count from 0, as in the paper.
+
+    >>> [readable_layer(name) for name in ("convolutions.0.first_norm", "blocks.7.second_norm", "stem_norm", "mine.0")]
+    ['convolution 0, first norm', 'block 7, second norm', 'stem norm', 'mine.0']
+    """
+    found = re.fullmatch(r"(?:(convolution|block)s\.(\d+)\.)?(?:([a-z]+)_)?norm", name)
+    if found is None:
+        return name
+    kind, number, which = found.groups()
+    return ", ".join([*([f"{kind} {number}"] if kind else []), *([f"{which} norm"] if which else [])]) or name
+
+
+def brief_layer(name: str) -> str:
+    """A shorter form of :func:`readable_layer`, for legends.
+
+    >>> brief_layer("convolutions.0.first_norm")
+    '0, first'
+    """
+    return readable_layer(name).removeprefix("convolution ").removesuffix(" norm")
 
 
 def noise_along_training(

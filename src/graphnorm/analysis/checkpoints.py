@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from graphnorm.analysis.results import Integers
+from graphnorm.analysis.measurement import Integers
 from graphnorm.errors import GraphnormError
 from graphnorm.study.protocol import make_splits
 from graphnorm.training import Fleet, Split, Trial, build_model

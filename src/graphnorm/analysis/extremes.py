@@ -27,7 +27,7 @@ import torch
 
 from graphnorm.analysis.aggregation import Aggregation
 from graphnorm.analysis.lanczos import lanczos
-from graphnorm.analysis.results import Floats, Integers, Result
+from graphnorm.analysis.measurement import Floats, Integers, Measurement
 from graphnorm.analysis.spectrum import check_ids, spectra, tolerance
 from graphnorm.analysis.twins import Quotients, quotients
 from graphnorm.errors import GraphnormError, MissingDependencyError
@@ -43,7 +43,7 @@ Operator = Callable[[Floats], Floats]
 
 
 @dataclass(frozen=True, eq=False)
-class Extremes(Result):
+class Extremes(Measurement):
     """Extreme singular values of K graphs; what is below the tolerance is given as 0."""
 
     ids: Integers

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphnorm.analysis.results import Floats, Result
+from graphnorm.analysis.measurement import Floats, Measurement
 from graphnorm.errors import GraphnormError
 
 __all__ = ["RitzValues", "lanczos"]
@@ -27,7 +27,7 @@ Ends = Literal["both", "larger"]
 
 
 @dataclass(frozen=True, eq=False)
-class RitzValues(Result):
+class RitzValues(Measurement):
     """What k Lanczos steps say of the eigenvalues of a symmetric matrix."""
 
     eigenvalues: Floats

@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from graphnorm.analysis.results import Floats, Integers, Result
+from graphnorm.analysis.measurement import Floats, Integers, Measurement
 from graphnorm.errors import GraphnormError
 
 __all__ = ["Assumptions", "LinearTask", "RateStudy", "check_assumptions", "descend", "linear_task", "rate_study"]
@@ -65,7 +65,7 @@ class LinearTask(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Assumptions(Result):
+class Assumptions(Measurement):
     """How far a sample of the task is from the assumptions of the theorem."""
 
     mean_rank_gap: float
@@ -97,7 +97,7 @@ class Assumptions(Result):
 
 
 @dataclass(frozen=True, eq=False)
-class RateStudy(Result):
+class RateStudy(Measurement):
     """Rates of K runs; ρ are per step, and (K, 2) arrays are without and with the shift."""
 
     noise: Floats

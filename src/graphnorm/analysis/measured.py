@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from graphnorm.analysis.results import Result
+from graphnorm.analysis.measurement import Measurement
 from graphnorm.errors import GraphnormError
 from graphnorm.study.guessing import guessing_score
 from graphnorm.study.protocol import find_protocol, make_splits, overlap
@@ -25,7 +25,7 @@ __all__ = ["Measured", "measured_by_study"]
 
 
 @dataclass(frozen=True, eq=False)
-class Measured(Result):
+class Measured(Measurement):
     """A comparison of normalizations on one dataset; scores in percent."""
 
     source: str

@@ -16,8 +16,8 @@ from graphnorm.analysis.aggregation import Aggregation
 from graphnorm.analysis.alpha import alpha_along_training
 from graphnorm.analysis.batch_noise import noise_along_training
 from graphnorm.analysis.checkpoints import dense_first
+from graphnorm.analysis.measurement import Integers
 from graphnorm.analysis.regularity import regularity, typical_graphs
-from graphnorm.analysis.results import Integers
 from graphnorm.analysis.smoothness import curvature_along_training
 from graphnorm.analysis.spectrum import affordable, conditions, interlacing, spectra
 from graphnorm.data import CATALOG, PackedGraphs

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graphnorm.analysis.aggregation import Aggregation, sparse_q
+from graphnorm.analysis.measurement import Floats, Integers, Measurement
 from graphnorm.analysis.regularity import sparse_features
-from graphnorm.analysis.results import Floats, Integers, Result
 from graphnorm.analysis.spectrum import check_ids
 from graphnorm.analysis.twins import batches
 from graphnorm.errors import MissingDependencyError
@@ -34,7 +34,7 @@ FOLDS = 5
 
 
 @dataclass(frozen=True, eq=False)
-class Probe(Result):
+class Probe(Measurement):
     """Accuracies between 0 and 1, over the folds of one cross-validation: (5,) arrays."""
 
     mean: Floats

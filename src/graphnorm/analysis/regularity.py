@@ -22,7 +22,7 @@ import numpy.typing as npt
 import torch
 
 from graphnorm.analysis.aggregation import Aggregation, sparse_q
-from graphnorm.analysis.results import Floats, Integers, Result
+from graphnorm.analysis.measurement import Floats, Integers, Measurement
 from graphnorm.analysis.spectrum import check_ids
 from graphnorm.analysis.twins import batches, twin_classes
 
@@ -35,7 +35,7 @@ Booleans = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
-class Regularity(Result):
+class Regularity(Measurement):
     """What is said of each of K graphs; every array is (K,)."""
 
     ids: Integers

@@ -20,7 +20,7 @@ from torch import nn
 
 from graphnorm.analysis.checkpoints import checkpoints, dense_first, trial_on_all
 from graphnorm.analysis.curvature import hessian_spectrum, module_loss
-from graphnorm.analysis.results import Floats, Integers, Result
+from graphnorm.analysis.measurement import Floats, Integers, Measurement
 from graphnorm.models import Dropout, MolecularClassifier
 from graphnorm.training.setup import Extremes, model_inputs
 
@@ -33,7 +33,7 @@ NORMS = ("none", "layer", "batch", "instance", "graph")
 
 
 @dataclass(frozen=True, eq=False)
-class Curvature(Result):
+class Curvature(Measurement):
     """Extreme Hessian eigenvalues of K normalizations after each of E epochs, for each of S seeds: (K, E, S)."""
 
     norms: tuple[str, ...]

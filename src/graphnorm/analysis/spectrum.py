@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from graphnorm.analysis.aggregation import Aggregation
-from graphnorm.analysis.results import Floats, Integers, Result
+from graphnorm.analysis.measurement import Floats, Integers, Measurement
 from graphnorm.analysis.twins import Quotients, quotients
 from graphnorm.data import PackedGraphs
 from graphnorm.errors import GraphnormError, require
@@ -46,7 +46,7 @@ NUMBERS_PER_STACK = 1 << 21
 
 
 @dataclass(frozen=True, eq=False)
-class Spectra(Result):
+class Spectra(Measurement):
     """Singular values of Q and QN of K graphs, ascending within each graph."""
 
     ids: Integers
@@ -77,7 +77,7 @@ class Spectra(Result):
 
 
 @dataclass(frozen=True, eq=False)
-class Interlacing(Result):
+class Interlacing(Measurement):
     """Theorem 1 on K graphs."""
 
     excess: Floats
@@ -100,7 +100,7 @@ class Interlacing(Result):
 
 
 @dataclass(frozen=True, eq=False)
-class Conditions(Result):
+class Conditions(Measurement):
     """Condition numbers of Q and QN of K graphs: the largest over the smallest *nonzero* singular value.
 
     For QN that leaves out the 0 that N brings. A matrix of zeros, such as QN of a complete graph at ξ = 0, has

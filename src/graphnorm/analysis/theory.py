@@ -26,7 +26,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphnorm.analysis.results import Floats, Result
+from graphnorm.analysis.measurement import Floats, Measurement
 from graphnorm.errors import GraphnormError
 from graphnorm.layers.functional import graph_norm
 
@@ -34,7 +34,7 @@ __all__ = ["GradientCheck", "Witness", "check_weight_gradient", "instance_norm_w
 
 
 @dataclass(frozen=True)
-class GradientCheck(Result):
+class GradientCheck(Measurement):
     """Largest differences between formulas and autograd, relative to the largest entry of each gradient."""
 
     fixed_scale: float
@@ -50,7 +50,7 @@ class GradientCheck(Result):
 
 
 @dataclass(frozen=True, eq=False)
-class Witness(Result):
+class Witness(Measurement):
     """Inputs on which no InstanceNorm agrees with a GraphNorm."""
 
     x: Floats

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from graphnorm.analysis.aggregation import Aggregation
-from graphnorm.analysis.results import Floats, Integers
+from graphnorm.analysis.measurement import Floats, Integers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -63,7 +63,7 @@ def add(subparsers: Subparsers) -> None:
 
 def _run(options: argparse.Namespace) -> None:
     from graphnorm.analysis import advise
-    from graphnorm.analysis.results import plain
+    from graphnorm.files import plain
 
     graphs = load_graphs(options)
     measured = None if options.study is None else _measured(options.study, graphs)

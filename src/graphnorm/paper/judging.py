@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from graphnorm.analysis.results import readable_layer
+from graphnorm.analysis import readable_layer
 from graphnorm.paper.products import signed
 from graphnorm.paper.recipe import IMAGES
 

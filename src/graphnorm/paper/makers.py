@@ -7,12 +7,21 @@ from typing import Any
 
 import numpy as np
 
-from graphnorm.analysis import Aggregation, affordable, conditions, interlacing, plots, regularity, typical_graphs
+from graphnorm.analysis import (
+    Aggregation,
+    LayerNoise,
+    affordable,
+    conditions,
+    interlacing,
+    plots,
+    readable_layer,
+    regularity,
+    typical_graphs,
+)
 from graphnorm.analysis import spectra as singular_values
-from graphnorm.analysis.batch_noise import LayerNoise
 from graphnorm.analysis.parts import Subject, theory_part
-from graphnorm.analysis.results import plain, readable_layer
 from graphnorm.data.catalog import find
+from graphnorm.files import plain
 from graphnorm.paper.figures import Curves, average_curves, convergence, plot_panels
 from graphnorm.paper.material import Material, Measured, NothingThereError
 from graphnorm.paper.products import Product, Table
