@@ -9,7 +9,6 @@ True
 """
 
 from graphnorm.analysis.advice import Advice, Facts, Statement, advise
-from graphnorm.analysis.aggregation import Aggregation, dense_q, sparse_q
 from graphnorm.analysis.alpha import Alphas, alpha_along_training, learned_alpha
 from graphnorm.analysis.batch_noise import (
     LayerNoise,
@@ -23,7 +22,6 @@ from graphnorm.analysis.batch_noise import (
     readable_layer,
 )
 from graphnorm.analysis.curvature import hessian_spectrum, module_loss
-from graphnorm.analysis.extremes import Extremes, extremes
 from graphnorm.analysis.lanczos import RitzValues, lanczos
 from graphnorm.analysis.linear_gnn import (
     Assumptions,
@@ -40,12 +38,17 @@ from graphnorm.analysis.probe import Probe, probe_mean
 from graphnorm.analysis.regularity import Regularity, regularity, typical_graphs
 from graphnorm.analysis.smoothness import Curvature, curvature_along_training
 from graphnorm.analysis.spectrum import (
+    Aggregation,
     Conditions,
+    ExtremeSingularValues,
     Interlacing,
     Spectra,
     affordable,
     conditions,
+    dense_q,
+    extreme_singular_values,
     interlacing,
+    sparse_q,
     spectra,
     tolerance,
 )
@@ -64,7 +67,7 @@ __all__ = [
     "Assumptions",
     "Conditions",
     "Curvature",
-    "Extremes",
+    "ExtremeSingularValues",
     "Facts",
     "Floats",
     "GradientCheck",
@@ -94,7 +97,7 @@ __all__ = [
     "curvature_along_training",
     "dense_q",
     "descend",
-    "extremes",
+    "extreme_singular_values",
     "graph_moments",
     "hessian_spectrum",
     "instance_norm_witness",

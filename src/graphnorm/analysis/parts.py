@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graphnorm.analysis import linear_gnn, plots, theory
-from graphnorm.analysis.aggregation import Aggregation
 from graphnorm.analysis.alpha import alpha_along_training
 from graphnorm.analysis.batch_noise import noise_along_training
 from graphnorm.analysis.checkpoints import dense_first
 from graphnorm.analysis.measurement import Integers
 from graphnorm.analysis.regularity import regularity, typical_graphs
 from graphnorm.analysis.smoothness import curvature_along_training
-from graphnorm.analysis.spectrum import affordable, conditions, interlacing, spectra
+from graphnorm.analysis.spectrum import Aggregation, affordable, conditions, interlacing, spectra
 from graphnorm.data import CATALOG, PackedGraphs
 from graphnorm.errors import GraphnormError
 from graphnorm.training.fleet import default_device
@@ -99,7 +98,7 @@ def spectrum_part(subject: Subject) -> Finding:
     if not len(ids):
         raise GraphnormError(
             "every graph is too large for all its singular values",
-            remedy="use graphnorm.analysis.extremes, or leave out the part 'spectrum'",
+            remedy="use graphnorm.analysis.extreme_singular_values, or leave out the part 'spectrum'",
         )
     result = spectra(graphs, ids, subject.aggregation, progress=subject.progress)
     theorem, condition = interlacing(result), conditions(result)

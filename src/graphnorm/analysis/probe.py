@@ -18,11 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from graphnorm.analysis.aggregation import Aggregation, sparse_q
 from graphnorm.analysis.measurement import Floats, Integers, Measurement
 from graphnorm.analysis.regularity import sparse_features
-from graphnorm.analysis.spectrum import check_ids
-from graphnorm.analysis.twins import batches
+from graphnorm.analysis.spectrum import Aggregation, check_ids, in_batches, sparse_q
 from graphnorm.errors import MissingDependencyError
 
 if TYPE_CHECKING:
@@ -95,7 +93,7 @@ def probe_mean(
 def _mean_and_spread(graphs: PackedGraphs, ids: Integers, aggregation: Aggregation) -> tuple[Floats, Floats]:
     """(G, F) each: mean and standard deviation over each graph's nodes of the aggregated features."""
     means, spreads = [], []
-    for batch in batches(graphs, ids):
+    for batch in in_batches(graphs, ids):
         signal = sparse_q(batch, aggregation) @ sparse_features(graphs, batch)
         ptr, sizes = batch.ptr.numpy(), batch.sizes.numpy()[:, None]
         squares = signal.multiply(signal).tocsr()

@@ -21,10 +21,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from graphnorm.analysis.aggregation import Aggregation, sparse_q
 from graphnorm.analysis.measurement import Floats, Integers, Measurement
-from graphnorm.analysis.spectrum import check_ids
-from graphnorm.analysis.twins import batches, twin_classes
+from graphnorm.analysis.spectrum import Aggregation, check_ids, in_batches, sparse_q, twin_classes
 
 if TYPE_CHECKING:
     from graphnorm.data import GraphBatch, PackedGraphs
@@ -103,7 +101,7 @@ def regularity(
     chosen = check_ids(graphs, ids)
     with tqdm(total=len(chosen), desc="regularity", unit=" graphs", disable=not progress, delay=1.0) as bar:
         parts = []
-        for batch in batches(graphs, chosen):
+        for batch in in_batches(graphs, chosen):
             parts.append(_structure(batch) | {"signal_kept": _signal_kept(graphs, batch, aggregation)})
             bar.update(batch.num_graphs)
     arrays = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
