@@ -34,8 +34,7 @@ from graphnorm.analysis.linear_gnn import (
 )
 from graphnorm.analysis.measured import Measured, measured_by_study
 from graphnorm.analysis.measurement import Floats, Integers, Measurement
-from graphnorm.analysis.probe import Probe, probe_mean
-from graphnorm.analysis.regularity import Regularity, regularity, typical_graphs
+from graphnorm.analysis.regularity import MeanVersusSpread, Regularity, classify_from_mean, regularity, typical_graphs
 from graphnorm.analysis.smoothness import Curvature, curvature_along_training
 from graphnorm.analysis.spectrum import (
     Aggregation,
@@ -75,10 +74,10 @@ __all__ = [
     "Interlacing",
     "LayerNoise",
     "LinearTask",
+    "MeanVersusSpread",
     "Measured",
     "Measurement",
     "Moments",
-    "Probe",
     "RateStudy",
     "Regularity",
     "RitzValues",
@@ -93,6 +92,7 @@ __all__ = [
     "brief_layer",
     "check_assumptions",
     "check_weight_gradient",
+    "classify_from_mean",
     "conditions",
     "curvature_along_training",
     "dense_q",
@@ -109,7 +109,6 @@ __all__ = [
     "measured_by_study",
     "module_loss",
     "noise_along_training",
-    "probe_mean",
     "rate_study",
     "readable_layer",
     "regularity",

@@ -23,7 +23,7 @@ __all__ = ["Advice", "Facts", "Statement", "advise"]
 Certainty = Literal["certain", "likely", "weak"]
 NORMS = ("graph", "instance", "batch", "layer", "none")
 MEASURABLE = 2.0
-"""Standard errors that a difference of probes must have to count."""
+"""Standard errors that a difference of accuracies must have to count."""
 SAME = 1e-4
 """Scores, in percent, that differ by less are equal."""
 
@@ -49,8 +49,8 @@ class Facts:
     """:meth:`Regularity.summary`."""
     condition: Mapping[str, Any] | None = None
     """:meth:`Conditions.summary`."""
-    probe: Mapping[str, Any] | None = None
-    """:meth:`Probe.summary`."""
+    mean_versus_spread: Mapping[str, Any] | None = None
+    """:meth:`MeanVersusSpread.summary`."""
     noise: Mapping[str, Any] | None = None
     """The last norm layer's :meth:`LayerNoise.summary`."""
 
@@ -94,7 +94,7 @@ def advise(facts: Facts, measured: Measured | None = None) -> Advice:
         statement
         for statement in (
             _about_signal(facts.regularity),
-            _about_probe(facts.probe),
+            _about_mean(facts.mean_versus_spread),
             _about_condition(facts.condition, facts.regularity),
             _about_noise(facts.noise),
         )
@@ -160,13 +160,17 @@ def _about_signal(regularity: Mapping[str, Any] | None) -> Statement | None:
     )
 
 
-def _about_probe(probe: Mapping[str, Any] | None) -> Statement | None:
-    if probe is None:
+def _about_mean(accuracy: Mapping[str, Any] | None) -> Statement | None:
+    if accuracy is None:
         return None
-    mean, rest, error = probe["accuracy_from_the_mean"], probe["accuracy_from_the_rest"], probe["standard_error"]
+    mean, rest, error = (
+        accuracy["accuracy_from_the_mean"],
+        accuracy["accuracy_from_the_rest"],
+        accuracy["standard_error"],
+    )
     evidence = (
         f"logistic regressions on the first layer, 5 folds: {mean:.1%} from the means, {rest:.1%} from the spread, "
-        f"{probe['majority']:.1%} by guessing; standard error of the difference {error:.1%}"
+        f"{accuracy['majority']:.1%} by guessing; standard error of the difference {error:.1%}"
     )
     difference = mean - rest
     if abs(difference) <= MEASURABLE * error or abs(difference) < 0.01:
@@ -179,7 +183,7 @@ def _about_probe(probe: Mapping[str, Any] | None) -> Statement | None:
             "weak",
             favours=("instance", "graph"),
         )
-    blind = rest <= probe["majority"] + 0.05
+    blind = rest <= accuracy["majority"] + 0.05
     return Statement(
         "The graphs' means, which the full shift subtracts, tell the classes apart better than what it leaves"
         + (": without them a linear layer can only guess." if blind else "."),

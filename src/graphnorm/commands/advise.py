@@ -114,8 +114,7 @@ def _facts(graphs: PackedGraphs, parts: dict[str, Any], *, progress: bool) -> Fa
     """What was analysed before, and a quick look for the rest."""
     import numpy as np
 
-    from graphnorm.analysis import Facts, conditions, probe_mean, regularity, spectra
-    from graphnorm.analysis.spectrum import affordable
+    from graphnorm.analysis import Facts, affordable, classify_from_mean, conditions, regularity, spectra
 
     if progress and ("regularity" not in parts or "spectrum" not in parts):
         print(f"looking at up to {SAMPLE:,} graphs …", file=sys.stderr, flush=True)
@@ -125,10 +124,10 @@ def _facts(graphs: PackedGraphs, parts: dict[str, Any], *, progress: bool) -> Fa
     else:
         within = np.sort(affordable(graphs, sample))
         condition = conditions(spectra(graphs, within)).summary() if len(within) else None
-    probe = probe_mean(graphs, sample)
+    accuracy = classify_from_mean(graphs, sample)
     return Facts(
         regularity=parts["regularity"] if "regularity" in parts else regularity(graphs, sample).summary(),
         condition=condition,
-        probe=None if probe is None else probe.summary(),
+        mean_versus_spread=None if accuracy is None else accuracy.summary(),
         noise=parts["noise"]["layers"][-1] if "noise" in parts else None,
     )
