@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from graphnorm import cli
-from graphnorm.analysis import linear_gnn, smoothness
+from graphnorm.analysis import smoothness, theory
 from graphnorm.analysis.parts import PARTS, Subject
 from graphnorm.data import synthetic
 
@@ -56,8 +56,8 @@ def test_a_dataset(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
 def test_chosen_parts_as_json(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    short = partial(linear_gnn.rate_study, noise=(0.1,), samples=(200,), seeds=(0,))
-    monkeypatch.setattr(linear_gnn, "rate_study", short)
+    short = partial(theory.convergence_rates, noise=(0.1,), samples=(200,), seeds=(0,))
+    monkeypatch.setattr(theory, "convergence_rates", short)
     arguments = ("--parts", "theory", "regularity", "--out", tmp_path / "a" / "b", "--model", "gcn", "--json")
     code, out, err = run(capsys, "analyze", "trees", "--graphs", "5", *arguments)
     assert (code, err) == (0, "")

@@ -23,15 +23,6 @@ from graphnorm.analysis.batch_noise import (
 )
 from graphnorm.analysis.curvature import hessian_spectrum, module_loss
 from graphnorm.analysis.lanczos import RitzValues, lanczos
-from graphnorm.analysis.linear_gnn import (
-    Assumptions,
-    LinearTask,
-    RateStudy,
-    check_assumptions,
-    descend,
-    linear_task,
-    rate_study,
-)
 from graphnorm.analysis.measured import Measured, measured_by_study
 from graphnorm.analysis.measurement import Floats, Integers, Measurement
 from graphnorm.analysis.regularity import MeanVersusSpread, Regularity, classify_from_mean, regularity, typical_graphs
@@ -52,10 +43,17 @@ from graphnorm.analysis.spectrum import (
     tolerance,
 )
 from graphnorm.analysis.theory import (
+    Assumptions,
+    ClosestInstanceNorm,
+    ConvergenceRates,
     GradientCheck,
-    Witness,
+    LinearTask,
+    check_assumptions,
     check_weight_gradient,
-    instance_norm_witness,
+    closest_instance_norm,
+    convergence_rates,
+    gradient_descent,
+    linear_task,
     weight_gradient,
 )
 
@@ -64,7 +62,9 @@ __all__ = [
     "Aggregation",
     "Alphas",
     "Assumptions",
+    "ClosestInstanceNorm",
     "Conditions",
+    "ConvergenceRates",
     "Curvature",
     "ExtremeSingularValues",
     "Facts",
@@ -78,12 +78,10 @@ __all__ = [
     "Measured",
     "Measurement",
     "Moments",
-    "RateStudy",
     "Regularity",
     "RitzValues",
     "Spectra",
     "Statement",
-    "Witness",
     "advise",
     "affordable",
     "along",
@@ -93,14 +91,15 @@ __all__ = [
     "check_assumptions",
     "check_weight_gradient",
     "classify_from_mean",
+    "closest_instance_norm",
     "conditions",
+    "convergence_rates",
     "curvature_along_training",
     "dense_q",
-    "descend",
     "extreme_singular_values",
+    "gradient_descent",
     "graph_moments",
     "hessian_spectrum",
-    "instance_norm_witness",
     "interlacing",
     "lanczos",
     "layer_moments",
@@ -109,7 +108,6 @@ __all__ = [
     "measured_by_study",
     "module_loss",
     "noise_along_training",
-    "rate_study",
     "readable_layer",
     "regularity",
     "sparse_q",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from graphnorm.analysis import linear_gnn, plots, theory
+from graphnorm.analysis import plots, theory
 from graphnorm.analysis.alpha import alpha_along_training
 from graphnorm.analysis.batch_noise import noise_along_training
 from graphnorm.analysis.checkpoints import dense_first
@@ -194,11 +194,11 @@ def regularity_part(subject: Subject) -> Finding:
 
 def theory_part(subject: Subject) -> Finding:
     """The linear example of Appendix A.2, the gradient formula of A.5, Fact 1; the same for all data."""
-    study = linear_gnn.rate_study(progress=subject.progress)
+    study = theory.convergence_rates(progress=subject.progress)
     numbers = study.summary()
     gradient = theory.check_weight_gradient(seed=subject.seed)
     alphas = (0.0, 0.5, 0.9, 1.0)
-    distances = {alpha: theory.instance_norm_witness(alpha, seed=subject.seed).distance for alpha in alphas}
+    distances = {alpha: theory.closest_instance_norm(alpha, seed=subject.seed).distance for alpha in alphas}
     text = (
         f"The linear GNN of Appendix A.2, {numbers['runs']} runs over noise levels and sample sizes: gradient descent "
         f"converges at the predicted speed to within {numbers['largest_error_of_speed']:.2%}. With the shift it was "

@@ -9,11 +9,11 @@ import numpy as np
 
 from graphnorm.analysis.alpha import Alphas
 from graphnorm.analysis.batch_noise import LayerNoise, brief_layer, readable_layer
-from graphnorm.analysis.linear_gnn import RateStudy
 from graphnorm.analysis.measurement import Floats, Integers
 from graphnorm.analysis.regularity import Regularity
 from graphnorm.analysis.smoothness import Curvature
 from graphnorm.analysis.spectrum import Conditions, Spectra, conditions
+from graphnorm.analysis.theory import ConvergenceRates
 from graphnorm.data import PackedGraphs, draw_graph
 from graphnorm.errors import GraphnormError, MissingDependencyError
 
@@ -168,7 +168,7 @@ def plot_typical(graphs: PackedGraphs, result: Regularity, ids: Integers, *, tit
     return figure
 
 
-def plot_rates(study: RateStudy, *, title: str = "") -> Figure:
+def plot_rates(study: ConvergenceRates, *, title: str = "") -> Figure:
     """Speeds of convergence of the linear example: measured against predicted, and what the shift gains."""
     figure, (agreement, gain) = _figure(1, 2, width=3.9, height=3.3)
     for column, color, label in ((0, BEFORE, "without shift"), (1, AFTER, "with shift")):
