@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from graphnorm import cli
-from graphnorm.analysis import smoothness, theory
+from graphnorm.analysis import curvature_along_training, theory
 from graphnorm.analysis.parts import PARTS, Subject
 from graphnorm.data import synthetic
 
@@ -68,7 +68,7 @@ def test_chosen_parts_as_json(
 
 
 def test_parts_that_train(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    short = partial(smoothness.curvature_along_training, norms=("graph", "none"), hidden=3, layers=2)
+    short = partial(curvature_along_training, norms=("graph", "none"), hidden=3, layers=2)
     monkeypatch.setattr("graphnorm.analysis.parts.curvature_along_training", short)
     arguments = ("--parts", "noise", "alpha", "curvature", "--epochs", "2", "--device", "cpu", "--graphs", "40")
     code, out, err = run(capsys, "analyze", "trees", "--out", tmp_path / "trained", *arguments)

@@ -9,24 +9,37 @@ True
 """
 
 from graphnorm.analysis.advice import Advice, Facts, Statement, advise
-from graphnorm.analysis.alpha import Alphas, alpha_along_training, learned_alpha
-from graphnorm.analysis.batch_noise import (
+from graphnorm.analysis.along_training import (
+    AlphaProbe,
+    Alphas,
+    Curvature,
+    CurvatureProbe,
     LayerNoise,
     Moments,
-    along,
+    NoiseProbe,
+    Probe,
+    RitzValues,
+    alpha_along_training,
     batch_noise,
     brief_layer,
+    checkpoints,
+    curvature_along_training,
     graph_moments,
+    hessian_spectrum,
+    join_epochs,
+    lanczos,
     layer_moments,
+    learned_alpha,
+    log_spaced_epochs,
+    module_loss,
     noise_along_training,
     readable_layer,
+    run_probe,
+    trial_on_all,
 )
-from graphnorm.analysis.curvature import hessian_spectrum, module_loss
-from graphnorm.analysis.lanczos import RitzValues, lanczos
 from graphnorm.analysis.measured import Measured, measured_by_study
 from graphnorm.analysis.measurement import Floats, Integers, Measurement
 from graphnorm.analysis.regularity import MeanVersusSpread, Regularity, classify_from_mean, regularity, typical_graphs
-from graphnorm.analysis.smoothness import Curvature, curvature_along_training
 from graphnorm.analysis.spectrum import (
     Aggregation,
     Conditions,
@@ -60,12 +73,14 @@ from graphnorm.analysis.theory import (
 __all__ = [
     "Advice",
     "Aggregation",
+    "AlphaProbe",
     "Alphas",
     "Assumptions",
     "ClosestInstanceNorm",
     "Conditions",
     "ConvergenceRates",
     "Curvature",
+    "CurvatureProbe",
     "ExtremeSingularValues",
     "Facts",
     "Floats",
@@ -78,18 +93,20 @@ __all__ = [
     "Measured",
     "Measurement",
     "Moments",
+    "NoiseProbe",
+    "Probe",
     "Regularity",
     "RitzValues",
     "Spectra",
     "Statement",
     "advise",
     "affordable",
-    "along",
     "alpha_along_training",
     "batch_noise",
     "brief_layer",
     "check_assumptions",
     "check_weight_gradient",
+    "checkpoints",
     "classify_from_mean",
     "closest_instance_norm",
     "conditions",
@@ -101,18 +118,22 @@ __all__ = [
     "graph_moments",
     "hessian_spectrum",
     "interlacing",
+    "join_epochs",
     "lanczos",
     "layer_moments",
     "learned_alpha",
     "linear_task",
+    "log_spaced_epochs",
     "measured_by_study",
     "module_loss",
     "noise_along_training",
     "readable_layer",
     "regularity",
+    "run_probe",
     "sparse_q",
     "spectra",
     "tolerance",
+    "trial_on_all",
     "typical_graphs",
     "weight_gradient",
 ]

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graphnorm.analysis import plots, theory
-from graphnorm.analysis.alpha import alpha_along_training
-from graphnorm.analysis.batch_noise import noise_along_training
-from graphnorm.analysis.checkpoints import dense_first
+from graphnorm.analysis.along_training import (
+    alpha_along_training,
+    curvature_along_training,
+    log_spaced_epochs,
+    noise_along_training,
+)
 from graphnorm.analysis.measurement import Integers
 from graphnorm.analysis.regularity import regularity, typical_graphs
-from graphnorm.analysis.smoothness import curvature_along_training
 from graphnorm.analysis.spectrum import Aggregation, affordable, conditions, interlacing, spectra
 from graphnorm.data import CATALOG, PackedGraphs
 from graphnorm.errors import GraphnormError
@@ -223,7 +225,7 @@ def noise_part(subject: Subject) -> Finding:
     """How far batch statistics are from the dataset's, along a training with BatchNorm."""
     batch_size = min(128, max(1, len(subject.ids) // 4))
     layers = noise_along_training(
-        subject.graphs, batch_size=batch_size, at=dense_first(subject.epochs, 12), **subject.training
+        subject.graphs, batch_size=batch_size, at=log_spaced_epochs(subject.epochs, 12), **subject.training
     )
     first, last = layers[0], layers[-1]
 
@@ -248,7 +250,7 @@ def noise_part(subject: Subject) -> Finding:
 
 def alpha_part(subject: Subject) -> Finding:
     """What share of the mean a trained GraphNorm takes away."""
-    found = alpha_along_training(subject.graphs, at=dense_first(subject.epochs, 12), **subject.training)
+    found = alpha_along_training(subject.graphs, at=log_spaced_epochs(subject.epochs, 12), **subject.training)
     numbers = found.summary()
     ends = " ".join(
         f"{layer}: {values['quantiles']['0.5']:.2f} ({values['quantiles']['0.05']:.2f} to "
@@ -273,7 +275,7 @@ def alpha_part(subject: Subject) -> Finding:
 
 def curvature_part(subject: Subject) -> Finding:
     """Extreme Hessian eigenvalues along training with each normalization."""
-    found = curvature_along_training(subject.graphs, at=dense_first(subject.epochs, 5), **subject.training)
+    found = curvature_along_training(subject.graphs, at=log_spaced_epochs(subject.epochs, 5), **subject.training)
     numbers = found.summary()
     largest = {norm: values["median_largest_when_trained"] for norm, values in numbers.items()}
     order = ", ".join(f"{norm} {largest[norm]:.3g}" for norm in sorted(largest, key=lambda norm: largest[norm]))

@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from graphnorm.analysis.alpha import Alphas
-from graphnorm.analysis.batch_noise import LayerNoise, brief_layer, readable_layer
+from graphnorm.analysis.along_training import Alphas, Curvature, LayerNoise, brief_layer, readable_layer
 from graphnorm.analysis.measurement import Floats, Integers
 from graphnorm.analysis.regularity import Regularity
-from graphnorm.analysis.smoothness import Curvature
 from graphnorm.analysis.spectrum import Conditions, Spectra, conditions
 from graphnorm.analysis.theory import ConvergenceRates
 from graphnorm.data import PackedGraphs, draw_graph

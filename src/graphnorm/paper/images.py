@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from graphnorm.analysis.batch_noise import LayerNoise, along, batch_noise, layer_moments
+from graphnorm.analysis import LayerNoise, batch_noise, join_epochs, layer_moments
 from graphnorm.data import Images
 from graphnorm.models import ResNet18
 from graphnorm.training.capture import record
@@ -91,7 +91,7 @@ def image_noise_along_training(
         found.append(_measure(training.model, images, watch, len(losses)))
     test = (data.test_images.to(device).float() / 255 - mean) / std
     accuracy = _accuracy(training.model, test, data.test_labels.to(device))
-    return ImageNoise([along(parts) for parts in zip(*found, strict=True)], losses, spent, accuracy)
+    return ImageNoise([join_epochs(parts) for parts in zip(*found, strict=True)], losses, spent, accuracy)
 
 
 def _colours(pixels: Tensor) -> tuple[Tensor, Tensor]:

@@ -17,9 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from graphnorm._version import exact_version
-from graphnorm.analysis.alpha import Alphas, alpha_along_training
-from graphnorm.analysis.batch_noise import LayerNoise, noise_along_training
-from graphnorm.analysis.checkpoints import dense_first
+from graphnorm.analysis import Alphas, LayerNoise, alpha_along_training, log_spaced_epochs, noise_along_training
 from graphnorm.errors import StudyError
 from graphnorm.files import replacing
 from graphnorm.paper.images import image_layers, image_noise_along_training
@@ -166,7 +164,7 @@ def watch_graphs(
         graphs,
         batch_size=watching.batch_size,
         epochs=watching.epochs,
-        at=dense_first(watching.epochs, LOOKS),
+        at=log_spaced_epochs(watching.epochs, LOOKS),
         watch=names,
         device=device,
         progress=progress,
@@ -182,7 +180,7 @@ def learn_alpha(graphs: PackedGraphs, epochs: int, *, device: torch.device, prog
     alphas = alpha_along_training(
         graphs,
         epochs=epochs,
-        at=dense_first(epochs, LOOKS),
+        at=log_spaced_epochs(epochs, LOOKS),
         device=device,
         progress=progress,
         **Trainings().settings(graphs.name, "gin"),
@@ -205,7 +203,7 @@ def watch_images(
     found = image_noise_along_training(
         images,
         epochs=watching.epochs,
-        at=dense_first(watching.epochs, LOOKS),
+        at=log_spaced_epochs(watching.epochs, LOOKS),
         watch=image_layers(4),
         device=device,
         seconds=seconds,
