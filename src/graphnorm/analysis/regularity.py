@@ -34,6 +34,8 @@ from graphnorm.errors import need
 
 __all__ = ["MeanVersusSpread", "Regularity", "classify_from_mean", "regularity", "typical_graphs"]
 
+sparse = need("scipy.sparse", "graphnorm.analysis", "analysis")
+
 FOLDS = 5
 
 
@@ -240,7 +242,6 @@ class _Signal(NamedTuple):
 
 
 def _signal(graphs: PackedGraphs, batch: GraphBatch, aggregation: Aggregation) -> _Signal:
-    sparse = need("scipy.sparse", "regularity", "analysis")
     parts = []
     if batch.tags is not None:  # one-hot
         first = np.concatenate(([0], np.cumsum(graphs.cardinalities)))

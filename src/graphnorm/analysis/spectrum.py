@@ -59,6 +59,8 @@ __all__ = [
     "tolerance",
 ]
 
+sparse, linalg = (need(module, "graphnorm.analysis", "analysis") for module in ("scipy.sparse", "scipy.sparse.linalg"))
+
 MAX_DENSE = 8192
 """Nodes, without twins, of the largest graph whose singular values are all computed."""
 NUMBERS_PER_STACK = 1 << 21
@@ -105,19 +107,23 @@ class Aggregation:
 
 def sparse_q(batch: GraphBatch, aggregation: Aggregation) -> Any:
     """Q of a batch of R nodes, block-diagonal: an (R, R) ``scipy.sparse.csr_array``."""
-    sparse = need("scipy.sparse", "sparse aggregation", "analysis")
-    col, rowptr = batch.col.cpu().numpy(), batch.rowptr.cpu().numpy()
-    degree = np.diff(rowptr)
-    diagonal, edge = aggregation.entries(degree)
-    values = np.repeat(edge, degree) * edge[col]
-    adjacency = sparse.csr_array((values, col, rowptr), shape=(batch.num_rows, batch.num_rows))
-    return sparse.csr_array(adjacency + sparse.diags_array(diagonal))
+    diagonal, edges = _diagonal_and_edges(batch, aggregation)
+    return sparse.csr_array(edges + sparse.diags_array(diagonal))
 
 
 def dense_q(batch: GraphBatch, aggregation: Aggregation) -> Floats:
     """Q of a batch of R nodes, block-diagonal: an (R, R) array."""
     matrix: Floats = sparse_q(batch, aggregation).toarray()
     return matrix
+
+
+def _diagonal_and_edges(batch: GraphBatch, aggregation: Aggregation) -> tuple[Floats, Any]:
+    """The diagonal of Q, (R,), and the rest of it, an (R, R) ``csr_array``."""
+    col, rowptr = batch.col.cpu().numpy(), batch.rowptr.cpu().numpy()
+    degree = np.diff(rowptr)
+    diagonal, edge = aggregation.entries(degree)
+    values = np.repeat(edge, degree) * edge[col]
+    return diagonal, sparse.csr_array((values, col, rowptr), shape=(batch.num_rows, batch.num_rows))
 
 
 # ---- whole spectra --------------------------------------------------------------------------------------------------
@@ -365,24 +371,16 @@ class TwinClasses(NamedTuple):
 
 
 class Quotients(NamedTuple):
-    """The quotient matrices B of G graphs, with M classes and F directed edges between classes in all."""
+    """The quotient matrices of G graphs, with M classes in all."""
 
     ptr: Integers
     """(G+1,): graph g has the classes ``ptr[g]:ptr[g+1]``."""
-    diagonal: Floats
-    """(M,): B_cc."""
+    matrix: Any
+    """(M, M) ``csr_array``: the matrices B as blocks on the diagonal."""
     multiplicity: Integers
     """(M,): nodes of each class, k_c."""
     repeated: Floats
     """(M,): q_ii − q_ij, an eigenvalue k_c − 1 times."""
-    edge_ptr: Integers
-    """(G+1,): graph g has the edges ``edge_ptr[g]:edge_ptr[g+1]``."""
-    row: npt.NDArray[np.int32]
-    """(F,): counted from the graph's first class."""
-    col: npt.NDArray[np.int32]
-    """(F,)."""
-    value: Floats
-    """(F,): B_cd."""
 
     @property
     def sizes(self) -> Integers:
@@ -391,14 +389,12 @@ class Quotients(NamedTuple):
 
     def stack(self, members: Integers) -> tuple[Floats, Floats]:
         """B, (K, m, m), and the unit vectors w, (K, m), of K graphs with m classes each."""
-        diagonal = np.arange(self.sizes[members[0]])
-        matrices = np.zeros((len(members), len(diagonal), len(diagonal)))
-        count = np.diff(self.edge_ptr)[members]
-        which = np.repeat(np.arange(len(members)), count)
-        edge = np.arange(len(which)) + np.repeat(self.edge_ptr[members] - (np.cumsum(count) - count), count)
-        matrices[which, self.row[edge], self.col[edge]] = self.value[edge]
-        at = self.ptr[members][:, None] + diagonal
-        matrices[:, diagonal, diagonal] = self.diagonal[at]
+        first, size = self.ptr[members], int(self.sizes[members[0]])
+        at = first[:, None] + np.arange(size)
+        rows = self.matrix[at.reshape(-1)].tocoo()
+        graph, row = np.divmod(rows.row, size)
+        matrices = np.zeros((len(members), size, size))
+        matrices[graph, row, rows.col - first[graph]] = rows.data
         nodes = self.multiplicity[at]
         return matrices, np.sqrt(nodes / nodes.sum(1, keepdims=True))
 
@@ -435,40 +431,23 @@ def twin_classes(batch: GraphBatch) -> TwinClasses:
 
 def quotients(graphs: PackedGraphs, ids: Integers, aggregation: Aggregation) -> Quotients:
     """The quotient matrices of the graphs ``ids``."""
-    parts = [_quotients(batch, aggregation) for batch in in_batches(graphs, ids)]
-
-    def joined(name: str) -> npt.NDArray[Any]:
-        arrays = [getattr(part, name) for part in parts]
-        if name.endswith("ptr"):
-            return np.concatenate(([0], np.cumsum(np.concatenate([np.diff(ptr) for ptr in arrays]))))
-        return np.concatenate(arrays)
-
-    return Quotients(*map(joined, Quotients._fields))
-
-
-def _quotients(batch: GraphBatch, aggregation: Aggregation) -> Quotients:
-    graph, col, degree = batch.batch.numpy(), batch.col.numpy(), batch.degree.numpy()
-    node = np.arange(batch.num_rows)
-    twins = twin_classes(batch)
-    kept = twins.first == node  # one node of each class
-    ptr = np.searchsorted(graph[kept], np.arange(batch.num_graphs + 1))
-    place = np.cumsum(kept) - 1 - ptr[graph]
-    diagonal, edge = aggregation.entries(degree)
-    inside = np.where(twins.closed, edge**2, 0.0)  # q_ij within the class
-    root = edge * np.sqrt(twins.multiplicity)
-    row = np.repeat(node, degree)
-    between = kept[row] & kept[col]
-    row, col = row[between], col[between]
-    return Quotients(
-        ptr=ptr,
-        diagonal=(diagonal + (twins.multiplicity - 1) * inside)[kept],
-        multiplicity=twins.multiplicity[kept],
-        repeated=(diagonal - inside)[kept],
-        edge_ptr=np.searchsorted(graph[row], np.arange(batch.num_graphs + 1)),
-        row=place[row].astype(np.int32),
-        col=place[col].astype(np.int32),
-        value=root[row] * root[col],
-    )
+    sizes, matrices, multiplicity, repeated = [], [], [], []
+    for batch in in_batches(graphs, ids):
+        twins = twin_classes(batch)
+        kept = np.flatnonzero(twins.first == np.arange(batch.num_rows))  # one node of each class
+        nodes = twins.multiplicity[kept]
+        diagonal, edges = _diagonal_and_edges(batch, aggregation)
+        _, edge = aggregation.entries(batch.degree.numpy()[kept])
+        inside = np.where(twins.closed[kept], edge**2, 0.0)  # q_ij within the class
+        root = sparse.diags_array(np.sqrt(nodes))
+        own = sparse.diags_array(diagonal[kept] + (nodes - 1) * inside)
+        matrices.append(root @ edges[kept][:, kept] @ root + own)
+        sizes.append(np.bincount(batch.batch.numpy()[kept], minlength=batch.num_graphs))
+        multiplicity.append(nodes)
+        repeated.append(diagonal[kept] - inside)
+    ptr = np.concatenate(([0], np.cumsum(np.concatenate(sizes))))
+    matrix = sparse.csr_array(sparse.block_diag(matrices) if len(matrices) > 1 else matrices[0])
+    return Quotients(ptr, matrix, np.concatenate(multiplicity), np.concatenate(repeated))
 
 
 # ---- large graphs ---------------------------------------------------------------------------------------------------
@@ -535,13 +514,10 @@ def extreme_singular_values(
 
 
 def _sparse_extremes(quotient: Quotients, k: int) -> tuple[Floats, Floats]:
-    sparse = need("scipy.sparse", "extreme singular values", "analysis")
-    classes, edges = slice(*quotient.ptr[k : k + 2]), slice(*quotient.edge_ptr[k : k + 2])
+    classes = slice(*quotient.ptr[k : k + 2])
+    b = quotient.matrix[classes, classes].tocsc()
     nodes = quotient.multiplicity[classes]
     w = np.sqrt(nodes / nodes.sum())
-    at = quotient.row[edges], quotient.col[edges]
-    b = sparse.csc_array((quotient.value[edges], at), shape=(len(w), len(w)))
-    b = sparse.csc_array(b + sparse.diags_array(quotient.diagonal[classes]))
 
     def shifted_square(x: Floats) -> Floats:
         y = b @ (b @ (x - w * (w @ x)))
@@ -571,7 +547,6 @@ def _sparse_extremes(quotient: Quotients, k: int) -> tuple[Floats, Floats]:
 
 def _largest_eigenvalue(size: int, apply: Operator) -> float:
     """The largest absolute eigenvalue of a symmetric operator."""
-    linalg = need("scipy.sparse.linalg", "extreme singular values", "analysis")
     operator = linalg.LinearOperator((size, size), matvec=apply, dtype=np.float64)
     start = np.random.default_rng(0).standard_normal(size)
     try:
@@ -588,13 +563,11 @@ def _largest_eigenvalue(size: int, apply: Operator) -> float:
 
 def _inverse(b: Any, w: Floats | None, scale: float, negligible: float) -> Operator | None:
     """x ↦ B⁻¹x, or with w x ↦ (B + scale·wwᵀ)⁻¹x; None where that is singular up to ``negligible``."""
-    sparse = need("scipy.sparse", "extreme singular values", "analysis")
     size = b.shape[0]
     blocks = [[b + sparse.diags_array(np.full(size, 1j * np.finfo(np.float64).eps * scale))]]
     if w is not None:
         column = sparse.csc_array(w[:, None])
         blocks = [[*blocks[0], scale * column], [column.T, -sparse.eye_array(1)]]
-    linalg = need("scipy.sparse.linalg", "extreme singular values", "analysis")
     factors = linalg.splu(sparse.csc_array(sparse.block_array(blocks)))
 
     def solve(x: Floats) -> npt.NDArray[np.complex128]:
