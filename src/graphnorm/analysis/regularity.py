@@ -28,7 +28,7 @@ import torch
 from tqdm import tqdm
 
 from graphnorm.analysis.measurement import Booleans, Floats, Integers, Measurement
-from graphnorm.analysis.spectrum import Aggregation, check_ids, in_batches, sparse_q, twin_classes
+from graphnorm.analysis.spectrum import Aggregation, check_ids, in_batches, same_neighbours, sparse_q
 from graphnorm.data import GraphBatch, PackedGraphs
 from graphnorm.errors import need
 
@@ -125,9 +125,9 @@ def _structure(batch: GraphBatch) -> dict[str, npt.NDArray[Any]]:
     def everywhere(condition: Booleans) -> Booleans:
         return np.asarray(total(~condition) == 0)
 
-    twins = twin_classes(batch)
+    classes = same_neighbours(batch)
     # The closed twins of a member of a clique are the other members, with or without hubs around them.
-    clique_size = np.where(twins.closed, twins.multiplicity, 1)
+    clique_size = np.where(classes.closed, classes.multiplicity, 1)
     hub = degree == sizes[graph] - 1
     complete = everywhere(hub)
     mean = total(degree) / sizes

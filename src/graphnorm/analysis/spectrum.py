@@ -62,7 +62,7 @@ __all__ = [
 sparse, linalg = (need(module, "graphnorm.analysis", "analysis") for module in ("scipy.sparse", "scipy.sparse.linalg"))
 
 MAX_DENSE = 8192
-"""Nodes, without twins, of the largest graph whose singular values are all computed."""
+"""The largest quotient matrix whose singular values are all computed."""
 NUMBERS_PER_STACK = 1 << 21
 """Entries of the matrices that LAPACK gets at once."""
 EDGES_PER_BATCH = 1 << 22
@@ -181,7 +181,7 @@ def spectra(
     largest = int(b.sizes.max())
     if largest > MAX_DENSE:
         raise GraphnormError(
-            f"a graph has {largest} nodes without its twins; all singular values are computed up to {MAX_DENSE}",
+            f"a graph has {largest} nodes with different neighbours; whole spectra are computed up to {MAX_DENSE}",
             remedy="compute the smallest and largest ones, with graphnorm.analysis.extreme_singular_values",
         )
     q, shifted = np.empty(b.ptr[-1]), np.empty(b.ptr[-1] - len(chosen))
@@ -242,7 +242,7 @@ def check_ids(graphs: PackedGraphs, ids: Sequence[int] | Integers | None) -> Int
 
 
 def affordable(graphs: PackedGraphs, ids: Integers, work: float = 2e11) -> Integers:
-    """The leading ones of ``ids`` whose spectra together cost up to ``work``, in cubed sizes without twins.
+    """The leading ones of ``ids`` whose spectra together cost up to ``work``, in cubed sizes of the quotient matrices.
 
     The default takes one or two minutes. Graphs that would take half of it alone are skipped, and so are graphs too
     large for :func:`spectra`.
@@ -356,11 +356,11 @@ def conditions(result: Spectra) -> Conditions:
     return Conditions(q, shifted, rank_q, rank_shifted)
 
 
-# ---- twins and quotient matrices ------------------------------------------------------------------------------------
+# ---- quotient matrices ----------------------------------------------------------------------------------------------
 
 
-class TwinClasses(NamedTuple):
-    """The class of each of a batch's R nodes. A node without a twin is a class of one."""
+class SameNeighbours(NamedTuple):
+    """For each of a batch's R nodes, its class of nodes with the same neighbours, which may be a class of one."""
 
     first: Integers
     """(R,): the first node of the class."""
@@ -407,11 +407,11 @@ def in_batches(graphs: PackedGraphs, ids: Integers) -> Iterator[GraphBatch]:
         yield graphs.batch(chosen).to("cpu")
 
 
-def twin_classes(batch: GraphBatch) -> TwinClasses:
+def same_neighbours(batch: GraphBatch) -> SameNeighbours:
     """Find nodes with the same neighbours.
 
     Each node and each graph has a random 64-bit code. The key of a node is the sum of its neighbours' codes and its
-    graph's code, and for closed twins its own. Two different neighbourhoods get the same key with probability 2⁻⁶⁴.
+    graph's code, and its own for closed twins. Two different neighbourhoods get the same key with probability 2⁻⁶⁴.
     """
     graph, rowptr, col = (array.numpy() for array in (batch.batch, batch.rowptr, batch.col))
     codes = np.random.default_rng(0).integers(2**64, size=batch.num_rows + batch.num_graphs, dtype=np.uint64)
@@ -426,19 +426,19 @@ def twin_classes(batch: GraphBatch) -> TwinClasses:
     (open_first, open_count), (closed_first, closed_count) = classes(key), classes(key + own)
     closed = closed_count > 1
     first = np.where(closed, closed_first, open_first)
-    return TwinClasses(first, np.where(closed, closed_count, open_count), closed)
+    return SameNeighbours(first, np.where(closed, closed_count, open_count), closed)
 
 
 def quotients(graphs: PackedGraphs, ids: Integers, aggregation: Aggregation) -> Quotients:
     """The quotient matrices of the graphs ``ids``."""
     sizes, matrices, multiplicity, repeated = [], [], [], []
     for batch in in_batches(graphs, ids):
-        twins = twin_classes(batch)
-        kept = np.flatnonzero(twins.first == np.arange(batch.num_rows))  # one node of each class
-        nodes = twins.multiplicity[kept]
+        classes = same_neighbours(batch)
+        kept = np.flatnonzero(classes.first == np.arange(batch.num_rows))  # one node of each class
+        nodes = classes.multiplicity[kept]
         diagonal, edges = _diagonal_and_edges(batch, aggregation)
         _, edge = aggregation.entries(batch.degree.numpy()[kept])
-        inside = np.where(twins.closed[kept], edge**2, 0.0)  # q_ij within the class
+        inside = np.where(classes.closed[kept], edge**2, 0.0)  # q_ij within the class
         root = sparse.diags_array(np.sqrt(nodes))
         own = sparse.diags_array(diagonal[kept] + (nodes - 1) * inside)
         matrices.append(root @ edges[kept][:, kept] @ root + own)
