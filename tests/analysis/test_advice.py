@@ -13,9 +13,9 @@ from graphnorm.analysis import (
     Facts,
     Measured,
     advise,
+    classify_from_mean,
     conditions,
     measured_by_study,
-    probe_mean,
     regularity,
     spectra,
 )
@@ -26,9 +26,9 @@ from graphnorm.training import Outcome, Trial
 
 
 def facts_of(graphs: PackedGraphs) -> Facts:
-    probe = probe_mean(graphs)
-    assert probe is not None
-    return Facts(regularity(graphs).summary(), conditions(spectra(graphs)).summary(), probe.summary())
+    accuracy = classify_from_mean(graphs)
+    assert accuracy is not None
+    return Facts(regularity(graphs).summary(), conditions(spectra(graphs)).summary(), accuracy.summary())
 
 
 def measured(speed: dict[str, float] | None = None, **scores: list[float]) -> Measured:
@@ -46,22 +46,6 @@ def measured(speed: dict[str, float] | None = None, **scores: list[float]) -> Me
 GOOD = [80.0, 81.0, 79.5, 80.5, 80.2, 79.8, 80.9, 80.1, 79.9, 80.4]
 WORSE = [value - 9 - 0.3 * (place % 3) for place, value in enumerate(GOOD)]
 ALIKE = [value + (0.5 if place % 2 else -0.6) for place, value in enumerate(GOOD)]
-
-
-class TestProbe:
-    def test_where_the_classes_differ(self) -> None:
-        regular, trees = (probe_mean(make(60)) for make in (synthetic.regular, synthetic.trees))
-        assert regular is not None
-        assert trees is not None
-        assert regular.mean.min() == 1
-        assert regular.rest.mean() < 0.65
-        assert trees.rest.mean() > 0.9  # the degrees vary more in one class; their mean hardly differs
-        assert trees.mean.mean() < 0.75
-        assert regular.summary()["difference"] == pytest.approx(regular.mean.mean() - regular.rest.mean())
-        assert regular.majority == 0.5
-
-    def test_too_few_graphs(self) -> None:
-        assert probe_mean(synthetic.trees(60), range(6)) is None
 
 
 class TestPredictions:

@@ -12,24 +12,24 @@ from dataclasses import dataclass
 from types import NoneType
 from typing import Any, Literal
 
-from graphnorm.analysis.measured import Measured
-from graphnorm.analysis.results import Result
+from graphnorm.analysis.measurement import Measurement
 from graphnorm.errors import require
-from graphnorm.study.guessing import has_learned
-from graphnorm.wording import listing
+from graphnorm.study.protocol import has_learned
+from graphnorm.study.render import listing
+from graphnorm.study.result import Result
 
 __all__ = ["Advice", "Facts", "Statement", "advise"]
 
 Certainty = Literal["certain", "likely", "weak"]
 NORMS = ("graph", "instance", "batch", "layer", "none")
 MEASURABLE = 2.0
-"""Standard errors that a difference of probes must have to count."""
+"""Standard errors that a difference of accuracies must have to count."""
 SAME = 1e-4
 """Scores, in percent, that differ by less are equal."""
 
 
 @dataclass(frozen=True)
-class Statement(Result):
+class Statement(Measurement):
     """One sentence, and what stands behind it."""
 
     text: str
@@ -49,14 +49,14 @@ class Facts:
     """:meth:`Regularity.summary`."""
     condition: Mapping[str, Any] | None = None
     """:meth:`Conditions.summary`."""
-    probe: Mapping[str, Any] | None = None
-    """:meth:`Probe.summary`."""
+    mean_versus_spread: Mapping[str, Any] | None = None
+    """:meth:`MeanVersusSpread.summary`."""
     noise: Mapping[str, Any] | None = None
     """The last norm layer's :meth:`LayerNoise.summary`."""
 
 
 @dataclass(frozen=True)
-class Advice(Result):
+class Advice(Measurement):
     """What to try."""
 
     first: str
@@ -78,7 +78,7 @@ class Advice(Result):
         return "\n".join(lines + (["", self.agreement] if self.agreement else []))
 
 
-def advise(facts: Facts, measured: Measured | None = None) -> Advice:
+def advise(facts: Facts, measured: Result | None = None) -> Advice:
     """Say which normalization to try first.
 
     >>> regular = {"share_without_signal": 1.0, "graphs": 400, "signal_kept_quantiles": {"0.5": 0.0}}
@@ -89,21 +89,21 @@ def advise(facts: Facts, measured: Measured | None = None) -> Advice:
     require(
         "facts", facts, Facts, "Facts about a dataset, of summaries: Facts(regularity=regularity(graphs).summary())"
     )
-    require("measured", measured, (Measured, NoneType), "what measured_by_study or a comparison gives, or None")
+    require("measured", measured, (Result, NoneType), "the Result of compare or search, or None")
     predictions = [
         statement
         for statement in (
             _about_signal(facts.regularity),
-            _about_probe(facts.probe),
+            _about_mean(facts.mean_versus_spread),
             _about_condition(facts.condition, facts.regularity),
             _about_noise(facts.noise),
         )
         if statement is not None
     ]
-    if measured is not None and measured.means:
-        if has_learned(max(measured.means.values()), measured.guessing):
+    if measured is not None and measured.best is not None:
+        if has_learned(measured.norms[measured.best].mean, measured.chance):
             return _from_measurement(measured, predictions)
-        return _from_predictions([_no_better_than_guessing(measured), *predictions], "nothing that was trained learned")
+        return _from_predictions([_no_better_than_chance(measured), *predictions], "nothing that was trained learned")
     return _from_predictions(predictions, "nothing was trained")
 
 
@@ -160,13 +160,17 @@ def _about_signal(regularity: Mapping[str, Any] | None) -> Statement | None:
     )
 
 
-def _about_probe(probe: Mapping[str, Any] | None) -> Statement | None:
-    if probe is None:
+def _about_mean(accuracy: Mapping[str, Any] | None) -> Statement | None:
+    if accuracy is None:
         return None
-    mean, rest, error = probe["accuracy_from_the_mean"], probe["accuracy_from_the_rest"], probe["standard_error"]
+    mean, rest, error = (
+        accuracy["accuracy_from_the_mean"],
+        accuracy["accuracy_from_the_rest"],
+        accuracy["standard_error"],
+    )
     evidence = (
         f"logistic regressions on the first layer, 5 folds: {mean:.1%} from the means, {rest:.1%} from the spread, "
-        f"{probe['majority']:.1%} by guessing; standard error of the difference {error:.1%}"
+        f"{accuracy['majority']:.1%} by guessing; standard error of the difference {error:.1%}"
     )
     difference = mean - rest
     if abs(difference) <= MEASURABLE * error or abs(difference) < 0.01:
@@ -179,7 +183,7 @@ def _about_probe(probe: Mapping[str, Any] | None) -> Statement | None:
             "weak",
             favours=("instance", "graph"),
         )
-    blind = rest <= probe["majority"] + 0.05
+    blind = rest <= accuracy["majority"] + 0.05
     return Statement(
         "The graphs' means, which the full shift subtracts, tell the classes apart better than what it leaves"
         + (": without them a linear layer can only guess." if blind else "."),
@@ -253,13 +257,13 @@ def _about_noise(noise: Mapping[str, Any] | None) -> Statement | None:
 # ---- measurement ----------------------------------------------------------------------------------------------------
 
 
-def _from_measurement(measured: Measured, predictions: Sequence[Statement]) -> Advice:
-    means = measured.means
+def _from_measurement(measured: Result, predictions: Sequence[Statement]) -> Advice:
+    means = _means(measured)
     top = max(means.values())
     tied = [norm for norm, mean in means.items() if top - mean < SAME]
-    best = max(tied, key=lambda norm: measured.speed.get(norm, 0.0))
+    best = max(tied, key=lambda norm: measured.convergence.area.get(norm, 0.0))
     others = [norm for norm in means if norm != best]
-    tests = {norm: measured.test(best, norm) for norm in others}
+    tests = {norm: measured.pair(best, norm) for norm in others}
     impossible = {norm for statement in predictions for norm in statement.against if statement.certainty == "certain"}
     beaten = [
         norm
@@ -280,7 +284,9 @@ def _from_measurement(measured: Measured, predictions: Sequence[Statement]) -> A
     else:
         reason = "the highest score"
         if len(tied) > 1:
-            reason = "one of the highest scores" + (" and the fastest training among these" if measured.speed else "")
+            reason = "one of the highest scores" + (
+                " and the fastest training among these" if measured.convergence.area else ""
+            )
         verdict = (
             f"No clear winner. Try {best} first, with {reason}; {listing(contenders[1:])} cannot be told from it by "
             f"significance.{ruled_out}"
@@ -289,63 +295,70 @@ def _from_measurement(measured: Measured, predictions: Sequence[Statement]) -> A
     return Advice(best, contenders, clear, "measurement", verdict, agreement, (*statements, *predictions))
 
 
-def _no_better_than_guessing(measured: Measured) -> Statement:
-    best, mean = next(iter(measured.means.items()))
+def _means(measured: Result) -> dict[str, float]:
+    """The average of each normalization that has a score, from the best on."""
+    return {norm: measured.norms[norm].mean for norm in measured.ranking}
+
+
+def _no_better_than_chance(measured: Result) -> Statement:
+    best, mean = next(iter(_means(measured).items()))
     return Statement(
-        f"The trainings say nothing: the highest score, that of {best}, is no better than guessing. Train for longer.",
-        f"{measured.source}: {mean:.1f} % after {measured.epochs} epochs, where guessing has {measured.guessing:.1f} %",
+        f"The trainings say nothing: the highest score, that of {best}, is no better than chance. Train for longer.",
+        f"study {measured.study}: {mean:.1f} % after {max(measured.values_of('epochs'))} epochs, where chance has "
+        f"{measured.chance:.1f} %",
         "likely",
     )
 
 
-def _score(measured: Measured, best: str, tied: Sequence[str]) -> Statement:
-    count = len(measured.scores[best])
+def _score(measured: Result, best: str, tied: Sequence[str]) -> Statement:
+    count = len(measured.norms[best].scores)
     shared = f", and shares it with {listing([norm for norm in tied if norm != best])}" if len(tied) > 1 else ""
     optimistic = (
-        " The folds that chose the epoch are those reported: optimistic." if measured.protocol == "paper" else ""
+        " The folds that chose the epoch are those reported: optimistic." if measured.protocol.name == "paper" else ""
     )
     return Statement(
-        f"{best} has the highest score, {measured.means[best]:.1f} %{shared}.",
-        f"{measured.source}: {measured.model}, {measured.epochs} epochs, protocol {measured.protocol}, {count} "
-        f"{measured.unit}s.{optimistic}",
+        f"{best} has the highest score, {measured.norms[best].mean:.1f} %{shared}.",
+        f"study {measured.study}: {measured.model}, {max(measured.values_of('epochs'))} epochs, protocol "
+        f"{measured.protocol.name}, {count} {measured.protocol.unit}s.{optimistic}",
         "likely" if count >= 5 else "weak",
         favours=(best,),
     )
 
 
-def _against(measured: Measured, best: str, norm: str) -> Statement:
-    test = measured.test(best, norm)
+def _against(measured: Result, best: str, norm: str) -> Statement:
+    test = measured.pair(best, norm)
     difference = test.difference or 0.0
     chance = "no test possible" if test.p_adjusted is None else f"p = {test.p_adjusted:.3f} after Holm's correction"
     interval = "" if test.low is None else f", 95 % interval {test.low:+.1f} to {test.high:+.1f}"
     how = f"paired over {test.pairs}" if test.paired else f"Welch's test, at least {test.pairs}"
-    evidence = f"{how} {measured.unit}s{interval}, {chance}" + (f"; {test.note}" if test.note else "")
+    evidence = f"{how} {measured.protocol.unit}s{interval}, {chance}" + (f"; {test.note}" if test.note else "")
     if abs(difference) < SAME:
         return Statement(f"{norm} scored the same as {best}.", evidence, "weak")
     if test.significant:
         text = f"{norm} scored {difference:.1f} points less than {best}: more than chance."
         return Statement(text, evidence, "likely", favours=(best,), against=(norm,))
     if test.note and test.pairs > 1:
-        text = f"{norm} scored {difference:.1f} points less than {best} on every {measured.unit}, but these are few."
+        unit = measured.protocol.unit
+        text = f"{norm} scored {difference:.1f} points less than {best} on every {unit}, but these are few."
         return Statement(text, evidence, "likely" if difference > 5 else "weak", against=(norm,))
     return Statement(f"{norm} scored {difference:.1f} points less than {best}: may be chance.", evidence, "weak")
 
 
-def _agreement(measured: Measured, predictions: Sequence[Statement]) -> str:
+def _agreement(measured: Result, predictions: Sequence[Statement]) -> str:
     """Whether what the predictions said of the normalizations that were measured came true."""
     said = [
         _came_true(measured, statement, norm)
         for statement in predictions
         for norm in statement.against
-        if norm in measured.means
+        if norm in measured.ranking
     ]
     known = dict.fromkeys(sentence for sentence in said if sentence)
     return f"Prediction and measurement: {'; '.join(known)}." if known else ""
 
 
-def _came_true(measured: Measured, statement: Statement, norm: str) -> str:
+def _came_true(measured: Result, statement: Statement, norm: str) -> str:
     """What a statement against a normalization expected, and what happened; empty if that was not measured."""
-    values = measured.means if statement.about == "score" else measured.speed
+    values = _means(measured) if statement.about == "score" else measured.convergence.area
     rivals = [rival for rival in statement.favours if rival in values]
     if not rivals or norm not in values:
         return ""
@@ -360,5 +373,5 @@ def _came_true(measured: Measured, statement: Statement, norm: str) -> str:
     expected = f"{norm} was expected to score less than {rival} ({statement.certainty}), {turn} scored"
     if abs(lead) < SAME:
         return f"{expected} the same"
-    sure = "" if measured.test(rival, norm).significant else ", not significantly"
+    sure = "" if measured.pair(rival, norm).significant else ", not significantly"
     return f"{expected} {abs(lead):.1f} points {'less' if lead > 0 else 'more'}{sure}"

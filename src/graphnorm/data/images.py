@@ -39,7 +39,7 @@ class Images(NamedTuple):
 
     def to(self, device: torch.device | str) -> Images:
         """The same on another device."""
-        return Images(*(tensor.to(device) for tensor in self[:4]), lossy=self.lossy)
+        return self._replace(**{name: getattr(self, name).to(device) for name in self._fields[:4]})
 
 
 def read_cifar10(path: Path) -> Images:

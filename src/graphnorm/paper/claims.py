@@ -76,9 +76,6 @@ class Judged:
 Judge = Callable[[Facts], Judged | None]
 
 
-Judge = Callable[[Facts], Judged | None]
-
-
 @dataclass(frozen=True)
 class Claim:
     """A sentence of the paper, or one of ours that the same numbers speak to."""

@@ -301,7 +301,9 @@ def _narrowing(whole: Item, part: Item, choice: Mapping[str, Any]) -> dict[str, 
     if grid is not None and any(one.grid == grid and one.grid not in own_grids for one in part.trained):
         found["grid"] = grid.to_dict()
     seeds = choice.get("seeds")
-    if seeds is not None and any(one.seeds != seeds for one in (*whole.trained, whole.baselines)):
+    if seeds is not None and any(
+        one.seeds != seeds for one in [*whole.trained, *([whole.baselines] if whole.baselines else [])]
+    ):
         found["seeds"] = seeds
     return found or None
 

@@ -322,7 +322,7 @@ class ImageFleet:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(trial.seed)
             model = ResNet18()
-        self._model = model.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self._model: nn.Module = model.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         self._generator = torch.Generator(device).manual_seed(trial.seed)
         self._optimizer = torch.optim.SGD(
             self._model.parameters(), lr=trial.lr, momentum=0.9, weight_decay=trial.weight_decay
@@ -349,7 +349,8 @@ class ImageFleet:
 
     def model(self, member: int) -> nn.Module:
         """The model in evaluation mode; not a copy."""
-        return self._model.eval()
+        self._model.eval()
+        return self._model
 
     def outcomes(self, keep_state: bool = False) -> list[Outcome]:
         """The loss of each epoch, and the accuracy on the test images after it."""

@@ -90,12 +90,12 @@ class Cell:
     @property
     def mean(self) -> float | None:
         """In percent; None where there is no score."""
-        return _known(self.score and self.score.mean)
+        return None if self.score is None else _known(self.score.mean)
 
     @property
     def std(self) -> float | None:
         """In percent."""
-        return _known(self.score and self.score.std)
+        return None if self.score is None else _known(self.score.std)
 
     @property
     def shown(self) -> str:
