@@ -36,6 +36,8 @@ LARGEST_SAMPLE = 500
 """Nodes of a graph whose singular values are shown."""
 CONVERGED = 0.98
 """A training curve has converged at this share of what GraphNorm's ends with."""
+BAND_POINTS = 100
+"""Of the outline of a band: more make a file large and nothing visible."""
 FOOT_CHARACTERS = 18
 """Of the line above the legend, on an inch."""
 
@@ -279,8 +281,9 @@ def plot_panels(
             epochs = np.arange(1, len(mean) + 1)
             (line,) = axis.plot(epochs, mean, color=colour(curve.norm), lw=1.4)
             if np.isfinite(std).all():
-                low, high = np.clip([mean - std, mean + std], 0, 100)
-                axis.fill_between(epochs, low, high, color=colour(curve.norm), alpha=0.1, lw=0)
+                few = np.unique([*range(0, len(mean), max(1, len(mean) // BAND_POINTS)), len(mean) - 1])
+                low, high = np.clip([mean - std, mean + std], 0, 100)[:, few]
+                axis.fill_between(epochs[few], low, high, color=colour(curve.norm), alpha=0.1, lw=0)
             labels.setdefault(curve.norm, line)
         title = f"{panel}, {variant}" if variant else panel
         axis.set_title(f"{title}\n(trained in part)" if panel in in_part else title, fontsize=9)

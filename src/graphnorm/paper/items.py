@@ -301,9 +301,8 @@ def _narrowing(whole: Item, part: Item, choice: Mapping[str, Any]) -> dict[str, 
     if grid is not None and any(one.grid == grid and one.grid not in own_grids for one in part.trained):
         found["grid"] = grid.to_dict()
     seeds = choice.get("seeds")
-    if seeds is not None and any(
-        one.seeds != seeds for one in [*whole.trained, *([whole.baselines] if whole.baselines else [])]
-    ):
+    own_seeds = {one.seeds for one in whole.trained} | ({whole.baselines.seeds} if whole.baselines else set())
+    if seeds is not None and own_seeds - {seeds}:
         found["seeds"] = seeds
     return found or None
 

@@ -91,7 +91,7 @@ def alpha_plan(graphs: PackedGraphs | Dataset, epochs: int, **settings: Any) -> 
     return _plan("alpha", trials, AlphaProbe(log_spaced_epochs(epochs, LOOKS)))
 
 
-def image_plan(epochs: int) -> Plan:
+def image_plan(epochs: int, images: Images | None = None) -> Plan:
     """ResNet18 on CIFAR-10, whose batches are compared with the dataset."""
     trial = Trial(
         dataset=IMAGES,
@@ -106,7 +106,9 @@ def image_plan(epochs: int) -> Plan:
         dropout=0.0,
     )
     probe = ImageNoiseProbe(log_spaced_epochs(epochs, LOOKS), BATCH_SIZE, IMAGE_LAYERS)
-    return replace(_plan("noise", [trial], probe), make_fleet=ImageFleet)
+    plan = _plan("noise", [trial], probe)
+    about = {} if images is None else {"lossy": images.lossy, "images": len(images.train_images)}
+    return replace(plan, spec={**plan.spec, **about}, make_fleet=ImageFleet)
 
 
 def _trial(graphs: PackedGraphs | Dataset, **settings: Any) -> Trial:
@@ -253,6 +255,7 @@ def read_noise(store: Store, plan: Plan) -> NoiseRun | None:
     records, seen = store.records(plan), store.seen(plan.trials[0])
     if not records or not seen:
         return None
+    plan = replace(plan, spec=next((study.spec for study in store.studies() if study.name == plan.name), plan.spec))
     probe = replace(plan.probe, at=tuple(seen.pop("epochs").tolist()))
     layers = [LayerNoise.from_looks(probe, name, seen[name].astype(np.float64)) for name in probe.layers]
     return NoiseRun(plan, records[0], layers)

@@ -282,10 +282,16 @@ class Reproduction:
             self._train(planned)
 
     def _train(self, planned: Planned) -> Result:
-        data: Any = load_cifar10(self._root) if planned.dataset == IMAGES else self.graphs(planned.dataset)
-        shown = [Display()] if self._progress and self.missing(planned.plan) else []
+        data: Any
+        plan = planned.plan
+        if planned.dataset == IMAGES:
+            data = load_cifar10(self._root)
+            plan = image_plan(plan.trials[0].epochs, data)
+        else:
+            data = self.graphs(planned.dataset)
+        shown = [Display()] if self._progress and self.missing(plan) else []
         with Store(self.store) as store:
-            return run(planned.plan, data, store, self._running, callbacks=shown)
+            return run(plan, data, store, self._running, callbacks=shown)
 
     def make(self, item: Item, *, quick: bool = False, train: bool = True) -> Output:
         """Make an item; without training, of what there is, and the store stays as it is."""
