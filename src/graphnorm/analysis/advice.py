@@ -1,13 +1,13 @@
-"""Advice: which normalization to try first, with the evidence behind each sentence and how sure it is.
+"""Advice: which normalization to try first, with the evidence for each statement and its certainty.
 
-Two kinds of evidence come together. *Predictions* follow from the graphs alone: Proposition 1 where it applies is
-mathematics; the rest are hints from the paper's explanations. *Measurements* are trainings on the same graphs, and they
-outrank predictions. Both are said, and where they disagree, that is said too.
+There are two kinds of evidence. *Predictions* follow from the graphs alone: Proposition 1, where it applies, is
+mathematics, and the others are hints from the paper's explanations. *Measurements* are scores of models trained on the
+same graphs. They outrank predictions. The advice gives both, and says where they disagree.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import NoneType
 from typing import Any, Literal
@@ -23,14 +23,14 @@ __all__ = ["Advice", "Facts", "Statement", "advise"]
 Certainty = Literal["certain", "likely", "weak"]
 NORMS = ("graph", "instance", "batch", "layer", "none")
 MEASURABLE = 2.0
-"""Standard errors that a difference of accuracies must have to count."""
+"""Differences of accuracies below so many standard errors do not count."""
 SAME = 1e-4
 """Scores, in percent, that differ by less are equal."""
 
 
 @dataclass(frozen=True)
 class Statement(Measurement):
-    """One sentence, and what stands behind it."""
+    """A statement, its evidence and its certainty."""
 
     text: str
     evidence: str
@@ -38,12 +38,12 @@ class Statement(Measurement):
     favours: tuple[str, ...] = ()
     against: tuple[str, ...] = ()
     about: Literal["score", "speed"] = "score"
-    """What is expected to be better: the score, or the speed of training."""
+    """Whether it predicts the score or the speed of training."""
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What was found out about a dataset without training: summaries of the tools, None where one was not run."""
+    """Summaries of the tools on a dataset; None where a tool was not run."""
 
     regularity: Mapping[str, Any] | None = None
     """:meth:`Regularity.summary`."""
@@ -57,18 +57,18 @@ class Facts:
 
 @dataclass(frozen=True)
 class Advice(Measurement):
-    """What to try."""
+    """Which normalization to try first, and why."""
 
     first: str
     """The normalization to try first."""
     contenders: tuple[str, ...]
-    """Those that nothing speaks against, or that did not score significantly less; ``first`` among them."""
+    """Those that no evidence rules out, ``first`` among them."""
     clear: bool
-    """Whether ``first`` is better than all others with significance."""
+    """Whether ``first`` is significantly better than all others."""
     basis: Literal["measurement", "prediction"]
     verdict: str
     agreement: str
-    """Whether predictions and measurement agree; empty without a measurement."""
+    """Where predictions and measurement agree; empty without a measurement."""
     statements: tuple[Statement, ...]
 
     def __str__(self) -> str:
@@ -79,7 +79,7 @@ class Advice(Measurement):
 
 
 def advise(facts: Facts, measured: Result | None = None) -> Advice:
-    """Say which normalization to try first.
+    """Recommend a normalization to try first.
 
     >>> regular = {"share_without_signal": 1.0, "graphs": 400, "signal_kept_quantiles": {"0.5": 0.0}}
     >>> advice = advise(Facts(regularity=regular))
@@ -90,16 +90,7 @@ def advise(facts: Facts, measured: Result | None = None) -> Advice:
         "facts", facts, Facts, "Facts about a dataset, of summaries: Facts(regularity=regularity(graphs).summary())"
     )
     require("measured", measured, (Result, NoneType), "the Result of compare or search, or None")
-    predictions = [
-        statement
-        for statement in (
-            _about_signal(facts.regularity),
-            _about_mean(facts.mean_versus_spread),
-            _about_condition(facts.condition, facts.regularity),
-            _about_noise(facts.noise),
-        )
-        if statement is not None
-    ]
+    predictions = list(_predictions(facts))
     if measured is not None and measured.best is not None:
         if has_learned(measured.norms[measured.best].mean, measured.chance):
             return _from_measurement(measured, predictions)
@@ -111,147 +102,103 @@ def advise(facts: Facts, measured: Result | None = None) -> Advice:
 
 
 def _from_predictions(predictions: Sequence[Statement], why: str) -> Advice:
-    """why: there is no measurement."""
+    """why: the reason that there is no measurement."""
     excluded = {norm for statement in predictions for norm in statement.against if statement.certainty != "weak"}
     contenders = tuple(norm for norm in NORMS if norm not in excluded)
     others = f"No clear winner among {listing(contenders)}: {why}. Measure it with graphnorm compare."
     if "instance" in excluded:
-        verdict = f"Try graph first, and not instance, which removes something that tells these graphs apart. {others}"
+        verdict = f"Try graph first, and not instance, which removes what distinguishes these graphs. {others}"
     else:
         verdict = (
-            "Nothing in these graphs speaks strongly for one normalization. Try graph first: it contains instance "
-            f"(α = 1) and can do otherwise. {others}"
+            "These graphs do not strongly favour one normalization. Try graph first: it contains instance as the case "
+            f"α = 1. {others}"
         )
     return Advice("graph", contenders, False, "prediction", verdict, "", tuple(predictions))
 
 
-def _about_signal(regularity: Mapping[str, Any] | None) -> Statement | None:
-    if regularity is None or regularity.get("signal_kept_quantiles") is None:
-        return None
-    lost, kept = regularity["share_without_signal"], regularity["signal_kept_quantiles"]["0.5"]
-    evidence = (
-        f"‖HQN‖/‖HQ‖ on {regularity['graphs']:,} graphs: median {kept:.2f}, nothing left on {lost:.1%}; exact for the "
-        "first layer"
-    )
+def _predictions(facts: Facts) -> Iterator[Statement]:
+    regularity, condition, noise = facts.regularity, facts.condition, facts.noise
+    signal = regularity is not None and regularity.get("signal_kept_quantiles") is not None
+    without_signal = regularity["share_without_signal"] if regularity is not None and signal else 0.0
+    if regularity is not None and signal:
+        yield _about_signal(regularity["graphs"], regularity["signal_kept_quantiles"]["0.5"], without_signal)
+    if facts.mean_versus_spread is not None:
+        yield _about_mean(facts.mean_versus_spread)
+    if condition is not None and (compared := condition["better"] + condition["equal"] + condition["worse"]):
+        yield _about_condition(compared, condition["median_improvement"], without_signal)
+    if noise is not None and noise["relative_deviation"][-1] is not None:
+        yield _about_noise(noise)
+
+
+def _about_signal(graphs: int, kept: float, lost: float) -> Statement:
+    """kept: the median share of the signal; lost: the share of graphs without any."""
+    evidence = f"‖HQN‖/‖HQ‖ on {graphs:,} graphs: median {kept:.2f}, zero on {lost:.1%}; exact for the first layer"
+    if lost < 0.05 and kept >= 0.5:
+        text = f"InstanceNorm keeps {kept:.0%} of the first layer's signal in the median graph: no reason against it."
+        return Statement(text, evidence, "weak", favours=("instance", "graph"))
     if lost >= 0.5:
-        return Statement(
-            f"InstanceNorm subtracts the whole signal of the first layer on {lost:.0%} of the graphs (Proposition 1). "
-            "They all look alike to it. GraphNorm can learn to keep the mean.",
-            evidence,
-            "certain",
-            favours=("graph",),
-            against=("instance",),
+        certainty: Certainty = "certain"
+        loss = f"removes the whole signal of the first layer on {lost:.0%} of the graphs (Proposition 1)"
+    else:
+        certainty = "weak"
+        loss = f"removes much of the first layer's signal: it keeps {kept:.0%} of it in the median graph" + (
+            f", and nothing on {lost:.0%}" if lost >= 0.005 else ""
         )
-    if lost >= 0.05 or kept < 0.5:
-        return Statement(
-            f"InstanceNorm removes much of the first layer's signal: it keeps {kept:.0%} of it in the median graph"
-            f"{f', and nothing on {lost:.0%}' if lost >= 0.005 else ''}. GraphNorm can learn to keep it.",
-            evidence,
-            "weak",
-            favours=("graph",),
-            against=("instance",),
-        )
-    return Statement(
-        f"The full shift leaves {kept:.0%} of the first layer's signal in the median graph: no reason against "
-        "InstanceNorm.",
-        evidence,
-        "weak",
-        favours=("instance", "graph"),
-    )
+    text = f"InstanceNorm {loss}. GraphNorm can learn to keep the mean."
+    return Statement(text, evidence, certainty, favours=("graph",), against=("instance",))
 
 
-def _about_mean(accuracy: Mapping[str, Any] | None) -> Statement | None:
-    if accuracy is None:
-        return None
-    mean, rest, error = (
-        accuracy["accuracy_from_the_mean"],
-        accuracy["accuracy_from_the_rest"],
-        accuracy["standard_error"],
-    )
+def _about_mean(accuracy: Mapping[str, Any]) -> Statement:
+    names = ("accuracy_from_the_mean", "accuracy_from_the_rest", "standard_error", "majority")
+    mean, rest, error, majority = (accuracy[name] for name in names)
     evidence = (
         f"logistic regressions on the first layer, 5 folds: {mean:.1%} from the means, {rest:.1%} from the spread, "
-        f"{accuracy['majority']:.1%} by guessing; standard error of the difference {error:.1%}"
+        f"{majority:.1%} by guessing; standard error of the difference {error:.1%}"
     )
-    difference = mean - rest
+    difference, subject = mean - rest, "The graphs' means, which a shift subtracts, predict the class"
     if abs(difference) <= MEASURABLE * error or abs(difference) < 0.01:
-        text = "The graphs' means, which a shift subtracts, tell the classes apart no better than what it leaves."
-        return Statement(text, evidence, "weak")
+        return Statement(f"{subject} no better than the rest.", evidence, "weak")
     if difference < 0:
-        return Statement(
-            "What the shift leaves tells the classes apart better than the means that it subtracts.",
-            evidence,
-            "weak",
-            favours=("instance", "graph"),
-        )
-    blind = rest <= accuracy["majority"] + 0.05
-    return Statement(
-        "The graphs' means, which the full shift subtracts, tell the classes apart better than what it leaves"
-        + (": without them a linear layer can only guess." if blind else "."),
-        evidence,
-        "likely" if difference > 0.02 else "weak",
-        favours=("graph",),
-        against=("instance",),
-    )
+        return Statement(f"{subject} less well than the rest.", evidence, "weak", favours=("instance", "graph"))
+    blind = ": without them a linear layer can only guess" if rest <= majority + 0.05 else ""
+    certainty: Certainty = "likely" if difference > 0.02 else "weak"
+    text = f"{subject} better than the rest{blind}."
+    return Statement(text, evidence, certainty, favours=("graph",), against=("instance",))
 
 
-def _about_condition(condition: Mapping[str, Any] | None, regularity: Mapping[str, Any] | None) -> Statement | None:
-    if condition is None:
-        return None
-    compared = condition["better"] + condition["equal"] + condition["worse"]
-    if not compared:
-        return None
-    gain = condition["median_improvement"]
+def _about_condition(compared: int, gain: float, without_signal: float) -> Statement:
+    """gain: the median improvement; without_signal: the share of graphs on which the shift leaves no signal."""
     evidence = (
-        f"median of κ(Q)/κ(QN) over {compared:,} graphs; the paper argues from it, but it bounds the speed of a linear "
-        "model only"
+        f"median of κ(Q)/κ(QN) over {compared:,} graphs; this is the paper's argument, but it bounds the speed of "
+        "linear models only"
     )
-    if regularity is not None and (regularity.get("share_without_signal") or 0.0) >= 0.5:
-        return Statement(
-            f"A shift would make the aggregation's condition number {gain:.2f} times better, but here it has no signal "
-            "left to work on.",
-            evidence,
-            "weak",
-        )
+    if without_signal >= 0.5:
+        text = f"A shift improves the aggregation's condition number {gain:.2f} times, but here it leaves no signal."
+        return Statement(text, evidence, "weak")
     if gain > 1.1:
-        return Statement(
-            f"A shift makes the aggregation's condition number {gain:.2f} times better in the median: norms that shift "
-            "each graph, graph and instance, should train faster than none and layer.",
-            evidence,
-            "weak",
-            favours=("graph", "instance"),
-            against=("none", "layer"),
-            about="speed",
+        text = (
+            f"A shift improves the aggregation's condition number {gain:.2f} times in the median: graph and instance, "
+            "which shift each graph, should train faster than none and layer."
         )
-    return Statement(
-        f"A shift hardly changes the aggregation's condition number ({gain:.2f} times): little speed to gain by it.",
-        evidence,
-        "weak",
-    )
+        return Statement(text, evidence, "weak", ("graph", "instance"), ("none", "layer"), about="speed")
+    text = f"A shift hardly changes the aggregation's condition number ({gain:.2f} times), so it gains little speed."
+    return Statement(text, evidence, "weak")
 
 
-def _about_noise(noise: Mapping[str, Any] | None) -> Statement | None:
-    deviation = None if noise is None else noise["relative_deviation"][-1]
-    if noise is None or deviation is None:
-        return None
+def _about_noise(noise: Mapping[str, Any]) -> Statement:
+    deviation = noise["relative_deviation"][-1]
     evidence = (
         f"relative deviation of batches of {noise['batch_size']} from the dataset at {noise['layer']}, after "
         f"{noise['epochs'][-1]} epochs"
     )
-    if deviation > 0.1:
-        return Statement(
-            f"Batch statistics are noisy: they stray by {deviation:.2f} standard deviations from the dataset's. "
-            "BatchNorm may train less steadily and evaluate with averages that fit no batch.",
-            evidence,
-            "weak",
-            favours=("graph", "instance"),
-            against=("batch",),
-        )
-    return Statement(
-        f"Batch statistics are steady ({deviation:.2f} standard deviations): no reason against BatchNorm.",
-        evidence,
-        "weak",
-        favours=("batch",),
+    if deviation <= 0.1:
+        text = f"Batch statistics are steady ({deviation:.2f} standard deviations): no reason against BatchNorm."
+        return Statement(text, evidence, "weak", favours=("batch",))
+    text = (
+        f"Batch statistics are noisy: they deviate by {deviation:.2f} standard deviations from the dataset's. "
+        "BatchNorm may train less steadily, and its running averages may fit no batch."
     )
+    return Statement(text, evidence, "weak", favours=("graph", "instance"), against=("batch",))
 
 
 # ---- measurement ----------------------------------------------------------------------------------------------------
@@ -345,7 +292,7 @@ def _against(measured: Result, best: str, norm: str) -> Statement:
 
 
 def _agreement(measured: Result, predictions: Sequence[Statement]) -> str:
-    """Whether what the predictions said of the normalizations that were measured came true."""
+    """Which predictions about the measured normalizations came true."""
     said = [
         _came_true(measured, statement, norm)
         for statement in predictions
@@ -357,7 +304,7 @@ def _agreement(measured: Result, predictions: Sequence[Statement]) -> str:
 
 
 def _came_true(measured: Result, statement: Statement, norm: str) -> str:
-    """What a statement against a normalization expected, and what happened; empty if that was not measured."""
+    """The prediction against a normalization, and the outcome; empty if it was not measured."""
     values = _means(measured) if statement.about == "score" else measured.convergence.area
     rivals = [rival for rival in statement.favours if rival in values]
     if not rivals or norm not in values:

@@ -18,7 +18,7 @@ this eigenvalue k − 1 times. The other eigenvectors are spanned by the indicat
 this basis Q is the *quotient matrix* B, with B_cd = q_cd √(k_c k_d) and B_cc = q_cc + (k_c − 1)q_cc′, and 1/√n is the
 unit vector w with w_c = √(k_c/n). Hence:
 
-- the singular values of Q are those of B, and |q_ii − q_ij|, k − 1 times for each class;
+- the singular values of Q are those of B, and the absolute value of q_ii − q_ij, k − 1 times for each class;
 - those of QN are those of B(I − wwᵀ), and the same repeated ones.
 
 This is exact. It saves much time, since the cost grows with the third power of the size: discussion threads are mostly
