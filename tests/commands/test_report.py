@@ -239,6 +239,7 @@ def test_a_place_of_graphs_that_cannot_be(run: Run, folder: Path, origin: object
         (lambda content: content.update(format="x"), "the format is 'x'"),
         (lambda content: content.pop("norms"), "this is no result: KeyError('norms')"),
         (lambda content: content.update(norms=[]), "this is no result"),
+        (lambda content: content["spec"].pop("fingerprint"), "this is no result: KeyError('fingerprint')"),
     ],
 )
 def test_files_that_are_no_result(
@@ -257,7 +258,7 @@ def test_files_that_are_no_result(
         (["empty"], "empty: there is no comparison in it. Remedy: give another folder"),
         (["reproduced"], "Remedy: graphnorm report --store reproduced/graphnorm.db"),
         (["mine", "--out", "mine"], "this is a folder"),
-        (["torn"], "torn/result.json: this is not JSON"),
+        (["torn"], "torn/result.json: this is no result: JSONDecodeError"),
     ],
 )
 def test_mistakes(run: Run, folder: Path, arguments: list[str], message: str) -> None:

@@ -96,12 +96,8 @@ def _describe(chapter: Chapter) -> str:
     if len(tried) == 1 and tried[0] in curves:
         return f"{count}, that of the paper's training curves"
     if all(one in searched for one in tried):
-        whole = f"configuration{'s' if len(searched) > 1 else ''} of the paper's grid"
-        return (
-            f"all {len(searched)} {whole}"
-            if len(tried) == len(searched)
-            else f"{len(tried)} of the {len(searched)} {whole}"
-        )
+        share = "all" if len(tried) == len(searched) else f"{len(tried)} of the"
+        return f"{share} {len(searched)} configurations of the paper's grid"
     varied = [option for option in OPTIONS if len(chapter.result.values_of(option)) > 1]
     if len(varied) != 1:
         return count
@@ -144,13 +140,14 @@ def read_folder(folder: Path) -> Chapter:
     """The chapter of what ``graphnorm compare --out`` wrote."""
     file = folder / "result.json"
     try:
-        return Chapter(Result.from_dict(json.loads(file.read_text(encoding="utf-8"))))
+        chapter = Chapter(Result.from_dict(json.loads(file.read_text(encoding="utf-8"))))
+        _ = chapter.result.fingerprint, chapter.scope  # what is missing shows here
+        return chapter
     except FileNotFoundError as error:
         raise GraphnormError("there is no comparison in it", where=folder, remedy="give another folder") from error
-    except GraphnormError as error:
-        raise GraphnormError(error.problem, where=file, remedy=error.remedy) from error
-    except ValueError as error:
-        raise GraphnormError(f"this is not JSON: {error}", where=file, remedy="compare again") from error
+    except (KeyError, TypeError, ValueError) as error:
+        problem = error.problem if isinstance(error, GraphnormError) else f"this is no result: {error!r}"
+        raise GraphnormError(problem, where=file, remedy="compare again") from error
 
 
 def read_studies(store: Store, studies: Sequence[Study], *, fold: bool = False) -> list[Chapter]:
@@ -180,11 +177,10 @@ def _read(store: Store, studies: Sequence[Study], plans: Sequence[Plan]) -> Chap
     result = read(store, replace(plans[0], trials=tuple(trials.values())))
     notes = []
     if len(plans) > 1:
-        results = [result, *(read(store, plan) for plan in plans)]
-        known = [of.chance for of in results if of.chance is not None]
+        results = [read(store, plan) for plan in plans]
         norms, baselines = _most([of.norms for of in results]), _most([of.baselines for of in results])
-        spec = {**result.spec, "norms": list(norms), "seeds": max(plan.spec["seeds"] for plan in plans)}
-        spec["chance"] = next(iter(known), None)
+        seeds, known = max(of.spec["seeds"] for of in results), [of.chance for of in results if of.chance is not None]
+        spec = {**result.spec, "norms": list(norms), "seeds": seeds, "chance": next(iter(known), None)}
         result = replace(result, spec=spec, norms=norms, baselines=baselines)
         notes.append(f"joined from {len(plans)} studies with the same graphs, model, protocol and configurations")
         if len({len(score.choices) for score in norms.values() if score.choices}) > 1:
@@ -195,22 +191,22 @@ def _read(store: Store, studies: Sequence[Study], plans: Sequence[Plan]) -> Chap
 
 def _most(several: Sequence[Mapping[str, Score]]) -> dict[str, Score]:
     """Of each name the score of most trainings and configurations, in the order of the colours."""
-    found: dict[str, Score] = {}
-    for name, score in (item for scores in several for item in scores.items()):
-        if name not in found or _extent(score) > _extent(found[name]):
-            found[name] = score
-    order = list(COLOURS)
-    return dict(sorted(found.items(), key=lambda item: order.index(item[0]) if item[0] in order else len(order)))
-
-
-def _extent(score: Score) -> tuple[int, int]:
-    return len(score.choices), score.compared
+    names = {name for scores in several for name in scores}
+    order = [*COLOURS, *sorted(names - COLOURS.keys())]
+    return {
+        name: max(
+            (scores[name] for scores in several if name in scores),
+            key=lambda score: (len(score.choices), score.compared),
+        )
+        for name in sorted(names, key=order.index)
+    }
 
 
 # Chapters that are a part of others
 
 
 def _fold(chapters: Sequence[Chapter]) -> list[Chapter]:
+    """Chapters that are a part of another become notes or rows of it; see :func:`read_studies`."""
     kept: list[Chapter] = []
     inside: dict[tuple[str, ...], list[Chapter]] = {}
     for chapter in sorted(chapters, key=lambda one: -len(one.trials)):
@@ -235,19 +231,23 @@ def _covers(host: Chapter, chapter: Chapter) -> bool:
 
 def _same_but_grid(one: Chapter, other: Chapter) -> bool:
     """Whether two differ only in the values that their grids try."""
-    specs = one.result.spec, other.result.spec
-    varied = {axis for spec in specs for axis in spec.get("grid", ())}
+    varied = {*one.result.spec.get("grid", ()), *other.result.spec.get("grid", ())}
     fixed = [option for option in OPTIONS if option not in varied]
-    return all(specs[0][name] == specs[1][name] for name in ("fingerprint", "protocol", "folds")) and all(
+    return _folds(one) == _folds(other) and all(
         one.result.values_of(option) == other.result.values_of(option) for option in fixed
     )
 
 
+def _folds(chapter: Chapter) -> tuple[Any, ...]:
+    """What names the graphs that were trained on and held out."""
+    return tuple(chapter.result.spec[name] for name in ("fingerprint", "protocol", "folds"))
+
+
 def _told(chapter: Chapter, inside: Sequence[Chapter], alone: Sequence[Chapter]) -> Chapter:
+    """With a note for each chapter inside, and a row for each normalization that stands alone."""
     notes = list(chapter.notes)
     for part in inside:
-        means = sorted(((score.mean, name) for name, score in part.scored.items()), reverse=True)
-        said = ", ".join(f"{name} {mean:.1f}" for mean, name in means)
+        said = ", ".join(f"{name} {part.result.norms[name].mean:.1f}" for name in part.result.ranking)
         notes.append(f"{listing(part.studies)} is a part of this, {_describe(part)}" + (f": {said}" if said else ""))
     beside = {
         f"{name}, {counted(len(one.configurations), 'configuration')}": score
@@ -262,22 +262,18 @@ def _told(chapter: Chapter, inside: Sequence[Chapter], alone: Sequence[Chapter])
 
 def join_baselines(chapters: Sequence[Chapter]) -> list[Chapter]:
     """Baselines as rows of the comparisons with the same graphs, protocol and folds; others keep their chapter."""
-
-    def folds(chapter: Chapter) -> tuple[Any, ...]:
-        return tuple(chapter.result.spec[name] for name in ("fingerprint", "protocol", "folds"))
-
     beside: dict[tuple[Any, ...], dict[str, Score]] = {}
     for chapter in chapters:
         if not chapter.result.norms:
-            beside.setdefault(folds(chapter), {}).update(chapter.result.baselines)
-    placed = {folds(chapter) for chapter in chapters if chapter.result.norms}
+            beside.setdefault(_folds(chapter), {}).update(chapter.result.baselines)
+    placed = {_folds(chapter) for chapter in chapters if chapter.result.norms}
     joined = []
     for chapter in chapters:
         own = chapter.result.baselines
         if chapter.result.norms:
-            baselines = {**own, **beside.get(folds(chapter), {}), **own}  # its own come first, and count
+            baselines = {**own, **beside.get(_folds(chapter), {}), **own}  # its own come first, and count
             joined.append(replace(chapter, result=replace(chapter.result, baselines=baselines)))
-        elif folds(chapter) not in placed:
+        elif _folds(chapter) not in placed:
             joined.append(chapter)
     return joined
 

@@ -449,7 +449,7 @@ def _draw(graphs: PackedGraphs, graph_id: int, kept: float, seed: int = 0) -> Dr
     at = (50 + 90 * (at - (at.max(0) + at.min(0)) / 2) / span).round(1)
     places = dict(zip(graph, ((round(x, 1), round(y, 1)) for x, y in at.tolist()), strict=True))
     degrees = dict(graph.degree())
-    largest = max(1, *degrees.values())
+    largest = max([1, *degrees.values()])
     nodes, edges = counted(len(graph), "node"), counted(graph.number_of_edges(), "edge")
     of_class = graphs.classes[int(graphs.labels[graph_id])]
     return Drawing(
