@@ -8,15 +8,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from fakes import fill
+from fakes import fill, outcome
 from graphnorm.data import load
 from graphnorm.files import plain
+from graphnorm.paper.noise import alpha_plan
 from graphnorm.settings import Grid
-from graphnorm.study import Plan, Store
+from graphnorm.study import Store
 from graphnorm.study.plan import baseline_plan
-from graphnorm.training import Trial
 from pages import EVIL, ONE, Reader, alpha_run, enter, noise_run
 
 pytest.importorskip("plotly")
@@ -44,6 +45,15 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def page(path: str = "report.html") -> str:
     return Path(path).read_text(encoding="utf-8")
+
+
+def learn_alpha(store: Store) -> str:
+    """Put α along trainings on trees into a store, and give the name of that study."""
+    plan = alpha_plan(load("synthetic:trees"), epochs=2)
+    study = store.add(plan, [range(len(plan.trials))])
+    seen = {"epochs": np.array([0, 2]), "convolutions.0.first_norm": np.array([[1.0, 1.0], [0.5, 0.75]])}
+    store.save(store.begin_session(study, "local"), [outcome(trial, seen=seen) for trial in plan.trials])
+    return study.name
 
 
 def chapters() -> list[str]:
@@ -97,8 +107,7 @@ def test_all_studies(run: Run, store: Store) -> None:
         enter(store, ["graph"], grid, graphs=load(f"synthetic:{name}"), model=model)
     enter(store, ["graph"], Grid("later", {"epochs": (9,)}), share=0)  # nothing of it is trained yet
     fill(store, baseline_plan(load("synthetic:trees"), "mlp", protocol="paper", folds=3))
-    everything = Trial(dataset="synthetic:trees", fingerprint=TREES, protocol="all", folds=1, epochs=2)
-    fill(store, Plan("all", {"kind": "alpha", "dataset": "synthetic:trees", "protocol": "all"}, (everything,)))
+    study = learn_alpha(store)
     assert run("report", "--no-graphs")[0] == 0
     assert re.findall("<h2>synthetic:(.*)</h2>", page()) == [
         "trees, gin, paper: 2 configurations",
@@ -108,8 +117,9 @@ def test_all_studies(run: Run, store: Store) -> None:
         "regular, gcn, paper",
     ]
     assert page().count("baseline mlp") == 3
-    code, _, err = run("report", "all")
-    assert (code, "all has no scores: it trained on all graphs" in err) == (2, True)
+    assert [name for name in Reader(page()).charts if "alpha" in name] == ["part-1-alpha"]
+    code, _, err = run("report", study)
+    assert (code, f"{study} has no scores: it trained on all graphs" in err) == (2, True)
 
 
 def test_claims_and_tables_at_the_top(run: Run, folder: Path) -> None:
@@ -133,7 +143,7 @@ def write_analysis(folder: str, fingerprint: str, *parts: str) -> None:
     Path(folder, "analysis.json").write_text(json.dumps(written))
 
 
-def test_batch_noise_and_alpha(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batch_noise_and_alpha(run: Run, folder: Path) -> None:
     def charts(*arguments: str) -> list[str]:
         assert run("report", "mine", *arguments, "--no-graphs")[0] == 0
         return [name for name in Reader(page()).charts if "noise" in name or "alpha" in name]
@@ -142,13 +152,12 @@ def test_batch_noise_and_alpha(run: Run, folder: Path, monkeypatch: pytest.Monke
     assert charts("analysis") == ["part-1-noise-4", "part-1-alpha"]
     assert "of noise" in page()
     assert charts() == []
-
-    of_trees = alpha_run("A")
-    of_trees.fingerprint = TREES
-    monkeypatch.setattr("graphnorm.paper.noise.alpha_runs", lambda store: [of_trees, alpha_run("B")])
-    assert charts() == []  # there is no store
-    assert charts("--store", "mine/graphnorm.db") == ["part-1-alpha"]
-    assert charts("analysis", "--store", "mine/graphnorm.db") == ["part-1-noise-4", "part-1-alpha", "part-1-alpha-2"]
+    with Store("graphnorm.db") as store:
+        learn_alpha(store)
+    assert charts() == ["part-1-alpha"]
+    assert Reader(page()).charts["part-1-alpha"]["traces"][-1]["y"] == [0.625]  # the median
+    assert charts("analysis") == ["part-1-noise-4", "part-1-alpha", "part-1-alpha-2"]
+    assert charts("--store", "absent.db") == []
 
     Path("report.html").unlink()
     write_analysis("plain", TREES, "regularity")
