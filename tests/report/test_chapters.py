@@ -13,7 +13,8 @@ from scipy import stats
 
 from fakes import fill
 from graphnorm.data import PackedGraphs, load
-from graphnorm.report import Chapter, join_baselines, read_studies, tell_apart
+from graphnorm.errors import GraphnormError
+from graphnorm.report import Chapter, join_baselines, read_folder, read_studies, tell_apart
 from graphnorm.settings import GRIDS, Grid
 from graphnorm.study import Result, Store
 from graphnorm.study.plan import baseline_plan
@@ -146,6 +147,17 @@ def test_a_study_under_way_says_how_much_of_it_is_trained(store: Store) -> None:
     (chapter,) = read_studies(store, store.studies())
     start = "2 configurations (lr 0.001, 0.01), of these trained: 2 (graph), 1 (batch); 3 folds;"
     assert chapter.scope.startswith(start)
+
+
+def test_seeds_of_a_fold_are_in_the_scope(store: Store) -> None:
+    enter(store, ["graph"], seeds=2)
+    (chapter,) = read_studies(store, store.studies())
+    assert chapter.scope == "1 configuration; 3 folds; 2 seeds; trained on fake."
+
+
+def test_a_folder_without_a_result(tmp_path: Path) -> None:
+    with pytest.raises(GraphnormError, match="no comparison in it"):
+        read_folder(tmp_path)
 
 
 PAPER = {option: list(values) for option, values in GRIDS["paper"].axes.items()}

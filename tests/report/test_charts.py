@@ -11,6 +11,7 @@ from typing import Any
 import networkx as nx
 import numpy as np
 import pytest
+import torch
 
 from graphnorm.analysis import Aggregation
 from graphnorm.data import from_networkx, load
@@ -146,6 +147,14 @@ def test_the_spectrum_is_that_of_the_aggregation() -> None:
     assert [len(trace["y"]) for trace in gin] == [len(trace["y"]) for trace in gcn]
     assert max(gcn[0]["y"]) == pytest.approx(1)
     assert max(gin[0]["y"]) > 2
+
+
+def test_graphs_without_a_signal() -> None:
+    trees = load("synthetic:trees")
+    blank = replace(trees, tags=None, cardinalities=(), x=torch.zeros(trees.num_nodes, 1))
+    *_, no_signal, none_drawn = graph_section(blank, Aggregation()).sentences
+    assert no_signal == "The features are 0 everywhere: there is no signal."
+    assert none_drawn.startswith("None is drawn")
 
 
 def test_graphs_too_large_to_draw() -> None:

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from graphnorm.commands.options import add_json
+from graphnorm.commands.options import add_json, add_options
 from graphnorm.errors import GraphnormError
+from graphnorm.settings import Loading
 
 if TYPE_CHECKING:
     from graphnorm.data import PackedGraphs
@@ -49,8 +50,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--title", default="Which normalization?", help="of the page")
     parser.add_argument("--no-graphs", action="store_true", help="leave out spectra, regularity and drawings")
-    parser.add_argument("--data-root", metavar="DIR", help="folder of archives (or $GRAPHNORM_DATA)")
     parser.add_argument("--open", action="store_true", help="show it in the browser")
+    add_options(parser, "datasets", Loading, "data_root")
 
 
 def run(options: argparse.Namespace) -> None:
