@@ -10,12 +10,12 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from graphnorm import kernels
+from graphnorm import backends
 from graphnorm.ops.standardize import gpu_launch, gpu_scratch
 from graphnorm.ops.standardize.gpu_launch import Launch, Launches, Tile
 from graphnorm.ops.standardize.problem import LIVE, Problem
 
-pytestmark = pytest.mark.skipif(kernels.library is None, reason="the C library was not built")
+pytestmark = pytest.mark.skipif(backends.library is None, reason="the C library was not built")
 
 TILE = Tile(32, 64, 2)
 STREAM = 43
@@ -182,9 +182,9 @@ def test_addresses_stand_for_tensors(driver):
     launches, x = make(Kernel()), torch.randn(4)
     launches((), STREAM, x, x)
     variants = launches.variants[()]
-    assert kernels.library.launch(variants, STREAM, 1600, x) == 0
+    assert backends.library.launch(variants, STREAM, 1600, x) == 0
     assert driver.seen[0][-1][:4] == [1600, x.data_ptr(), 5, 6]
-    assert kernels.library.launch(variants, STREAM, 1608, x) == -1
+    assert backends.library.launch(variants, STREAM, 1608, x) == -1
     assert len(driver.seen) == 1
 
 
@@ -192,11 +192,11 @@ def test_what_is_not_contiguous_or_no_tensor_is_not_launched(driver):
     launches, x = make(Kernel()), torch.randn(4)
     launches((), STREAM, x)
     variants = launches.variants[()]
-    assert kernels.library.launch(variants, STREAM, torch.randn(8)[::2]) == -1
+    assert backends.library.launch(variants, STREAM, torch.randn(8)[::2]) == -1
     with pytest.raises(AttributeError, match="is_contiguous"):
-        kernels.library.launch(variants, STREAM, "x")
+        backends.library.launch(variants, STREAM, "x")
     with pytest.raises(TypeError, match="not variants"):
-        kernels.library.launch(variants[1:], STREAM, x)
+        backends.library.launch(variants[1:], STREAM, x)
     assert not driver.seen
 
 

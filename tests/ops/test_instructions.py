@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from graphnorm import Segments, backend
-from graphnorm.kernels import library
+from graphnorm.backends import library
 from graphnorm.layers.functional import graph_norm
 from graphnorm.ops.linear import cpu
 from graphnorm.training.adam import Moments, adam_step

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch.func import vmap
 
-from graphnorm.kernels import library
+from graphnorm.backends import library
 from graphnorm.models.linear import Linear
 from graphnorm.ops.linear import cpu, linear
 

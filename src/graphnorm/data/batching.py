@@ -28,7 +28,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from graphnorm.data import compiled
-from graphnorm.tracing import is_passing
+from graphnorm.tracing import can_read_values
 
 __all__ = ["BatchTables", "Bounds", "GraphBatch", "assemble", "measure", "one_hot"]
 
@@ -186,7 +186,7 @@ def one_hot(
         ones, tags = real[..., None].to(dtype).expand(tags.shape), torch.where(real[..., None], tags, 0)
     starts = [0, *itertools.accumulate(cardinalities[:-1])]
     places = torch.stack([tag + start for tag, start in zip(tags.long().unbind(-1), starts, strict=True)], dim=-1)
-    if tags.device.type == "cpu" and not is_passing(tags):
+    if tags.device.type == "cpu" and can_read_values(tags):
         _check_tags(tags, cardinalities)
     return ones.new_zeros(*places.shape[:-1], sum(cardinalities)).scatter(-1, places, ones)
 

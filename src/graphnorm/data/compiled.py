@@ -12,9 +12,8 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
-from graphnorm.backends import chosen_backend
+from graphnorm.backends import chosen_backend, library
 from graphnorm.errors import DataError
-from graphnorm.kernels import library
 
 if TYPE_CHECKING:
     from graphnorm.data.batching import BatchTables, Bounds

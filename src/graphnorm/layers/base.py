@@ -10,22 +10,7 @@ from torch import Tensor, nn
 from graphnorm.ops.standardize import standardize
 from graphnorm.ops.standardize.call import ACTIVATIONS, check_eps, check_rows
 from graphnorm.ops.standardize.eager import standardize_graphs
-from graphnorm.segment_cache import segments_of
-from graphnorm.segments import Segments
-
-
-def as_segments(batch: Tensor | Segments | None, batch_size: int | None = None) -> Segments | None:
-    """What a layer was given as its second argument, as segments; ``None`` stands for one graph.
-
-    On a GPU, segments of a tensor are made once for all layers it is given to: :mod:`graphnorm.segment_cache`.
-    """
-    if isinstance(batch, Segments):
-        if batch_size is not None and batch_size != batch.num_graphs:
-            raise ValueError(f"batch_size is {batch_size}, but the segments hold {batch.num_graphs}; leave it out")
-        return batch
-    if batch is None:
-        return None
-    return segments_of(batch, batch_size)
+from graphnorm.segments import Segments, as_segments
 
 
 def check_unused(x: Tensor, batch: Tensor | Segments | None) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from graphnorm.layers.base import Norm, check_unused
 from graphnorm.ops.standardize import standardize
 from graphnorm.segments import Segments
-from graphnorm.tracing import may_keep
+from graphnorm.tracing import may_cache
 
 
 class BatchNorm(Norm):
@@ -183,7 +183,7 @@ def _running_weights(
     if found is None:
         counted = segments.ptr[..., -1] - segments.ptr[..., 0]
         found = torch.where(counted > 0, share, 0.0), counted / (counted - 1).clamp(min=1)
-        if may_keep(segments.ptr, counted):
+        if may_cache(segments.ptr, counted):
             segments.plans[key] = found
     return found
 

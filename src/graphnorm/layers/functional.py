@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from graphnorm.layers.base import as_segments
 from graphnorm.layers.graph import size_norm
 from graphnorm.ops.neighbour_sum import aggregate, pool
 from graphnorm.ops.standardize import standardize
-from graphnorm.segments import Segments
+from graphnorm.segments import Segments, as_segments
 
 __all__ = [
     "aggregate",

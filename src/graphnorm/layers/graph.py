@@ -28,11 +28,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from graphnorm.layers.base import Norm, as_segments, check_unused
+from graphnorm.layers.base import Norm, check_unused
 from graphnorm.layers.batch import AlphaBatchNorm, BatchNorm, DetachedBatchNorm, RunningBatchNorm
 from graphnorm.layers.other_papers import DiffGroupNorm, MeanSubtractionNorm, MessageNorm, PairNorm
 from graphnorm.ops.standardize.call import check_segments
-from graphnorm.segments import Segments
+from graphnorm.segments import Segments, as_segments
 
 
 class GraphNorm(Norm):

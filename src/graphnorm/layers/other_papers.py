@@ -9,11 +9,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from graphnorm.layers.base import Norm, as_segments, check_unused
+from graphnorm.layers.base import Norm, check_unused
 from graphnorm.layers.batch import BatchNorm
 from graphnorm.ops.neighbour_sum import pool
 from graphnorm.ops.standardize.call import check_segments
-from graphnorm.segments import Segments
+from graphnorm.segments import Segments, as_segments
 
 __all__ = ["DiffGroupNorm", "MeanSubtractionNorm", "MessageNorm", "PairNorm"]
 

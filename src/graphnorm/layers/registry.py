@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from graphnorm.errors import GraphnormError, require
-from graphnorm.layers.base import Norm, as_segments
+from graphnorm.layers.base import Norm
 from graphnorm.layers.graph import BUILT_IN, REGISTRY
-from graphnorm.segments import Segments
+from graphnorm.segments import Segments, as_segments
 
 __all__ = ["ForeignNorm", "import_norm", "name_factory", "register_norm", "try_norm"]
 

@@ -8,12 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from graphnorm.adjacency import Adjacency
-from graphnorm.layers.base import as_segments
 from graphnorm.models.dropout import Dropout, DropoutKey
 from graphnorm.models.linear import Linear
 from graphnorm.models.one_hot import OneHot
 from graphnorm.ops.neighbour_sum import pool
-from graphnorm.segments import Segments
+from graphnorm.segments import Segments, as_segments
 
 __all__ = ["READOUTS", "GraphClassifier"]
 

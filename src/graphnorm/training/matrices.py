@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from graphnorm.blocks import Blocks, row_stride, write_blocks
+from graphnorm.adjacency import Blocks, row_stride, write_blocks
 from graphnorm.data.batching import GraphBatch
 from graphnorm.data.packed import PackedGraphs
 
@@ -20,7 +20,7 @@ MOST_BYTES = 1 << 32
 
 
 class Matrices(NamedTuple):
-    """All adjacency matrices of a dataset; see :class:`~graphnorm.blocks.Blocks`."""
+    """All adjacency matrices of a dataset; see :class:`~graphnorm.adjacency.Blocks`."""
 
     values: Tensor
     start: Tensor

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from graphnorm.blocks import Blocks
+from graphnorm.adjacency import Blocks
 from graphnorm.ops.dispatch import triton_kernels, triton_kernels_for
 from graphnorm.ops.vmap import EagerFunction, vmap_rule
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from graphnorm.blocks import Blocks
+from graphnorm.adjacency import Blocks
 from graphnorm.ops.dense_sum.gpu_kernels import sum_blocks
 from graphnorm.ops.split_bfloat16 import PART
 from graphnorm.ops.standardize.gpu_launch import Tile, kinds, launch

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from graphnorm.kernels import TYPES, library, output_like
+from graphnorm.backends import TYPES, library, output_like
 from graphnorm.ops.standardize.cpu import address, available, ready
 from graphnorm.ops.standardize.problem import computed_in
 

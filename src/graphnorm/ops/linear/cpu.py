@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from graphnorm.kernels import library
+from graphnorm.backends import library
 
 COLUMNS = 16  # of the library's tiles
 _FEW = 1 << 15  # elements, below which a second thread is not worth waking

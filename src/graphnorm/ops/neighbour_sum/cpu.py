@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from graphnorm.kernels import TYPES, library, output
+from graphnorm.backends import TYPES, library, output
 from graphnorm.ops.neighbour_sum import reference
 from graphnorm.ops.neighbour_sum.problem import Problem, Wanted
 from graphnorm.ops.standardize.problem import computed_in

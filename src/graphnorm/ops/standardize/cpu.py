@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from graphnorm.kernels import TYPES, library, output, output_like
+from graphnorm.backends import TYPES, library, output, output_like
 from graphnorm.ops.standardize.problem import (
     DETACHED,
     GIVEN,

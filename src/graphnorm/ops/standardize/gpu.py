@@ -11,7 +11,7 @@ import torch
 import triton.language as tl
 from torch import Tensor
 
-from graphnorm.kernels import library
+from graphnorm.backends import library
 from graphnorm.ops.standardize import gpu_long as long
 from graphnorm.ops.standardize import gpu_short as short
 from graphnorm.ops.standardize import gpu_whole as whole

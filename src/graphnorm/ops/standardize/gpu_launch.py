@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from graphnorm.kernels import library
+from graphnorm.backends import library
 
 _INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 _LARGEST_INT32 = 2**31 - 1

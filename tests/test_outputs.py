@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from graphnorm import GraphNorm, Segments, kernels
-from graphnorm.kernels import TYPES, keep_at_most, library, output, output_like
+from graphnorm import GraphNorm, Segments, backends
+from graphnorm.backends import TYPES, keep_at_most, library, output, output_like
 
 pytestmark = pytest.mark.skipif(library is None, reason="the C library was not built")
 
@@ -141,5 +141,5 @@ def test_a_layer_overwrites_all_that_lay_there_before():
 
 
 def test_without_the_library_outputs_are_torch_s_own(monkeypatch):
-    monkeypatch.setattr(kernels, "library", None)
+    monkeypatch.setattr(backends, "library", None)
     assert output((ROWS, 64), torch.float32).untyped_storage().resizable()
