@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from graphnorm import backends
-from graphnorm.ops.standardize import gpu_launch, gpu_scratch
-from graphnorm.ops.standardize.gpu_launch import Launch, Launches, Tile
-from graphnorm.ops.standardize.problem import LIVE, Problem
+from graphnorm.ops import launch as launching
+from graphnorm.ops.launch import Launch, Launches, Tile
+from graphnorm.ops.standardize.reference import LIVE, Problem
 
 pytestmark = pytest.mark.skipif(backends.library is None, reason="the C library was not built")
 
@@ -70,9 +70,9 @@ def driver(monkeypatch):
         reply.attributes.append([(a.id, a.on) for a in how.attributes[: how.attribute_count]])
         return reply.code
 
-    monkeypatch.setattr(gpu_launch, "_driver", lambda: ctypes.cast(launch, ctypes.c_void_p).value)
-    monkeypatch.setattr(gpu_launch, "_INTERPRETED", False)
-    monkeypatch.setattr(gpu_launch, "_compiled", {})
+    monkeypatch.setattr(launching, "_driver", lambda: ctypes.cast(launch, ctypes.c_void_p).value)
+    monkeypatch.setattr(launching, "_INTERPRETED", False)
+    monkeypatch.setattr(launching, "_compiled", {})
     return reply
 
 
@@ -205,8 +205,8 @@ def stream(driver, monkeypatch):
     """A device of one stream, with nothing in its memory."""
     for name, value in (("getDevice", 0), ("getCurrentRawStream", STREAM), ("isCurrentStreamCapturing", False)):
         monkeypatch.setattr(torch._C, f"_cuda_{name}", lambda *_, value=value: value, raising=False)
-    monkeypatch.setattr(gpu_scratch, "_of_streams", {})
-    monkeypatch.setattr(gpu_scratch, "_of_graphs", {})
+    monkeypatch.setattr(launching, "_stream_scratch", {})
+    monkeypatch.setattr(launching, "_graph_scratch", {})
 
 
 @pytest.mark.usefixtures("stream")
@@ -219,7 +219,7 @@ def test_plans_launch_again_what_they_launched_before(driver, monkeypatch, sizes
     weight, bias, mean_scale = (torch.ones(5) if n in present else None for n in ("weight", "bias", "mean_scale"))
     residual = residual if "residual" in present else None
     ptr = torch.tensor([0, *sizes]).cumsum(0)
-    plan = gpu.Plan(x, Problem(ptr, None, None, None, None, None, None, 1e-5, False, LIVE, max(sizes)))
+    plan = gpu.Plan(x, Problem(None, None, None, ptr, None, None, None, 1e-5, False, LIVE, max(sizes)))
     plan.index = 0
 
     def run():
@@ -232,7 +232,7 @@ def test_plans_launch_again_what_they_launched_before(driver, monkeypatch, sizes
     y, mean, var, dx, *gradients = again = run()
     described = [[None if t is None else (t.shape, t.dtype) for t in found] for found in (first, again)]
     assert described[0] == described[1]
-    memory = gpu_scratch.scratch(x.device, 0, STREAM)
+    memory = launching.scratch(x.device, 0, STREAM)
     counters, long = memory.counters(1), launches == 2
     shared = (ptr, weight, bias, mean_scale, mean, var)
     slots = (memory.room(1, torch.float64), counters) if long else ()
@@ -275,7 +275,7 @@ def test_structures_are_those_of_the_driver():
     """A compiler compares ``launch.h`` with NVIDIA's own ``cuda.h``, which comes with Triton."""
     compiler, triton = shutil.which("cc"), pytest.importorskip("triton")
     nvidia = Path(triton.__file__).parent / "backends/nvidia/include"
-    ours = Path(gpu_launch.__file__).parents[2] / "csrc"
+    ours = Path(launching.__file__).parents[1] / "csrc"
     python = Path(sysconfig.get_path("include"))
     needed = (nvidia / "cuda.h", ours / "launch.h", python / "Python.h")
     if compiler is None or not all(file.exists() for file in needed):

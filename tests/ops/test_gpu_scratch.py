@@ -3,13 +3,13 @@
 import pytest
 import torch
 
-from graphnorm.ops.standardize import gpu_scratch
-from graphnorm.ops.standardize.gpu_scratch import Scratch, ScratchOfGraphs
+from graphnorm.ops import launch
+from graphnorm.ops.launch import GraphScratch, Scratch
 
 CPU = torch.device("cpu")
 
 
-@pytest.mark.parametrize("count", [1, 64, gpu_scratch._COUNTERS + 1, 5 * gpu_scratch._COUNTERS])
+@pytest.mark.parametrize("count", [1, 64, launch._COUNTERS + 1, 5 * launch._COUNTERS])
 def test_counters_of_a_stream_are_enough_and_zero(count):
     scratch = Scratch(CPU)
     for wanted in (3, count, 3):
@@ -27,7 +27,7 @@ def test_counters_made_in_inference_mode_can_be_written_outside_of_it():
 
 
 def test_room_is_used_again_unless_it_is_large(monkeypatch):
-    monkeypatch.setattr(gpu_scratch, "_LARGEST_ROOM", 100)
+    monkeypatch.setattr(launch, "_LARGEST_ROOM", 100)
     scratch = Scratch(CPU)
     small, large = (scratch.room(size, torch.float32) for size in (100, 101))
     assert small.shape[0] >= 100
@@ -38,7 +38,7 @@ def test_room_is_used_again_unless_it_is_large(monkeypatch):
 
 
 def test_no_two_recorded_launches_share_counters():
-    scratch = ScratchOfGraphs(CPU, torch.zeros(100, dtype=torch.int32))
+    scratch = GraphScratch(CPU, torch.zeros(100, dtype=torch.int32))
     seen = []
     for k in range(30):  # more than the stock has
         counters = scratch.counters(9)
@@ -52,16 +52,16 @@ def test_no_two_recorded_launches_share_counters():
 
 
 def test_streams_and_graphs_have_memory_of_their_own(monkeypatch):
-    monkeypatch.setattr(gpu_scratch, "_of_streams", {})
-    monkeypatch.setattr(gpu_scratch, "_of_graphs", {})
+    monkeypatch.setattr(launch, "_stream_scratch", {})
+    monkeypatch.setattr(launch, "_graph_scratch", {})
     monkeypatch.setattr(torch._C, "_cuda_isCurrentStreamCapturing", lambda: capturing, raising=False)
     capturing = True
-    assert isinstance(gpu_scratch.scratch(CPU, 0, 40), ScratchOfGraphs)  # nothing was called before
+    assert isinstance(launch.scratch(CPU, 0, 40), GraphScratch)  # nothing was called before
     capturing = False
-    first = gpu_scratch.scratch(CPU, 0, 40)
-    assert gpu_scratch.scratch(CPU, 0, 40) is first
-    assert gpu_scratch.scratch(CPU, 0, 41) is not first
+    first = launch.scratch(CPU, 0, 40)
+    assert launch.scratch(CPU, 0, 40) is first
+    assert launch.scratch(CPU, 0, 41) is not first
     capturing = True
-    of_graphs = gpu_scratch.scratch(CPU, 0, 40)
+    of_graphs = launch.scratch(CPU, 0, 40)
     assert of_graphs.counters(5).data_ptr() != of_graphs.counters(5).data_ptr()
-    assert gpu_scratch.scratch(CPU, 0, 40) is of_graphs
+    assert launch.scratch(CPU, 0, 40) is of_graphs

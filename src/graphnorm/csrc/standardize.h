@@ -18,7 +18,7 @@ enum { NAME(LANES) = VECTOR_BYTES / sizeof(A), NAME(WIDEST) = WIDE * NAME(LANES)
 /* Channels [at, at + vectors * LANES) of segment `index`; `lanes` < LANES only where there are fewer channels than
  * that. The last strip is moved left to be whole: its first `known` channels were done by the strip before. */
 typedef struct {
-  const job *w;
+  const standardize_job *w;
   int64_t index, at, known;
   span rows;
   const int64_t *order;
@@ -233,7 +233,7 @@ INLINE V NAME(parameter)(const void *p, int64_t at, A otherwise, const int64_t l
 
 INLINE void NAME(find_coefficients)(const NAME(strip) *s, const int vectors, const int64_t lanes,
                                     const NAME(statistics) *t, NAME(coefficients) *c) {
-  const job *w = s->w;
+  const standardize_job *w = s->w;
   const A eps = (A)w->eps;
   EACH(v) {
     const int64_t at = s->rows.member * w->channels + s->at + v * NAME(LANES);
@@ -260,7 +260,7 @@ INLINE void NAME(find_coefficients)(const NAME(strip) *s, const int vectors, con
   static __attribute__((noinline)) void NAME(work##_partial)(const NAME(strip) *s, data_type data) { \
     NAME(work)(s, 1, s->w->channels, data); \
   } \
-  static void NAME(work##_all)(const job *w, int64_t segment, span rows, data_type data) { \
+  static void NAME(work##_all)(const standardize_job *w, int64_t segment, span rows, data_type data) { \
     const int64_t C = w->channels; \
     NAME(strip) s = {w, segment, 0, 0, rows, order_of(w, rows.member), rows.member * w->rows * C}; \
     for (; s.at < C && C >= NAME(WIDEST); s.at += NAME(WIDEST)) { \
@@ -277,7 +277,7 @@ INLINE void NAME(find_coefficients)(const NAME(strip) *s, const int vectors, con
 /* Where rows are wider than a strip, strips walk through memory with a stride, which neither loads nor stores like when
  * it comes from far away. So the rows of a small segment are brought into the cache beforehand, in the order they lie
  * in: inputs by a look at each line, the output, all of which will be written, by a zero in each. */
-INLINE void NAME(bring)(const job *w, span rows) {
+INLINE void NAME(bring)(const standardize_job *w, span rows) {
   const int64_t C = w->channels, first = (rows.member * w->rows + rows.first) * C;
   const int64_t count = (rows.last - rows.first) * C, line = 64 / (int64_t)sizeof(T);
   if (C <= NAME(WIDEST) || w->order || count > CACHED_ELEMENTS) return;
@@ -328,7 +328,7 @@ INLINE void NAME(forward_strip)(const NAME(strip) *s, const int vectors, const i
 SPECIALISED(forward_strip, double *)
 
 /* Positions [first, last) belong to no segment: the residual, or zero. */
-INLINE void NAME(fill_outside)(const job *w, int64_t member, int64_t first, int64_t last) {
+INLINE void NAME(fill_outside)(const standardize_job *w, int64_t member, int64_t first, int64_t last) {
   const int64_t C = w->channels, *order = order_of(w, member), base = member * w->rows * C;
   T *out = (T *)w->out + base;
   for (int64_t i = first; i < last; i++) {
@@ -338,13 +338,13 @@ INLINE void NAME(fill_outside)(const job *w, int64_t member, int64_t first, int6
 }
 
 /* The owner of a member's first segment sees to the rows before it, that of the last to the rows behind it. */
-INLINE void NAME(clear_outside)(const job *w, int64_t segment, span s) {
+INLINE void NAME(clear_outside)(const standardize_job *w, int64_t segment, span s) {
   if (segment % w->segments == 0) NAME(fill_outside)(w, s.member, 0, s.first);
   if ((segment + 1) % w->segments == 0) NAME(fill_outside)(w, s.member, s.last, w->rows);
 }
 
 static void NAME(forward_share)(void *task, int64_t share, int64_t shares) {
-  job *w = (job *)task;
+  standardize_job *w = (standardize_job *)task;
   int64_t begin, end;
   share_bounds(w, share, shares, &begin, &end);
   for (int64_t k = begin; k < end; k++) {
@@ -359,7 +359,7 @@ static void NAME(forward_share)(void *task, int64_t share, int64_t shares) {
 
 /* A long segment, first pass: the statistics of this share's blocks. */
 static void NAME(long_moments_share)(void *task, int64_t share, int64_t shares) {
-  job *w = (job *)task;
+  standardize_job *w = (standardize_job *)task;
   span all = span_of(w, w->long_segment);
   int64_t blocks = blocks_of(w, all), begin = blocks * share / shares, end = blocks * (share + 1) / shares;
   if (begin == end) return;
@@ -369,14 +369,14 @@ static void NAME(long_moments_share)(void *task, int64_t share, int64_t shares) 
 
 /* A long segment, second pass: this share's rows of the output, its statistics being known by now. */
 static void NAME(long_apply_share)(void *task, int64_t share, int64_t shares) {
-  job known = *(job *)task;
+  standardize_job known = *(standardize_job *)task;
   known.statistics = GIVEN;
   span part = share_of(span_of(&known, known.long_segment), share, shares);
   NAME(forward_strip_all)(&known, known.long_segment, part, 0);
   ISA(finish_streaming)();
 }
 
-static void NAME(forward_long)(job *w, int64_t segment) {
+static void NAME(forward_long)(standardize_job *w, int64_t segment) {
   span rows = span_of(w, segment);
   int64_t blocks = blocks_of(w, rows), C = w->channels;
   w->long_segment = segment;
@@ -399,7 +399,7 @@ static void NAME(forward_long)(job *w, int64_t segment) {
   run_shares(NAME(long_apply_share), w, w->threads, w->threads);
 }
 
-static void NAME(forward)(job *w) {
+static void NAME(forward)(standardize_job *w) {
   run_shares(NAME(forward_share), w, w->threads, w->threads);
   for (int64_t k = 0; k < w->members * w->segments && w->threads > 1 && !w->failed; k++)
     if (is_long(w, span_of(w, k))) NAME(forward_long)(w, k);
@@ -472,7 +472,7 @@ INLINE void NAME(gradient_rows)(const NAME(strip) *s, const int vectors, const i
 INLINE void NAME(gradient)(const NAME(strip) *s, int64_t n, const int vectors, const int64_t lanes,
                            const NAME(statistics) *t, const NAME(coefficients) *c, const V *P, const V *Q,
                            double *dparams) {
-  const job *w = s->w;
+  const standardize_job *w = s->w;
   const int64_t plane = w->members * w->channels, at = s->rows.member * w->channels + s->at;
   const A eps = (A)w->eps, rows = (A)n, per_row = (A)1 / rows, live = w->statistics == LIVE;
   V slope[WIDE], constant[WIDE];
@@ -539,7 +539,7 @@ INLINE void NAME(backward_strip)(const NAME(strip) *s, const int vectors, const 
 SPECIALISED(backward_strip, const NAME(gradient_task) *)
 
 static void NAME(backward_share)(void *task, int64_t share, int64_t shares) {
-  job *w = (job *)task;
+  standardize_job *w = (standardize_job *)task;
   NAME(gradient_task) whole = {(double *)w->partial + 3 * share * w->members * w->channels, 0, NAME(WHOLE)};
   int64_t begin, end;
   share_bounds(w, share, shares, &begin, &end);
@@ -555,7 +555,7 @@ static void NAME(backward_share)(void *task, int64_t share, int64_t shares) {
 
 /* A long segment, first pass: P and Q of this share's blocks. */
 static void NAME(long_sums_share)(void *task, int64_t share, int64_t shares) {
-  job *w = (job *)task;
+  standardize_job *w = (standardize_job *)task;
   span all = span_of(w, w->long_segment);
   int64_t blocks = blocks_of(w, all);
   for (int64_t b = blocks * share / shares; b < blocks * (share + 1) / shares; b++) {
@@ -566,14 +566,14 @@ static void NAME(long_sums_share)(void *task, int64_t share, int64_t shares) {
 
 /* A long segment, second pass: this share's rows of dx, from P and Q summed into the first block. */
 static void NAME(long_gradient_share)(void *task, int64_t share, int64_t shares) {
-  job *w = (job *)task;
+  standardize_job *w = (standardize_job *)task;
   span part = share_of(span_of(w, w->long_segment), share, shares);
   NAME(gradient_task) rows = {share == 0 ? w->long_dparams : 0, (double *)w->partial, NAME(ROWS)};
   NAME(backward_strip_all)(w, w->long_segment, part, &rows);
   ISA(finish_streaming)();
 }
 
-static void NAME(backward_long)(job *w, int64_t segment) {
+static void NAME(backward_long)(standardize_job *w, int64_t segment) {
   int64_t blocks = blocks_of(w, span_of(w, segment)), C = w->channels;
   double *partial = malloc((size_t)(2 * blocks * C) * sizeof(double));
   if (!partial) { w->failed = 1; return; }
@@ -586,7 +586,7 @@ static void NAME(backward_long)(job *w, int64_t segment) {
   free(partial);
 }
 
-static void NAME(backward)(job *w) {
+static void NAME(backward)(standardize_job *w) {
   int64_t size = 3 * w->members * w->channels;
   double *partial = calloc((size_t)(w->threads * size), sizeof(double));
   if (!partial) { w->failed = 1; return; }

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from graphnorm.ops.standardize import standardize
-from graphnorm.ops.standardize.call import ACTIVATIONS, check_eps, check_rows
+from graphnorm.ops.standardize.api import ACTIVATIONS, check_eps, check_rows
 from graphnorm.ops.standardize.eager import standardize_graphs
 from graphnorm.segments import Segments, as_segments
 

@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from graphnorm.layers.base import Norm, check_unused
 from graphnorm.layers.batch import AlphaBatchNorm, BatchNorm, DetachedBatchNorm, RunningBatchNorm
 from graphnorm.layers.other_papers import DiffGroupNorm, MeanSubtractionNorm, MessageNorm, PairNorm
-from graphnorm.ops.standardize.call import check_segments
+from graphnorm.ops.standardize.api import check_segments
 from graphnorm.segments import Segments, as_segments
 
 

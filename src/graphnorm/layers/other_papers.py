@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from graphnorm.layers.base import Norm, check_unused
 from graphnorm.layers.batch import BatchNorm
 from graphnorm.ops.neighbour_sum import pool
-from graphnorm.ops.standardize.call import check_segments
+from graphnorm.ops.standardize.api import check_segments
 from graphnorm.segments import Segments, as_segments
 
 __all__ = ["DiffGroupNorm", "MeanSubtractionNorm", "MessageNorm", "PairNorm"]

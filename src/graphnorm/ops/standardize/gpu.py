@@ -11,22 +11,11 @@ import torch
 import triton.language as tl
 from torch import Tensor
 
-from graphnorm.backends import library
-from graphnorm.ops.standardize import gpu_long as long
-from graphnorm.ops.standardize import gpu_short as short
-from graphnorm.ops.standardize import gpu_whole as whole
-from graphnorm.ops.standardize.gpu_common import GROUP
-from graphnorm.ops.standardize.gpu_launch import Launch, Launches, Tile, can_be_early, power_of_two
-from graphnorm.ops.standardize.gpu_scratch import scratch
-from graphnorm.ops.standardize.problem import (
-    GIVEN,
-    LIVE,
-    Parameters,
-    Problem,
-    computed_in,
-    in_type_of,
-    statistics_shape,
-)  # fmt: skip
+from graphnorm.backends import contiguous, library
+from graphnorm.ops.launch import Launch, Launches, Tile, can_be_early, power_of_two, scratch
+from graphnorm.ops.precision import accumulation_dtype
+from graphnorm.ops.standardize import kernels
+from graphnorm.ops.standardize.reference import GIVEN, LIVE, Parameters, Problem, statistics_shape
 
 _UNLIMITED = 2**31 - 1  # rows: no segment is longer
 _LARGEST_TILE = 64  # rows of a segment that still fits the registers of one program
@@ -97,10 +86,6 @@ def cut(members: int, rows: int, channels: int, graphs: int, largest: int) -> Cu
     )  # fmt: skip
 
 
-def _contiguous(tensor: Tensor | None) -> Tensor | None:
-    return tensor if tensor is None or tensor.is_contiguous() else tensor.contiguous()
-
-
 def _address(tensor: Tensor | None) -> int | None:
     return None if tensor is None else tensor.data_ptr()
 
@@ -115,7 +100,7 @@ class Work:
     def __init__(self, x: Tensor, problem: Problem) -> None:
         rows, channels = x.shape[-2:]
         members = x.shape[0] if x.dim() == 3 else 1
-        graphs, ptr, order = problem.graphs, _contiguous(problem.ptr), _contiguous(problem.order)
+        graphs, ptr, order = problem.graphs, contiguous(problem.ptr), contiguous(problem.order)
         largest = rows if ptr is None or problem.max_size is None else min(rows, problem.max_size)
         self.problem, self.cut = problem, cut(members, rows, channels, graphs, largest)
         per = 1 if ptr is None else 2
@@ -127,7 +112,7 @@ class Work:
         order_stride = 0 if order is None or order.dim() == 1 else rows
         self.members, self.channels, self.graphs = members, channels, graphs
         self.layout = (rows, graphs, ptr_stride, order_stride)
-        self.device, self.acc = x.device, computed_in(x.dtype)
+        self.device, self.acc = x.device, accumulation_dtype(x.dtype)
         self.index = x.device.index if x.is_cuda else None
         self.key = (self.index, x.dtype, ptr is None, order is None)
         self.shape = statistics_shape(x, graphs)
@@ -135,7 +120,7 @@ class Work:
         # where short kernels have anything to do: short segments, or rows outside of any
         has_short = ptr is not None or not self.cut.window
         self.runs = -(-graphs // self.cut.run) if has_short else 0
-        groups = -(-self.runs // GROUP.value)
+        groups = -(-self.runs // kernels.GROUP.value)
         self.slots = 0 if self.per == 1 else self.runs + (self.cut.windows if self.per else groups)
         self.places = members * self.per * self.cut.windows
         self.slot_statistics = 2 * self.places * channels
@@ -164,11 +149,11 @@ class Work:
         return self._launch(kernel, self.members * tiles, tile, (rows, tiles, *sizes), *constants, **rest)
 
     @property
-    def _computed_in(self) -> Any:
+    def _triton_dtype(self) -> Any:
         return tl.float64 if self.acc == torch.float64 else tl.float32
 
     def _forward_launches(self) -> Launches:
-        c, channels, per, acc = self.cut, self.channels, self.per, self._computed_in
+        c, channels, per, acc = self.cut, self.channels, self.per, self._triton_dtype
         eps, relu, given = self.problem.eps, self.problem.relu, self.problem.statistics == GIVEN
         first, second, early = None, None, bool(per) and can_be_early(self.index)
         sizes: tuple[int, ...]
@@ -178,22 +163,22 @@ class Work:
             places = 0 if given else self.places
             sizes = (*self.layout, c.limit, shorts, c.window, c.windows, self.planes[1])
             constants = (channels, eps, relu, given, 0 if given else per, early, acc, c.read, c.join)
-            first = self._launch(short.forward_short, shorts + places, c.forward, sizes, *constants)
+            first = self._launch(kernels.forward_short, shorts + places, c.forward, sizes, *constants)
         early = early and first is not None
         constants = (channels, eps, relu, early, acc)
         if per == 1:
             rest: dict[str, Any] = {"without": (3, 4, 10, 11), "early": early}
-            second = self._launch_whole(whole.whole_apply, (), *constants, **rest)
+            second = self._launch_whole(kernels.whole_apply, (), *constants, **rest)
         elif per:
             sizes = (*self.layout, c.fine_window, c.fine_windows, c.limit)
             count = self.members * per * c.fine_windows
             rest = {"without": (10, 11), "early": early}
-            second = self._launch(long.long_apply, count, c.write, sizes, *constants, **rest)
+            second = self._launch(kernels.long_apply, count, c.write, sizes, *constants, **rest)
         self._forward = Launches(first, second)
         return self._forward
 
     def _backward_launches(self) -> Launches:
-        c, channels, per, acc = self.cut, self.channels, self.per, self._computed_in
+        c, channels, per, acc = self.cut, self.channels, self.per, self._triton_dtype
         eps, relu, live = self.problem.eps, self.problem.relu, self.problem.statistics == LIVE
         second, early = None, bool(per) and can_be_early(self.index)
         sizes: tuple[int, ...]
@@ -202,23 +187,23 @@ class Work:
         if c.fits:
             sizes = (*self.layout, self.runs, c.run, self.slots, self.planes[0])
             constants = (channels, eps, relu, live, acc, c.half)
-            first = self._launch(short.backward_tiles, shorts, c.backward, sizes, *constants)
+            first = self._launch(kernels.backward_tiles, shorts, c.backward, sizes, *constants)
         else:
             sizes = (*self.layout, c.limit, self.runs, c.run, self.slots, self.planes[0])
             sizes = (*sizes, shorts, c.window, c.windows, self.planes[1])
             constants = (channels, eps, relu, live, c.apart, per, early, acc, c.backward.rows, c.join)
-            first = self._launch(short.backward_short, shorts + self.places, c.backward, sizes, *constants)
+            first = self._launch(kernels.backward_short, shorts + self.places, c.backward, sizes, *constants)
         constants = (channels, eps, relu, early, acc)
         if per == 1:
             rest: dict[str, Any] = {"without": (3, 4, 11, 12, 13, 14), "early": early}
-            second = self._launch_whole(whole.whole_gradient, (c.windows, self.planes[1]), *constants, **rest)
+            second = self._launch_whole(kernels.whole_gradient, (c.windows, self.planes[1]), *constants, **rest)
         elif per:
-            adds = self.members * -(-channels // long.ADDED.value)
+            adds = self.members * -(-channels // kernels.ADDED.value)
             sizes = (*self.layout, c.fine_window, c.fine_windows, c.limit, c.window, c.windows)
             sizes = (*sizes, self.slots, *self.planes, adds)
             count = self.members * per * c.fine_windows
             rest = {"more": adds, "without": (11,), "early": early}
-            second = self._launch(long.long_gradient, count, c.write, sizes, *constants, **rest)
+            second = self._launch(kernels.long_gradient, count, c.write, sizes, *constants, **rest)
         self._backward = Launches(first, second)
         return self._backward
 
@@ -249,8 +234,8 @@ class Work:
         if not self._on_current_device():
             with torch.cuda.device(self.index):
                 return self.apply(x, residual, parameters, mean, var)
-        x, residual = x if x.is_contiguous() else x.contiguous(), _contiguous(residual)
-        weight, bias, mean_scale = map(_contiguous, parameters)
+        x, residual = x if x.is_contiguous() else x.contiguous(), contiguous(residual)
+        weight, bias, mean_scale = map(contiguous, parameters)
         y, stream = torch.empty_like(x), self._stream()
         slots = counters = None
         if self.per and self.problem.statistics != GIVEN:
@@ -276,7 +261,7 @@ class Work:
             with torch.cuda.device(self.index):
                 return self.gradient(dy, x, parameters, mean, var, wanted)
         x, dy = x if x.is_contiguous() else x.contiguous(), dy if dy.is_contiguous() else dy.contiguous()
-        weight, bias, mean_scale = map(_contiguous, parameters)
+        weight, bias, mean_scale = map(contiguous, parameters)
         dx, stream = torch.empty_like(x), self._stream()
         there = wanted or (weight is not None, bias is not None, mean_scale is not None)
         dweight = self._gradient_of(weight) if there[0] else None
@@ -367,9 +352,7 @@ class Plan(Work):
                 shares, counters, dweight, dbias, dmean_scale,
             ) == 0:  # fmt: skip
                 return dx, (dweight, dbias, dmean_scale)
-        dx, (dweight, dbias, dmean_scale) = self.gradient(dy, x, parameters, *self.statistics(*kept))
-        gradients = in_type_of(weight, dweight), in_type_of(bias, dbias), in_type_of(mean_scale, dmean_scale)
-        return dx, gradients
+        return self.gradient(dy, x, parameters, *self.statistics(*kept))
 
     def statistics(self, *kept: Tensor) -> tuple[Tensor | None, Tensor | None]:
         """Mean and variance, of what :meth:`forward` gave; ``None`` where it did without."""
@@ -392,7 +375,7 @@ def forward(x: Tensor, residual: Tensor | None, problem: Problem) -> tuple[Tenso
 def backward(dy: Tensor, x: Tensor, problem: Problem) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The Triton twin of :func:`graphnorm.ops.standardize.reference.backward`."""
     work = Work(x, problem)
-    mean, var = _contiguous(problem.mean), _contiguous(problem.var)
+    mean, var = contiguous(problem.mean), contiguous(problem.var)
     if mean is None and not work.cut.fits:
         _, mean, var = forward(x, None, problem)
     wanted = (True, True, True)
