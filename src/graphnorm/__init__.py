@@ -6,13 +6,26 @@ from graphnorm import starting  # noqa: F401  # isort: skip  # before torch
 from graphnorm._version import __version__
 from graphnorm.adjacency import Adjacency
 from graphnorm.backends import backend, debug
-from graphnorm.layers import functional
-from graphnorm.layers.base import Norm
-from graphnorm.layers.batch import AlphaBatchNorm, BatchNorm, DetachedBatchNorm, RunningBatchNorm
-from graphnorm.layers.convert import convert_norms
-from graphnorm.layers.graph import GraphNorm, GraphSizeNorm, InstanceNorm, LayerNorm, NoNorm, make_norm
-from graphnorm.layers.other_papers import DiffGroupNorm, MeanSubtractionNorm, MessageNorm, PairNorm
-from graphnorm.layers.registry import register_norm
+from graphnorm.layers import (
+    AlphaBatchNorm,
+    BatchNorm,
+    DetachedBatchNorm,
+    DiffGroupNorm,
+    GraphNorm,
+    GraphSizeNorm,
+    InstanceNorm,
+    LayerNorm,
+    MeanSubtractionNorm,
+    MessageNorm,
+    NoNorm,
+    Norm,
+    PairNorm,
+    RunningBatchNorm,
+    convert_norms,
+    functional,
+    make_norm,
+    register_norm,
+)
 from graphnorm.segments import Segments
 
 __all__ = [

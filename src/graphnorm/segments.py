@@ -247,6 +247,11 @@ class Segments:
                 self._ids = ids
         return ids
 
+    def bounded_ids(self, num_rows: int) -> Tensor:
+        """As :meth:`ids`, but with G for every row of no graph."""
+        ids, graphs = self.ids(num_rows), self.num_graphs
+        return torch.where((ids < 0) | (ids >= graphs), graphs, ids)
+
     def _find_ids(self, num_rows: int) -> Tensor:
         position = torch.arange(num_rows, device=self.ptr.device)
         if is_abstract(self.ptr):  # vmap would expand it, and searchsorted warns if it is not contiguous

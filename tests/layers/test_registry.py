@@ -11,8 +11,7 @@ import graphnorm
 from graphnorm import GraphNorm, Segments, cli, make_norm, register_norm
 from graphnorm.data import synthetic
 from graphnorm.errors import GraphnormError
-from graphnorm.layers.graph import REGISTRY
-from graphnorm.layers.registry import ForeignNorm
+from graphnorm.layers import REGISTRY, CustomNorm
 from graphnorm.training import Split, Trial, train
 
 BATCH = torch.tensor([0, 0, 0, 1, 1])
@@ -157,7 +156,7 @@ def test_factories_that_make_no_module():
 
 
 def test_parameters_are_reset_by_the_module():
-    norm = ForeignNorm(nn.LayerNorm(3), 3)
+    norm = CustomNorm(nn.LayerNorm(3), 3)
     with torch.no_grad():
         norm.module.weight.fill_(5)
     norm.reset_parameters()

@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from graphnorm.analysis.checkpoints import checkpoints, trial_on_all
 from graphnorm.analysis.results import Floats, Integers, Result
 from graphnorm.errors import GraphnormError
-from graphnorm.layers.base import Norm
+from graphnorm.layers import Norm
 from graphnorm.models import MolecularClassifier
 from graphnorm.training.setup import Extremes, model_inputs
 

@@ -112,7 +112,7 @@ def own_norms() -> argparse.ArgumentParser:
 
 def register_own_norms(options: argparse.Namespace) -> list[str]:
     """Make known what :func:`own_norms` parsed; gives the names."""
-    from graphnorm.layers.registry import import_norm
+    from graphnorm.layers import import_norm
 
     return [import_norm(text) for text in options.norm_module]
 

@@ -59,7 +59,7 @@ def add(subparsers: Subparsers) -> None:
 def _run(options: argparse.Namespace) -> None:
     from graphnorm.comparison.display import choose_display
     from graphnorm.comparison.tally import Tally
-    from graphnorm.layers.registry import try_norm
+    from graphnorm.layers import try_norm
     from graphnorm.study.protocol import PROTOCOLS, make_splits
     from graphnorm.training import train
     from graphnorm.training.fleet import default_device

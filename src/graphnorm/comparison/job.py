@@ -18,7 +18,7 @@ from graphnorm.comparison.tally import Tally
 from graphnorm.data import PackedGraphs, load
 from graphnorm.data.loading import describe_origin
 from graphnorm.errors import PATH, GraphnormError, require
-from graphnorm.layers.registry import try_norm
+from graphnorm.layers import try_norm
 from graphnorm.paper.reported import reported, reported_baseline
 from graphnorm.study.baselines import train_baseline
 from graphnorm.study.guessing import guessing_score

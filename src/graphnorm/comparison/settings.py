@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from graphnorm.data import CATALOG, Entry, PackedGraphs
 from graphnorm.errors import GraphnormError, require
-from graphnorm.layers.graph import REGISTRY
+from graphnorm.layers import REGISTRY
 from graphnorm.paper.recipe import FIVE, Trainings
 from graphnorm.paper.recipes import RECIPES
 from graphnorm.study.baselines import BASELINES, baseline_trials

@@ -1,4 +1,4 @@
-"""The layers whose scope is the whole batch, and which keep running averages for evaluation."""
+"""The layers whose statistics run over the whole batch, with running averages for evaluation."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from graphnorm.layers.base import Norm, check_unused
+from graphnorm.layers.base import Norm
 from graphnorm.ops.standardize import standardize
 from graphnorm.segments import Segments
 from graphnorm.tracing import may_cache
@@ -38,6 +38,7 @@ class BatchNorm(Norm):
     running_mean: Tensor | None
     running_var: Tensor | None
     num_batches_tracked: Tensor | None
+    uses_graphs = False
     statistics_in_training = "live"
 
     def __init__(
@@ -62,30 +63,19 @@ class BatchNorm(Norm):
         self.register_buffer("num_batches_tracked", count if track_running_stats else None)
 
     def reset_parameters(self) -> None:
-        """Also the running averages: mean 0, variance 1, no batch seen."""
+        """Also reset the running averages: mean 0, variance 1, no batch seen."""
         super().reset_parameters()
         if self.running_mean is not None and self.running_var is not None and self.num_batches_tracked is not None:
             self.running_mean.zero_()
             self.running_var.fill_(1)
             self.num_batches_tracked.zero_()
 
-    def forward(
-        self,
-        x: Tensor,
-        batch: Tensor | Segments | None = None,
-        batch_size: int | None = None,
-        *,
-        residual: Tensor | None = None,
-    ) -> Tensor:
-        """Standardize over all rows, or all rows that belong to a graph where ``batch`` is Segments with padding."""
-        self._check_width(x)
-        check_unused(x, batch)
-        segments = batch if isinstance(batch, Segments) else None
-        mean_scale = getattr(self, "mean_scale", None)
+    def _normalize(self, x: Tensor, segments: Segments | None, residual: Tensor | None) -> Tensor:
+        """Over all rows, or all rows that belong to a graph where the segments have padding."""
         if not self.training and self.running_mean is not None:
             return self._by_running_averages(x, segments, residual)
         y, mean, var = self._standardize(
-            x, segments, residual, scope="batch", statistics=self.statistics_in_training, mean_scale=mean_scale
+            x, segments, residual, scope="batch", statistics=self.statistics_in_training, mean_scale=self.mean_scale
         )
         if self.training and self.running_mean is not None:
             self._update(mean[0].detach(), var[0].detach(), x, segments)
@@ -101,12 +91,12 @@ class BatchNorm(Norm):
             statistics="given",
             mean=self.running_mean[None],
             var=self.running_var[None],
-            mean_scale=getattr(self, "mean_scale", None),
+            mean_scale=self.mean_scale,
         )[0]
 
     @torch.no_grad()
     def _update(self, mean: Tensor, var: Tensor, x: Tensor, segments: Segments | None) -> None:
-        """Move the running averages towards a batch of n rows; as torch does, by the unbiased variance n/(n-1)·v."""
+        """Update the running averages with a batch of n rows; as in torch, with the unbiased variance n/(n-1)·v."""
         assert self.running_mean is not None and self.running_var is not None and self.num_batches_tracked is not None
         self.num_batches_tracked.add_(1)
         weight, unbias = _running_weights(x.shape[0], segments, self.momentum)
@@ -122,10 +112,12 @@ class BatchNorm(Norm):
 
 
 class AlphaBatchNorm(BatchNorm):
-    """α-BatchNorm of the paper's ablation: BatchNorm with a learned share α of the mean taken away.
+    """α-BatchNorm of the paper's ablation: BatchNorm with a learned share α of the mean subtracted.
 
     In evaluation the second moment of the shifted value follows from the running averages: v + (1-α)²·mean².
     """
+
+    mean_scale: nn.Parameter
 
     def __init__(self, in_channels: int, *args: Any, device: Any = None, dtype: Any = None, **kwargs: Any) -> None:
         super().__init__(in_channels, *args, device=device, dtype=dtype, **kwargs)
@@ -139,10 +131,10 @@ class DetachedBatchNorm(BatchNorm):
 
 
 class RunningBatchNorm(BatchNorm):
-    """MS-BatchNorm of the paper's ablation: running averages take the place of the batch's statistics in training too.
+    """MS-BatchNorm of the paper's ablation: running averages replace the batch's statistics in training too.
 
-    The averages are moved towards the batch first and used then, so the first batches are not standardized by the
-    averages' arbitrary starting values alone. No gradient flows through them.
+    The averages are updated with the batch before they are used, so the first batches are not standardized by the
+    averages' arbitrary initial values alone. No gradient flows through them.
     """
 
     def __init__(
@@ -150,18 +142,7 @@ class RunningBatchNorm(BatchNorm):
     ) -> None:
         super().__init__(in_channels, eps, momentum, affine, True, **kwargs)
 
-    def forward(
-        self,
-        x: Tensor,
-        batch: Tensor | Segments | None = None,
-        batch_size: int | None = None,
-        *,
-        residual: Tensor | None = None,
-    ) -> Tensor:
-        """Standardize by the running averages, after moving them when training."""
-        self._check_width(x)
-        check_unused(x, batch)
-        segments = batch if isinstance(batch, Segments) else None
+    def _normalize(self, x: Tensor, segments: Segments | None, residual: Tensor | None) -> Tensor:
         if self.training:
             _, mean, var = standardize(x.detach(), segments, scope="batch")
             self._update(mean[0], var[0], x, segments)
@@ -171,9 +152,10 @@ class RunningBatchNorm(BatchNorm):
 def _running_weights(
     rows: int, segments: Segments | None, momentum: float | None
 ) -> tuple[Tensor | float, Tensor | float]:
-    """The newest batch's weight in running averages, for equal weights its numerator, and n/(n-1); 0 without rows.
+    """The newest batch's weight in the running averages (0 without rows), and n/(n-1).
 
-    What depends on the padding alone is worked out once for all layers of a model.
+    Where all batches weigh the same (``momentum=None``), the weight is still to be divided by their number. What
+    depends on the padding alone is computed once for all layers of a model.
     """
     share = 1.0 if momentum is None else momentum
     if segments is None or not segments.may_pad:

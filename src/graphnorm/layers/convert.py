@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from graphnorm.errors import require
 from graphnorm.layers.base import Norm
 from graphnorm.layers.batch import BatchNorm
-from graphnorm.layers.graph import find_norm
+from graphnorm.layers.registry import find_norm
 from graphnorm.segments import Segments, as_segments
 
 _BATCH_NORMS = (nn.BatchNorm1d, nn.SyncBatchNorm)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from graphnorm.adjacency import Adjacency
-from graphnorm.layers.graph import make_norm
+from graphnorm.layers import make_norm
 from graphnorm.models.classifier import GraphClassifier
 from graphnorm.models.gin import aggregate_then_project
 from graphnorm.models.linear import Linear

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from graphnorm.adjacency import Adjacency
-from graphnorm.layers.graph import make_norm
+from graphnorm.layers import make_norm
 from graphnorm.models.classifier import GraphClassifier
 from graphnorm.models.linear import Linear
 from graphnorm.models.one_hot import OneHot

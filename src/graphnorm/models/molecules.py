@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from graphnorm.adjacency import Adjacency
-from graphnorm.layers.graph import make_norm
+from graphnorm.layers import make_norm
 from graphnorm.models.classifier import READOUTS, graph_structure
 from graphnorm.models.dropout import Dropout, DropoutKey, number_dropouts
 from graphnorm.models.linear import Linear

@@ -8,7 +8,7 @@ from itertools import product
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from graphnorm.layers.graph import make_norm
+from graphnorm.layers import make_norm
 from graphnorm.paper.cells import BASELINE, FAIR, FULL_SHIFT, Cell
 from graphnorm.paper.material import Material
 from graphnorm.paper.products import NOTHING, Sheet, Stacked, Table

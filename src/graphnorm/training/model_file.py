@@ -18,8 +18,7 @@ from graphnorm.data import PackedGraphs
 from graphnorm.data.files import decoding
 from graphnorm.errors import PATH, GraphnormError, MissingDependencyError, require
 from graphnorm.files import replacing
-from graphnorm.layers.graph import BUILT_IN, REGISTRY
-from graphnorm.layers.registry import name_factory
+from graphnorm.layers import BUILT_IN, REGISTRY, name_factory
 from graphnorm.models import MolecularClassifier
 from graphnorm.training.fleet import default_device
 from graphnorm.training.setup import build_model

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from graphnorm.data.packed import PackedGraphs
-from graphnorm.layers.graph import BUILT_IN
+from graphnorm.layers import BUILT_IN
 from graphnorm.training.fleet import Fleet, OnEpoch, default_device
 from graphnorm.training.packing import plan_fleets
 from graphnorm.training.trial import Outcome, Split, Trial

@@ -129,12 +129,9 @@ def _exported(
     if segments is None or (scope == "batch" and not segments.may_pad):
         ids, graphs = torch.zeros(x.shape[0], dtype=torch.int64, device=x.device), 1
     else:
-        graphs, ids = segments.num_graphs, segments.ids(x.shape[0])
-        outside = (ids < 0) | (ids >= graphs)
+        graphs, ids = segments.num_graphs, segments.bounded_ids(x.shape[0])
         if scope == "batch":
-            ids, graphs = outside.long(), 1
-        else:
-            ids = torch.where(outside, graphs, ids)
+            ids, graphs = (ids == graphs).long(), 1
     weight, bias, mean_scale, mean, var = tensors
     problem = Problem(weight, bias, mean_scale, None, None, mean, var, *options, None)
     return reference.standardize_by_ids(x, residual, ids, problem, graphs)
