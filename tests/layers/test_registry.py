@@ -1,6 +1,7 @@
 """Modules of other people, registered as normalizations."""
 
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ def _forget():
     yield
     REGISTRY.clear()
     REGISTRY.update(before)
+    sys.modules.pop("my_norms", None)
 
 
 class Centred(nn.Module):

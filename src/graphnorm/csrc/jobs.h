@@ -197,6 +197,10 @@ static inline int is_long_row(const neighbour_sum_job *w, edge_range r) {
 
 enum { SUMMED_ROWS = 64 }; /* a running sum over more rows would lose digits: it goes on in double */
 
+/* The gradients of the parameters are summed over chunks of a member's rows, and these added up in order: so they depend
+ * neither on the number of threads nor on that of members. A multiple of SUMMED_ROWS. */
+enum { CHUNK_ROWS = 256 };
+
 typedef struct {
   int64_t members, rows, channels;
   const void *x, *residual, *dy; /* (members, rows, channels) each; dy is NULL forward, residual may be */
@@ -207,18 +211,22 @@ typedef struct {
   int64_t relu, threads;
   int64_t stream; /* whether the output goes past the caches */
   /* filled in by the drivers */
-  double *partial; /* (shares, members, 2, channels): shares of dweight and dbias */
-  int failed;      /* out of memory */
+  int64_t cut_members; /* backward: whether threads share members */
+  double *partial;     /* (members, [chunks if so,] 2, channels): dweight and dbias */
+  int failed;          /* out of memory */
 } layer_norm_job;
+
+static inline int64_t layer_norm_chunks(const layer_norm_job *w) { return (w->rows + CHUNK_ROWS - 1) / CHUNK_ROWS; }
 
 /* ---- linear --------------------------------------------------------------------------------------------------- */
 
-enum { LINEAR_WIDEST = 128 }; /* padded columns */
+enum { LINEAR_WIDEST = 128 }; /* rows and padded columns of a weight */
+enum { LINEAR_BLOCK = 512 };  /* rows of x whose products are summed by themselves */
 
 typedef struct {
   int64_t members, rows, inner, outer;
-  int64_t padded;      /* columns of `packed`, or of a part of dW: a multiple of 16 */
-  int64_t parts;       /* runs that each member's rows are cut into */
+  int64_t padded;      /* columns of `packed`, or of dW in `sums`: a multiple of 16 */
+  int64_t parts;       /* of the product: runs that each member's rows are cut into */
   int64_t threads;
   const float *x;      /* (members, rows, inner) */
   int64_t x_stride;    /* from one member to the next, 0 where they share it */
@@ -226,8 +234,13 @@ typedef struct {
   const float *bias;   /* (members, padded), or NULL */
   const float *g;      /* (members, rows, outer) */
   float *out;          /* (members, rows, outer) */
-  float *sums;         /* (members, parts, outer * padded + outer): parts of dW and of db */
+  float *sums;         /* (members, outer * padded + outer): dW and db */
+  float *block_sums;   /* (members, blocks, outer * padded + outer), for blocks as tasks; NULL: members are the tasks */
 } linear_job;
+
+static inline int64_t linear_blocks(const linear_job *w) {
+  return w->rows > LINEAR_BLOCK ? (w->rows + LINEAR_BLOCK - 1) / LINEAR_BLOCK : 1;
+}
 
 /* ---- adam ----------------------------------------------------------------------------------------------------- */
 

@@ -213,14 +213,15 @@ static PyObject *py_layer_norm(PyObject *self, PyObject *const *args, Py_ssize_t
   Py_RETURN_NONE;
 }
 
-/* linear(backward, members, rows, inner, outer, padded, parts, threads, x, x_stride, packed, bias, g, out, sums) */
+/* linear(backward, members, rows, inner, outer, padded, parts, threads, x, x_stride, packed, bias, g, out, sums,
+ *        block_sums) */
 static PyObject *py_linear(PyObject *self, PyObject *const *args, Py_ssize_t count) {
-  int64_t a[15];
-  if (!read_integers(args, count, 15, a)) return NULL;
+  int64_t a[16];
+  if (!read_integers(args, count, 16, a)) return NULL;
   linear_job w = {a[1], a[2], a[3], a[4], a[5], a[6], a[7], address(a[8]), a[9], address(a[10]), address(a[11]),
-                  address(a[12]), (float *)address(a[13]), (float *)address(a[14])};
-  if (w.padded > LINEAR_WIDEST || w.padded % 16) {
-    PyErr_SetString(PyExc_ValueError, "a padded width must be a multiple of 16, at most 128");
+                  address(a[12]), (float *)address(a[13]), (float *)address(a[14]), (float *)address(a[15])};
+  if (w.padded > LINEAR_WIDEST || w.padded % 16 || w.outer > LINEAR_WIDEST) {
+    PyErr_SetString(PyExc_ValueError, "a weight has at most 128 rows and padded columns, these a multiple of 16");
     return NULL;
   }
   Py_BEGIN_ALLOW_THREADS
@@ -349,5 +350,6 @@ PyMODINIT_FUNC PyInit__kernels(void) {
   if (!prepare_names()) return NULL;
   PyObject *m = PyModule_Create(&module);
   if (m && PyModule_AddIntConstant(m, "HAS_FLOAT16", HAVE_FLOAT16) < 0) return NULL;
+  if (m && PyModule_AddIntConstant(m, "LINEAR_BLOCK", LINEAR_BLOCK) < 0) return NULL;
   return m;
 }

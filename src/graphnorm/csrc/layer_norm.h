@@ -18,6 +18,7 @@ typedef struct {
   V *gradients;    /* of a row: γ dz */
   V *gamma, *beta; /* of the member */
   V *sum_w, *sum_b;
+  double *chunk_sums; /* (2, channels) */
 } NAME(row_room);
 
 /* How a row is cut: the last pair begins at channel `at` and has `rest` channels, which are all of it or fewer. */
@@ -141,30 +142,76 @@ INLINE void NAME(copy_parameter)(const void *from, int64_t member, int64_t chann
   if (from) memcpy(to, (const A *)from + member * channels, (size_t)channels * sizeof(A));
 }
 
-INLINE void NAME(flush_sums)(const layer_norm_job *w, const NAME(row_room) *room, int64_t pairs, double *to) {
-  const A *sum_w = (const A *)room->sum_w, *sum_b = (const A *)room->sum_b;
-  for (int64_t j = 0; j < w->channels; j++) to[j] += sum_w[j], to[w->channels + j] += sum_b[j];
-  for (int64_t v = 0; v < 2 * pairs; v++) room->sum_w[v] = room->sum_b[v] = (V){0};
+/* As many doubles as a vector has lanes. */
+typedef double NAME(doubles) __attribute__((vector_size(sizeof(double) * VECTOR_BYTES / sizeof(A))));
+
+INLINE void NAME(flush_sum)(V *sum, int64_t pairs, int64_t channels, double *to) {
+  const A *lanes = (const A *)sum;
+  int64_t j = 0;
+  for (; j + NAME(STEP) <= channels; j += NAME(STEP))
+    STORE_WHOLE(to + j, LOAD_WHOLE(NAME(doubles), to + j) + __builtin_convertvector(sum[j / NAME(STEP)], NAME(doubles)));
+  for (; j < channels; j++) to[j] += lanes[j];
+  for (int64_t v = 0; v < 2 * pairs; v++) sum[v] = (V){0};
 }
 
-/* This share's rows, counted over all members. */
+INLINE void NAME(flush_sums)(const layer_norm_job *w, const NAME(row_room) *room, int64_t pairs, double *to) {
+  NAME(flush_sum)(room->sum_w, pairs, w->channels, to);
+  NAME(flush_sum)(room->sum_b, pairs, w->channels, to + w->channels);
+}
+
+INLINE void NAME(add_doubles)(double *to, const double *from, int64_t count) {
+  enum { AT_A_TIME = sizeof(double_vector) / sizeof(double) };
+  int64_t j = 0;
+  for (; j + AT_A_TIME <= count; j += AT_A_TIME)
+    STORE_WHOLE(to + j, LOAD_WHOLE(double_vector, to + j) + LOAD_WHOLE(double_vector, from + j));
+  for (; j < count; j++) to[j] += from[j];
+}
+
+INLINE void NAME(copy_parameters)(const layer_norm_job *w, const NAME(row_room) *room, int64_t member, int64_t pairs) {
+  NAME(copy_parameter)(w->weight, member, w->channels, pairs, 1, room->gamma);
+  NAME(copy_parameter)(w->bias, member, w->channels, pairs, 0, room->beta);
+}
+
+/* Forward: this share's rows, counted over all members. */
+INLINE void NAME(forward_rows)(const layer_norm_job *w, const NAME(row_room) *room, const NAME(row_cut) *cut,
+                               int64_t share, int64_t shares, const int64_t pairs, const int whole, const int stream) {
+  const int64_t C = w->channels, total = w->members * w->rows, end = total * (share + 1) / shares;
+  for (int64_t k = total * share / shares; k < end;) {
+    const int64_t member = k / w->rows, left = (member + 1) * w->rows - k, stop = left < end - k ? k + left : end;
+    NAME(copy_parameters)(w, room, member, pairs);
+    for (; k < stop; k++) NAME(forward_row)(w, room, cut, k * C, pairs, whole, stream, (A)1 / (A)C);
+  }
+}
+
+/* Backward: this share's chunks, counted over all members; where members are not cut, all chunks of its members. */
+INLINE void NAME(backward_rows)(const layer_norm_job *w, const NAME(row_room) *room, const NAME(row_cut) *cut,
+                                int64_t share, int64_t shares, const int64_t pairs, const int whole, const int stream) {
+  const int64_t C = w->channels, chunks = layer_norm_chunks(w), step = w->cut_members ? 1 : chunks;
+  const int64_t steps = w->members * chunks / step;
+  const int64_t begin = steps * share / shares * step, end = steps * (share + 1) / shares * step;
+  const A per_channel = (A)1 / (A)C;
+  for (int64_t chunk = begin; chunk < end; chunk++) {
+    const int64_t member = chunk / chunks, in_member = chunk % chunks, stop = (member + 1) * w->rows;
+    int64_t k = member * w->rows + in_member * CHUNK_ROWS;
+    const int64_t last = k + CHUNK_ROWS < stop ? k + CHUNK_ROWS : stop;
+    double *sums = w->cut_members ? w->partial + chunk * 2 * C : room->chunk_sums;
+    if (chunk == begin || in_member == 0) NAME(copy_parameters)(w, room, member, pairs);
+    while (k < last) {
+      const int64_t pause = k + SUMMED_ROWS < last ? k + SUMMED_ROWS : last;
+      for (; k < pause; k++) NAME(backward_row)(w, room, cut, k * C, pairs, whole, stream, per_channel);
+      NAME(flush_sums)(w, room, pairs, sums);
+    }
+    if (w->cut_members) continue;
+    NAME(add_doubles)(w->partial + member * 2 * C, sums, 2 * C);
+    memset(sums, 0, (size_t)(2 * C) * sizeof(double));
+  }
+}
+
 INLINE void NAME(rows_of_share)(const layer_norm_job *w, const NAME(row_room) *room, const NAME(row_cut) *cut,
                                 int64_t share, int64_t shares, const int64_t pairs, const int whole,
                                 const int stream) {
-  const int64_t C = w->channels, total = w->members * w->rows, end = total * (share + 1) / shares;
-  const A per_channel = (A)1 / (A)C;
-  for (int64_t k = total * share / shares; k < end;) {
-    const int64_t member = k / w->rows, left = (member + 1) * w->rows - k, stop = left < end - k ? k + left : end;
-    NAME(copy_parameter)(w->weight, member, C, pairs, 1, room->gamma);
-    NAME(copy_parameter)(w->bias, member, C, pairs, 0, room->beta);
-    if (!w->dy)
-      for (; k < stop; k++) NAME(forward_row)(w, room, cut, k * C, pairs, whole, stream, per_channel);
-    while (k < stop) {
-      const int64_t pause = k + SUMMED_ROWS < stop ? k + SUMMED_ROWS : stop;
-      for (; k < pause; k++) NAME(backward_row)(w, room, cut, k * C, pairs, whole, stream, per_channel);
-      NAME(flush_sums)(w, room, pairs, w->partial + (share * w->members + member) * 2 * C);
-    }
-  }
+  if (w->dy) NAME(backward_rows)(w, room, cut, share, shares, pairs, whole, stream);
+  else NAME(forward_rows)(w, room, cut, share, shares, pairs, whole, stream);
   ISA(finish_streaming)();
 }
 
@@ -175,11 +222,12 @@ static void NAME(layer_norm_share)(void *task, int64_t share, int64_t shares) {
   for (int64_t l = 0; l < NAME(STEP); l++)
     cut.keep[0][l] = l < cut.rest ? -1 : 0, cut.keep[1][l] = NAME(STEP) + l < cut.rest ? -1 : 0;
   cut.floor = (V){0} - (w->relu ? 0 : (A)INFINITY);
-  V *memory = aligned_alloc(sizeof(V), (size_t)(12 * pairs) * sizeof(V));
+  const size_t size = (size_t)(12 * pairs) * sizeof(V) + (size_t)(2 * pairs * NAME(PAIR)) * sizeof(double);
+  V *memory = aligned_alloc(sizeof(V), size);
   if (!memory) { w->failed = 1; return; }
-  memset(memory, 0, (size_t)(12 * pairs) * sizeof(V));
+  memset(memory, 0, size);
   NAME(row_room) room = {memory, memory + 2 * pairs, memory + 4 * pairs, memory + 6 * pairs, memory + 8 * pairs,
-                         memory + 10 * pairs};
+                         memory + 10 * pairs, (double *)(memory + 12 * pairs)};
   const int whole = cut.rest == NAME(PAIR);
   if (whole && pairs == NAME(NEAR)) {
     V values[2 * NAME(NEAR)], gradients[2 * NAME(NEAR)];
@@ -194,21 +242,24 @@ static void NAME(layer_norm_share)(void *task, int64_t share, int64_t shares) {
 }
 
 static void NAME(layer_norm)(layer_norm_job *w) {
-  const int64_t C = w->channels, size = 2 * w->members * C;
+  const int64_t C = w->channels;
   if ((uintptr_t)w->out & 15) w->stream = 0;
+  w->cut_members = w->members % w->threads != 0 && w->members < 16 * w->threads; /* whole ones would not be shared evenly */
+  const int64_t parts = w->cut_members ? layer_norm_chunks(w) : 1;
   if (w->dy) {
-    w->partial = calloc((size_t)(w->threads * size), sizeof(double));
+    w->partial = calloc((size_t)(w->members * parts * 2 * C), sizeof(double));
     if (!w->partial) { w->failed = 1; return; }
   }
   run_shares(NAME(layer_norm_share), w, w->threads, w->threads);
   if (!w->dy) return;
-  for (int64_t share = 1; share < w->threads; share++)
-    for (int64_t j = 0; j < size; j++) w->partial[j] += w->partial[share * size + j];
-  for (int64_t m = 0; m < w->members; m++)
+  for (int64_t m = 0; m < w->members; m++) {
+    double *total = w->partial + m * parts * 2 * C;
+    for (int64_t part = 1; part < parts; part++) NAME(add_doubles)(total, total + part * 2 * C, 2 * C);
     for (int64_t j = 0; j < C; j++) {
-      ((A *)w->dweight)[m * C + j] = (A)w->partial[2 * m * C + j];
-      ((A *)w->dbias)[m * C + j] = (A)w->partial[(2 * m + 1) * C + j];
+      ((A *)w->dweight)[m * C + j] = (A)total[j];
+      ((A *)w->dbias)[m * C + j] = (A)total[C + j];
     }
+  }
   free(w->partial);
 }
 

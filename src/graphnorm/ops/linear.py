@@ -17,7 +17,7 @@ from torch import Tensor
 from torch._C import _are_functorch_transforms_active
 from torch.nn import functional
 
-from graphnorm.backends import chosen_backend, has_c_kernel, library
+from graphnorm.backends import address, chosen_backend, has_c_kernel, library
 from graphnorm.ops.dispatch import Kernels, optional_triton_kernels
 from graphnorm.ops.function import define
 
@@ -104,15 +104,16 @@ def _c_backward(dy: Tensor, x: Tensor, weight: Tensor, wants_x: bool) -> tuple[T
     members, rows, inner = x.shape
     outer, padded = weight.shape[1], _padded(inner)
     dx = _product(dy, _pack(weight), None, inner) if wants_x else None
-    parts, threads = _shares(members, dy.numel())
-    sums = torch.empty(members, parts, outer * (padded + 1))
+    threads, size = _threads(dy.numel()), outer * (padded + 1)
+    sums, blocks = torch.empty(members, size), -(-rows // library.LINEAR_BLOCK)
+    # a task is a member, or where these cannot keep all threads busy, a block of its rows
+    block_sums = None if _is_even(members, threads) or blocks <= 1 else torch.empty(members, blocks, size)
     library.linear(
-        1, members, rows, inner, outer, padded, parts, threads, x.data_ptr(), x.stride(0),
-        0, 0, dy.data_ptr(), 0, sums.data_ptr(),
+        1, members, rows, inner, outer, padded, 0, threads, x.data_ptr(), x.stride(0),
+        0, 0, dy.data_ptr(), 0, sums.data_ptr(), address(block_sums),
     )  # fmt: skip
-    total = sums[:, 0] if parts == 1 else sums.sum(1)
-    dweight = total[:, : outer * padded].view(members, outer, padded)[..., :inner]
-    return dx, dweight, total[:, outer * padded :]
+    dweight = sums[:, : outer * padded].view(members, outer, padded)[..., :inner]
+    return dx, dweight, sums[:, outer * padded :]
 
 
 _C = Kernels(_c_forward, _c_backward)
@@ -122,17 +123,22 @@ def _product(x: Tensor, packed: Tensor, bias: Tensor | None, outer: int) -> Tens
     assert library is not None
     members, rows, inner = x.shape
     out = torch.empty(members, rows, outer)
+    threads = _threads(out.numel())
+    parts = 1 if _is_even(members, threads) else 2 * threads  # of a member's rows; each row is the same in any part
     library.linear(
-        0, members, rows, inner, outer, packed.shape[-1], *_shares(members, out.numel()), x.data_ptr(), x.stride(0),
-        packed.data_ptr(), 0 if bias is None else bias.data_ptr(), 0, out.data_ptr(), 0,
+        0, members, rows, inner, outer, packed.shape[-1], parts, threads, x.data_ptr(), x.stride(0),
+        packed.data_ptr(), address(bias), 0, out.data_ptr(), 0, 0,
     )  # fmt: skip
     return out
 
 
-def _shares(members: int, elements: int) -> tuple[int, int]:
-    """Parts that each member's rows are cut into, and threads."""
-    threads = torch.get_num_threads() if elements > _FEW else 1
-    return (1 if threads == 1 or members % threads == 0 else 2 * threads), threads
+def _threads(elements: int) -> int:
+    return torch.get_num_threads() if elements > _FEW else 1
+
+
+def _is_even(members: int, threads: int) -> bool:
+    """Whether whole members keep all threads about equally busy."""
+    return members % threads == 0 or members >= 16 * threads
 
 
 def _padded(width: int) -> int:
