@@ -53,6 +53,14 @@ INLINE double_vector ISA(root_double)(double_vector v) {
 }
 #endif
 
+INLINE void ISA(add_doubles)(double *to, const double *from, int64_t count) {
+  enum { STEP = sizeof(double_vector) / sizeof(double) };
+  int64_t j = 0;
+  for (; j + STEP <= count; j += STEP)
+    STORE_WHOLE(to + j, LOAD_WHOLE(double_vector, to + j) + LOAD_WHOLE(double_vector, from + j));
+  for (; j < count; j++) to[j] += from[j];
+}
+
 #include "linear.h"
 #include "adam.h"
 

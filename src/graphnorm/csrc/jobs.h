@@ -26,10 +26,12 @@ typedef struct {
   int64_t relu, statistics, threads;
   int64_t stream; /* whether the output goes past the caches */
   /* filled in by the drivers */
-  void *partial;        /* gradients of the parameters per share; or sums per block of a long segment */
-  int64_t long_segment; /* the one being worked on by all threads */
-  double *long_dparams; /* and where its gradients of the parameters go */
-  int failed;           /* out of memory */
+  int64_t cut_members;   /* backward: whether threads share members */
+  double *small, *large; /* (members, [parts if so,] 3, channels): gradients of the parameters, see `part_rows` */
+  void *partial;         /* sums per block of a long segment */
+  int64_t long_segment;  /* the one being worked on by all threads */
+  double *long_dparams;  /* and where its gradients of the parameters go */
+  int failed;            /* out of memory */
 } standardize_job;
 
 typedef struct {
@@ -69,11 +71,26 @@ static inline void share_bounds(const standardize_job *w, int64_t share, int64_t
   *end = share == shares - 1 ? w->members * w->segments : segment_at(w, total / shares * (share + 1));
 }
 
-/* A segment is long when it would keep one thread busy after all others are done; all threads share it then. */
-static inline int is_long(const standardize_job *w, span s) {
-  int64_t n = s.last - s.first;
-  return w->threads > 1 && n * w->channels >= (1 << 17) && n * 2 * w->threads > w->members * w->rows;
+enum { LARGE_ELEMENTS = 1 << 17 };
+
+static inline int is_large(const standardize_job *w, span s) {
+  return (s.last - s.first) * w->channels >= LARGE_ELEMENTS;
 }
+
+/* A large segment is long when it would keep one thread busy after all others are done; all threads share it then. */
+static inline int is_long(const standardize_job *w, span s) {
+  return w->threads > 1 && is_large(w, s) && (s.last - s.first) * 2 * w->threads > w->members * w->rows;
+}
+
+/* The gradients of the parameters are summed over the segments that begin in the same part of a member's rows, and over
+ * the parts in order; large segments, of which at most one begins in a part, apart from the small ones. So they depend
+ * neither on the number of threads nor on that of members. */
+static inline int64_t part_rows(const standardize_job *w) {
+  int64_t rows = LARGE_ELEMENTS / w->channels;
+  return rows < 1 ? 1 : rows > 512 ? 512 : rows;
+}
+
+static inline int64_t parts_of(const standardize_job *w) { return (w->rows + part_rows(w) - 1) / part_rows(w); }
 
 static inline int64_t block_rows(const standardize_job *w) {
   int64_t rows = 32768 / w->channels; /* 128 KiB of float: stays in the second-level cache */
@@ -83,6 +100,9 @@ static inline int64_t block_rows(const standardize_job *w) {
 static inline int64_t blocks_of(const standardize_job *w, span s) {
   return (s.last - s.first + block_rows(w) - 1) / block_rows(w);
 }
+
+/* Blocks of a segment whose statistics are taken one after another, each about the mean of the one before. */
+enum { BLOCKS_IN_TURN = 4 };
 
 static inline span block_of(const standardize_job *w, span s, int64_t block) {
   int64_t rows = block_rows(w), first = s.first + block * rows;
@@ -121,8 +141,8 @@ typedef struct {
   int64_t relu, mean, direction, threads;
   double *dw; /* (members); NULL: not wanted */
   /* filled in by the drivers */
-  double *partial_dw;   /* (shares, members) */
-  void *partial;        /* sums over parts of a long row */
+  double *row_dw;       /* (members, rows): what each row adds to dw */
+  void *partial;        /* (groups, channels): sums over the groups of edges of a long row */
   int64_t long_rows;    /* how many were left for all threads to share */
   int64_t long_row;     /* the one being worked on, counted over all members */
   int failed;           /* out of memory */
@@ -136,6 +156,18 @@ static inline int64_t index_at(const indices *array, int64_t member, int64_t i) 
 typedef struct {
   int64_t first, last;
 } edge_range;
+
+/* The edges of a row are summed in groups of so many, and the groups in double, in order: the same whether one thread has
+ * the row or all of them. */
+enum { GROUP_EDGES = 1024 };
+
+static inline int64_t groups_of(edge_range r) { return (r.last - r.first + GROUP_EDGES - 1) / GROUP_EDGES; }
+
+static inline edge_range group_of(edge_range r, int64_t group) {
+  const int64_t first = r.first + group * GROUP_EDGES;
+  edge_range part = {first, first + GROUP_EDGES < r.last ? first + GROUP_EDGES : r.last};
+  return part;
+}
 
 /* The edges of a row, kept inside the member whatever rowptr says. */
 static inline edge_range edges_of(const neighbour_sum_job *w, int64_t member, int64_t row) {

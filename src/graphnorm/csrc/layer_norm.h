@@ -159,14 +159,6 @@ INLINE void NAME(flush_sums)(const layer_norm_job *w, const NAME(row_room) *room
   NAME(flush_sum)(room->sum_b, pairs, w->channels, to + w->channels);
 }
 
-INLINE void NAME(add_doubles)(double *to, const double *from, int64_t count) {
-  enum { AT_A_TIME = sizeof(double_vector) / sizeof(double) };
-  int64_t j = 0;
-  for (; j + AT_A_TIME <= count; j += AT_A_TIME)
-    STORE_WHOLE(to + j, LOAD_WHOLE(double_vector, to + j) + LOAD_WHOLE(double_vector, from + j));
-  for (; j < count; j++) to[j] += from[j];
-}
-
 INLINE void NAME(copy_parameters)(const layer_norm_job *w, const NAME(row_room) *room, int64_t member, int64_t pairs) {
   NAME(copy_parameter)(w->weight, member, w->channels, pairs, 1, room->gamma);
   NAME(copy_parameter)(w->bias, member, w->channels, pairs, 0, room->beta);
@@ -202,7 +194,7 @@ INLINE void NAME(backward_rows)(const layer_norm_job *w, const NAME(row_room) *r
       NAME(flush_sums)(w, room, pairs, sums);
     }
     if (w->cut_members) continue;
-    NAME(add_doubles)(w->partial + member * 2 * C, sums, 2 * C);
+    ISA(add_doubles)(w->partial + member * 2 * C, sums, 2 * C);
     memset(sums, 0, (size_t)(2 * C) * sizeof(double));
   }
 }
@@ -254,7 +246,7 @@ static void NAME(layer_norm)(layer_norm_job *w) {
   if (!w->dy) return;
   for (int64_t m = 0; m < w->members; m++) {
     double *total = w->partial + m * parts * 2 * C;
-    for (int64_t part = 1; part < parts; part++) NAME(add_doubles)(total, total + part * 2 * C, 2 * C);
+    for (int64_t part = 1; part < parts; part++) ISA(add_doubles)(total, total + part * 2 * C, 2 * C);
     for (int64_t j = 0; j < C; j++) {
       ((A *)w->dweight)[m * C + j] = (A)total[j];
       ((A *)w->dbias)[m * C + j] = (A)total[C + j];

@@ -229,42 +229,14 @@ static void NAME(edges_share)(void *task, int64_t share, int64_t shares) {
   }
 }
 
-/* ---- sharing out ----------------------------------------------------------------------------------------- */
+/* ---- rows of several groups of edges, and sharing out --------------------------------------------------------- */
 
-static void NAME(neighbour_sum_share)(void *task, int64_t share, int64_t shares) {
-  neighbour_sum_job *w = (neighbour_sum_job *)task;
-  int64_t begin, end;
-  share_of_rows(w, share, shares, &begin, &end);
-  for (int64_t k = begin; k < end; k++) {
-    const int64_t member = k / w->rows, row = k % w->rows;
-    const edge_range range = edges_of(w, member, row);
-    if (w->dw) w->partial_dw[share * w->members + member] += NAME(own_product)(w, member, row);
-    if (is_long_row(w, range)) {
-      __atomic_fetch_add(&w->long_rows, 1, __ATOMIC_RELAXED);
-      continue;
-    }
-    const NAME(row_task) whole = {range, range.last - range.first, 0};
-    NAME(whole_row)(w, member, row, &whole);
-  }
-}
-
-static void NAME(long_row_share)(void *task, int64_t share, int64_t shares) {
-  neighbour_sum_job *w = (neighbour_sum_job *)task;
-  const int64_t member = w->long_row / w->rows, row = w->long_row % w->rows;
-  const edge_range all = edges_of(w, member, row);
-  const int64_t n = all.last - all.first;
-  const edge_range part = {all.first + n * share / shares, all.first + n * (share + 1) / shares};
-  const NAME(row_task) sums = {part, n, (A *)w->partial + share * w->channels};
-  NAME(whole_row)(w, member, row, &sums);
-}
-
-static void NAME(finish_long_row)(neighbour_sum_job *w, int64_t shares) {
-  const int64_t member = w->long_row / w->rows, row = w->long_row % w->rows, C = w->channels;
-  const edge_range all = edges_of(w, member, row);
-  A *sums = (A *)w->partial;
+/* Adds up the sums of a row's groups, (groups, channels), and finishes the row. */
+static void NAME(join_groups)(const neighbour_sum_job *w, int64_t member, int64_t row, edge_range all, A *sums) {
+  const int64_t C = w->channels, groups = groups_of(all);
   for (int64_t j = 0; j < C; j++) {
     double total = 0;
-    for (int64_t share = 0; share < shares; share++) total += sums[share * C + j];
+    for (int64_t group = 0; group < groups; group++) total += sums[group * C + j];
     sums[j] = (A)total;
   }
   for (int64_t at = 0; at < C; at += NAME(STEP)) {
@@ -275,6 +247,55 @@ static void NAME(finish_long_row)(neighbour_sum_job *w, int64_t shares) {
   }
 }
 
+static void NAME(sum_group)(const neighbour_sum_job *w, int64_t member, int64_t row, edge_range all, int64_t group,
+                            A *sums) {
+  const NAME(row_task) task = {group_of(all, group), all.last - all.first, sums + group * w->channels};
+  NAME(whole_row)(w, member, row, &task);
+}
+
+static void NAME(row_of_groups)(neighbour_sum_job *w, int64_t member, int64_t row, edge_range all) {
+  A *sums = malloc((size_t)(groups_of(all) * w->channels) * sizeof(A));
+  if (!sums) { w->failed = 1; return; }
+  for (int64_t group = 0; group < groups_of(all); group++) NAME(sum_group)(w, member, row, all, group, sums);
+  NAME(join_groups)(w, member, row, all, sums);
+  free(sums);
+}
+
+static void NAME(neighbour_sum_share)(void *task, int64_t share, int64_t shares) {
+  neighbour_sum_job *w = (neighbour_sum_job *)task;
+  int64_t begin, end;
+  share_of_rows(w, share, shares, &begin, &end);
+  for (int64_t k = begin; k < end; k++) {
+    const int64_t member = k / w->rows, row = k % w->rows;
+    const edge_range range = edges_of(w, member, row);
+    if (w->dw) w->row_dw[k] = NAME(own_product)(w, member, row);
+    if (range.last - range.first <= GROUP_EDGES) {
+      const NAME(row_task) whole = {range, range.last - range.first, 0};
+      NAME(whole_row)(w, member, row, &whole);
+    } else if (is_long_row(w, range)) {
+      __atomic_fetch_add(&w->long_rows, 1, __ATOMIC_RELAXED);
+    } else {
+      NAME(row_of_groups)(w, member, row, range);
+    }
+  }
+}
+
+static void NAME(long_row_share)(void *task, int64_t group, int64_t groups) {
+  neighbour_sum_job *w = (neighbour_sum_job *)task;
+  const int64_t member = w->long_row / w->rows, row = w->long_row % w->rows;
+  (void)groups;
+  NAME(sum_group)(w, member, row, edges_of(w, member, row), group, (A *)w->partial);
+}
+
+/* In order of the rows, four at a time. */
+INLINE double NAME(sum_of_rows)(const double *values, int64_t rows) {
+  double_vector sum = {0};
+  int64_t r = 0;
+  for (; r + 4 <= rows; r += 4) sum += LOAD_WHOLE(double_vector, values + r);
+  for (; r < rows; r++) sum[r % 4] += values[r];
+  return (sum[0] + sum[1]) + (sum[2] + sum[3]);
+}
+
 static void NAME(neighbour_sum)(neighbour_sum_job *w) {
   const int64_t shares = shares_of(w);
   if (w->direction == EDGE_GRADIENT) {
@@ -282,27 +303,22 @@ static void NAME(neighbour_sum)(neighbour_sum_job *w) {
     return;
   }
   if (w->dw) {
-    w->partial_dw = calloc((size_t)(shares * w->members), sizeof(double));
-    if (!w->partial_dw) { w->failed = 1; return; }
+    w->row_dw = malloc((size_t)(w->members * w->rows) * sizeof(double));
+    if (!w->row_dw) { w->failed = 1; return; }
   }
   run_shares(NAME(neighbour_sum_share), w, shares, w->threads);
-  if (w->dw) {
-    for (int64_t m = 0; m < w->members; m++) {
-      w->dw[m] = 0;
-      for (int64_t share = 0; share < shares; share++) w->dw[m] += w->partial_dw[share * w->members + m];
-    }
-    free(w->partial_dw);
-  }
-  if (!w->long_rows) return;
-  w->partial = malloc((size_t)(shares * w->channels) * sizeof(A));
-  if (!w->partial) { w->failed = 1; return; }
-  for (int64_t k = 0; k < w->members * w->rows; k++) {
-    if (!is_long_row(w, edges_of(w, k / w->rows, k % w->rows))) continue;
+  for (int64_t m = 0; m < w->members && w->dw; m++) w->dw[m] = NAME(sum_of_rows)(w->row_dw + m * w->rows, w->rows);
+  free(w->row_dw);
+  for (int64_t k = 0; k < w->members * w->rows && w->long_rows; k++) {
+    const edge_range all = edges_of(w, k / w->rows, k % w->rows);
+    if (!is_long_row(w, all)) continue;
     w->long_row = k;
-    run_shares(NAME(long_row_share), w, shares, w->threads);
-    NAME(finish_long_row)(w, shares);
+    w->partial = malloc((size_t)(groups_of(all) * w->channels) * sizeof(A));
+    if (!w->partial) { w->failed = 1; return; }
+    run_shares(NAME(long_row_share), w, groups_of(all), w->threads);
+    NAME(join_groups)(w, k / w->rows, k % w->rows, all, (A *)w->partial);
+    free(w->partial);
   }
-  free(w->partial);
 }
 
 #undef EACH_OF

@@ -160,8 +160,9 @@ INLINE void NAME(copy_totals)(const NAME(strip) *s, const int vectors, const int
   memcpy(totals + s->w->channels + s->at, second, bytes);
 }
 
-/* Statistics of a strip block by block, so that sums in A stay short; each block begins about the mean of the one
- * before. The blocks are joined in double, or their mean and m2 written one by one to `totals`, (blocks, 2, C). */
+/* Statistics of a strip block by block, so that sums in A stay short; a block begins about the mean of the one before, or
+ * every BLOCKS_IN_TURN blocks about a guess, so that threads may begin there. The blocks are joined in double, or their
+ * mean and m2 written one by one to `totals`, (blocks, 2, C). */
 INLINE void NAME(strip_statistics)(const NAME(strip) *s, const int vectors, const int64_t lanes, NAME(statistics) *t,
                                    double *totals) {
   const int64_t blocks = blocks_of(s->w, s->rows), n = s->rows.last - s->rows.first;
@@ -172,6 +173,8 @@ INLINE void NAME(strip_statistics)(const NAME(strip) *s, const int vectors, cons
   for (int64_t b = 0; b < blocks; b++) {
     span part = block_of(s->w, s->rows, b);
     int64_t before = part.first - s->rows.first, n_b = part.last - part.first;
+    if (__builtin_expect(b > 0 && b % BLOCKS_IN_TURN == 0, 0))
+      NAME(guess_mean)(s, part.first, s->rows.last, vectors, lanes, pivot);
     NAME(block_statistics)(s, part.first, part.last, vectors, lanes, pivot, t);
     if (blocks == 1 && !totals) return;
     NAME(widen)(t, n_b, vectors, b ? mean_b : mean, b ? m2_b : m2);
@@ -361,7 +364,9 @@ static void NAME(forward_share)(void *task, int64_t share, int64_t shares) {
 static void NAME(long_moments_share)(void *task, int64_t share, int64_t shares) {
   standardize_job *w = (standardize_job *)task;
   span all = span_of(w, w->long_segment);
-  int64_t blocks = blocks_of(w, all), begin = blocks * share / shares, end = blocks * (share + 1) / shares;
+  int64_t blocks = blocks_of(w, all), turns = (blocks + BLOCKS_IN_TURN - 1) / BLOCKS_IN_TURN;
+  int64_t begin = turns * share / shares * BLOCKS_IN_TURN, end = turns * (share + 1) / shares * BLOCKS_IN_TURN;
+  if (end > blocks) end = blocks;
   if (begin == end) return;
   span part = {all.member, block_of(w, all, begin).first, block_of(w, all, end - 1).last};
   NAME(forward_strip_all)(w, w->long_segment, part, (double *)w->partial + 2 * begin * w->channels);
@@ -391,7 +396,8 @@ static void NAME(forward_long)(standardize_job *w, int64_t segment) {
       NAME(join)(C, part.first - rows.first, partial, partial + C, part.last - part.first, mean_b, mean_b + C);
     }
     for (int64_t j = 0; j < C; j++) {
-      w->mean[segment * C + j] = partial[j];
+      const double mean = partial[j], rounded = (double)(A)mean; /* kept as the sum of two A, as of any segment */
+      w->mean[segment * C + j] = rounded + (double)(A)(mean - rounded);
       ((A *)w->var)[segment * C + j] = (A)(partial[C + j] / (double)(rows.last - rows.first));
     }
     free(partial);
@@ -467,13 +473,13 @@ INLINE void NAME(gradient_rows)(const NAME(strip) *s, const int vectors, const i
   }
 }
 
-/* From P and Q of the whole segment of n rows: what it adds to the gradients of the parameters (unless `dparams` is
- * NULL), and dx of the strip's rows, a part of the segment or all of it. */
+/* From P and Q of the whole segment of n rows: what it adds to the gradients of the parameters, (3, C) (unless `dparams`
+ * is NULL), and dx of the strip's rows, a part of the segment or all of it. */
 INLINE void NAME(gradient)(const NAME(strip) *s, int64_t n, const int vectors, const int64_t lanes,
                            const NAME(statistics) *t, const NAME(coefficients) *c, const V *P, const V *Q,
                            double *dparams) {
   const standardize_job *w = s->w;
-  const int64_t plane = w->members * w->channels, at = s->rows.member * w->channels + s->at;
+  const int64_t plane = w->channels;
   const A eps = (A)w->eps, rows = (A)n, per_row = (A)1 / rows, live = w->statistics == LIVE;
   V slope[WIDE], constant[WIDE];
   EACH(v) {
@@ -482,7 +488,7 @@ INLINE void NAME(gradient)(const NAME(strip) *s, int64_t n, const int vectors, c
     slope[v] = live * r2 * along;
     constant[v] = live * ((one - c->alpha[v]) * through - p + slope[v] * t->rest[v]);
     if (!dparams) continue;
-    double *to = dparams + at + v * NAME(LANES);
+    double *to = dparams + s->at + v * NAME(LANES);
     NAME(add_gradient)(to, c->r[v] * along * rows, s->known - v * NAME(LANES), lanes);
     NAME(add_gradient)(to + plane, P[v], s->known - v * NAME(LANES), lanes);
     NAME(add_gradient)(to + 2 * plane, -(t->mean[v] * rows * c->scale[v] * through), s->known - v * NAME(LANES), lanes);
@@ -538,18 +544,43 @@ INLINE void NAME(backward_strip)(const NAME(strip) *s, const int vectors, const 
 }
 SPECIALISED(backward_strip, const NAME(gradient_task) *)
 
+/* The segments of this share: those of whole members; or, where members are cut, those that begin in some of the parts,
+ * counted over all members. */
+INLINE void NAME(backward_bounds)(const standardize_job *w, int64_t share, int64_t shares, int64_t *begin, int64_t *end) {
+  const int64_t parts = parts_of(w), total = w->cut_members ? w->members * parts : w->members;
+  const int64_t first = total * share / shares, last = total * (share + 1) / shares;
+  if (!w->cut_members) {
+    *begin = first * w->segments, *end = last * w->segments;
+    return;
+  }
+  *begin = first == 0 ? 0 : segment_at(w, first / parts * w->rows + first % parts * part_rows(w));
+  *end = last == total ? w->members * w->segments : segment_at(w, last / parts * w->rows + last % parts * part_rows(w));
+}
+
 static void NAME(backward_share)(void *task, int64_t share, int64_t shares) {
   standardize_job *w = (standardize_job *)task;
-  NAME(gradient_task) whole = {(double *)w->partial + 3 * share * w->members * w->channels, 0, NAME(WHOLE)};
-  int64_t begin, end;
-  share_bounds(w, share, shares, &begin, &end);
+  const int64_t size = 3 * w->channels, parts = w->cut_members ? parts_of(w) : 1;
+  double *room = calloc((size_t)size, sizeof(double)), *owner = 0; /* the sums of a part, and where they are added */
+  int64_t begin, end, current = -1;
+  if (!room) { w->failed = 1; return; }
+  NAME(backward_bounds)(w, share, shares, &begin, &end);
   for (int64_t k = begin; k < end; k++) {
     span rows = span_of(w, k);
     NAME(clear_outside)(w, k, rows);
-    if (rows.first == rows.last || is_long(w, rows)) continue;
+    if (rows.first == rows.last || (w->cut_members && is_long(w, rows))) continue;
+    const int64_t part = rows.first / part_rows(w), at = (rows.member * parts + (w->cut_members ? part : 0)) * size;
+    NAME(gradient_task) whole = {room, 0, NAME(WHOLE)};
+    if (is_large(w, rows)) {
+      whole.dparams = w->large + at;
+    } else if (current != rows.member * parts_of(w) + part) {
+      if (owner) ISA(add_doubles)(owner, room, size), memset(room, 0, (size_t)size * sizeof(double));
+      owner = w->small + at, current = rows.member * parts_of(w) + part;
+    }
     NAME(bring)(w, rows);
     NAME(backward_strip_all)(w, k, rows, &whole);
   }
+  if (owner) ISA(add_doubles)(owner, room, size);
+  free(room);
   ISA(finish_streaming)();
 }
 
@@ -587,19 +618,30 @@ static void NAME(backward_long)(standardize_job *w, int64_t segment) {
 }
 
 static void NAME(backward)(standardize_job *w) {
-  int64_t size = 3 * w->members * w->channels;
-  double *partial = calloc((size_t)(w->threads * size), sizeof(double));
-  if (!partial) { w->failed = 1; return; }
-  w->partial = partial;
+  const int64_t C = w->channels, size = 3 * C;
+  w->cut_members = w->members % w->threads != 0 && w->members < 16 * w->threads; /* whole ones would not be shared evenly */
+  const int64_t parts = w->cut_members ? parts_of(w) : 1;
+  w->small = calloc((size_t)(2 * w->members * parts * size), sizeof(double));
+  if (!w->small) { w->failed = 1; return; }
+  w->large = w->small + w->members * parts * size;
   run_shares(NAME(backward_share), w, w->threads, w->threads);
-  for (int64_t share = 1; share < w->threads; share++)
-    for (int64_t j = 0; j < size; j++) partial[j] += partial[share * size + j];
-  w->long_dparams = partial;
-  for (int64_t k = 0; k < w->members * w->segments && w->threads > 1 && !w->failed; k++)
-    if (is_long(w, span_of(w, k))) NAME(backward_long)(w, k);
-  for (int64_t p = 0, plane = w->members * w->channels; p < 3; p++)
-    for (int64_t j = 0; j < plane && w->dparams[p]; j++) ((A *)w->dparams[p])[j] = (A)partial[p * plane + j];
-  free(partial);
+  for (int64_t k = 0; k < w->members * w->segments && w->cut_members && !w->failed; k++) {
+    const span rows = span_of(w, k);
+    if (!is_long(w, rows)) continue;
+    w->long_dparams = w->large + (rows.member * parts + rows.first / part_rows(w)) * size;
+    NAME(backward_long)(w, k);
+  }
+  for (int64_t m = 0; m < w->members; m++) {
+    double *small = w->small + m * parts * size, *large = w->large + m * parts * size;
+    for (int64_t part = 1; part < parts; part++) {
+      ISA(add_doubles)(small, small + part * size, size);
+      ISA(add_doubles)(large, large + part * size, size);
+    }
+    for (int64_t p = 0; p < 3; p++)
+      for (int64_t j = 0; j < C && w->dparams[p]; j++)
+        ((A *)w->dparams[p])[m * C + j] = (A)(small[p * C + j] + large[p * C + j]);
+  }
+  free(w->small);
 }
 
 #undef EACH
