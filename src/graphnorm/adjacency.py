@@ -26,7 +26,7 @@ class Transpose(NamedTuple):
     col: Tensor
     """(E,): the row each of them leads to."""
     edge: Tensor
-    """(E,): where the edge's features lie."""
+    """(E,): the row of the edge in the edge features."""
 
 
 class Blocks(NamedTuple):
@@ -47,7 +47,7 @@ class Blocks(NamedTuple):
 
 
 class Adjacency:
-    """The edges of a batch of graphs in CSR, built once and handed to every layer.
+    """The edges of a batch of graphs in CSR, built once and passed to every layer.
 
     Give either
 
@@ -64,7 +64,7 @@ class Adjacency:
 
     Attributes:
         rowptr, col: as above.
-        edge_ids: where the features of each edge of ``col`` lie, shape ``(E,)``; ``None`` where they lie in order.
+        edge_ids: the row of each edge of ``col`` in the edge features, shape ``(E,)``; ``None`` if they are in order.
         blocks: the same edges as matrices, or ``None``. Copies to other devices and pickles do not carry them.
 
     >>> Adjacency(edge_index=torch.tensor([[0, 1, 2, 0], [1, 0, 0, 2]]), num_nodes=3)

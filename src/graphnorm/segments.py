@@ -21,13 +21,13 @@ _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
 class Segments:
-    """The graphs of a batch as runs of rows, built once and handed to every layer.
+    """The graphs of a batch as runs of rows, built once and passed to every layer.
 
     Give exactly one of
 
     * ``batch``: the graph id of every row, shape ``(N,)``, as PyTorch Geometric has it. Ids need not be sorted.
     * ``ptr``: boundaries, shape ``(G + 1,)``: graph *g* owns rows ``ptr[g] … ptr[g+1] - 1``.
-    * ``sizes``: rows per graph, shape ``(G,)``, a tensor or a list of ints, as DGL's ``batch_num_nodes()`` hands out.
+    * ``sizes``: rows per graph, shape ``(G,)``, a tensor or a list of ints, as DGL's ``batch_num_nodes()`` returns.
 
     Args:
         batch_size: the number of graphs G, with ``batch``. On a GPU it saves a device synchronisation.
@@ -39,8 +39,8 @@ class Segments:
 
     Attributes:
         ptr: boundaries in ``order``, shape ``(G + 1,)``, int64.
-        order: the row at each position, shape ``(N,)``, or ``None`` when rows already lie graph by graph. It rises
-            within each graph.
+        order: the row at each position, shape ``(N,)``, or ``None`` when rows are already in the order of graphs. It
+            rises within each graph.
         num_rows: N, or ``None`` where only the device knows it.
         max_size: an upper bound on the rows of one graph, or ``None`` where only the device knows one.
         may_pad: whether some rows may belong to no graph. False only where that is certain.

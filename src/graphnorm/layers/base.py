@@ -108,8 +108,9 @@ class Norm(nn.Module):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """y, mean and variance by the fused operation, with the layer's parameters, activation and the residual."""
         return standardize(
-            x, segments, weight=self.weight, bias=self.bias, eps=self.eps, act=self.act, residual=residual, **options
-        )
+            x, segments, weight=self.weight, bias=self.bias, mean_scale=self.mean_scale, eps=self.eps, act=self.act,
+            residual=residual, **options,
+        )  # fmt: skip
 
     def _finish(self, y: Tensor, residual: Tensor | None) -> Tensor:
         """Activation and residual, for layers that are not fused."""

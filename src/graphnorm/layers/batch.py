@@ -74,25 +74,16 @@ class BatchNorm(Norm):
         """Over all rows, or all rows that belong to a graph where the segments have padding."""
         if not self.training and self.running_mean is not None:
             return self._by_running_averages(x, segments, residual)
-        y, mean, var = self._standardize(
-            x, segments, residual, scope="batch", statistics=self.statistics_in_training, mean_scale=self.mean_scale
-        )
+        statistics = self.statistics_in_training
+        y, mean, var = self._standardize(x, segments, residual, scope="batch", statistics=statistics)
         if self.training and self.running_mean is not None:
             self._update(mean[0].detach(), var[0].detach(), x, segments)
         return y
 
     def _by_running_averages(self, x: Tensor, segments: Segments | None, residual: Tensor | None) -> Tensor:
         assert self.running_mean is not None and self.running_var is not None
-        return self._standardize(
-            x,
-            segments,
-            residual,
-            scope="batch",
-            statistics="given",
-            mean=self.running_mean[None],
-            var=self.running_var[None],
-            mean_scale=self.mean_scale,
-        )[0]
+        averages = {"mean": self.running_mean[None], "var": self.running_var[None]}
+        return self._standardize(x, segments, residual, scope="batch", statistics="given", **averages)[0]
 
     @torch.no_grad()
     def _update(self, mean: Tensor, var: Tensor, x: Tensor, segments: Segments | None) -> None:
@@ -103,7 +94,8 @@ class BatchNorm(Norm):
         if self.momentum is None:
             weight = weight / self.num_batches_tracked.to(mean.dtype)
         for running, value in ((self.running_mean, mean), (self.running_var, var * unbias)):
-            running.copy_(torch.lerp(running, value.to(running.dtype), _of_type(weight, running)))
+            share = weight.to(running.dtype) if isinstance(weight, Tensor) else weight
+            running.copy_(torch.lerp(running, value.to(running.dtype), share))
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
         for key in [key for key in state_dict if key.startswith(prefix + "module.")]:
@@ -168,7 +160,3 @@ def _running_weights(
         if may_cache(segments.ptr, counted):
             segments.plans[key] = found
     return found
-
-
-def _of_type(weight: Tensor | float, running: Tensor) -> Tensor | float:
-    return weight.to(running.dtype) if isinstance(weight, Tensor) else weight

@@ -28,7 +28,7 @@ class _PerGraphNorm(Norm):
             y = standardize_graphs(x, segments, weight, bias, mean_scale, self.eps, self.act, residual)
             if y is not None:
                 return y
-        return self._standardize(x, segments, residual, mean_scale=self.mean_scale)[0]
+        return self._standardize(x, segments, residual)[0]
 
 
 class GraphNorm(_PerGraphNorm):

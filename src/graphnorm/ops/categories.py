@@ -1,4 +1,4 @@
-r"""Linear layers over categories: the product of a weight with one-hot rows, without making these.
+r"""Linear layers over categories: the product of a weight with one-hot rows, without writing these out.
 
 With :math:`v_r` the category of row r, -1 for none, and W of shape (O, F):
 
@@ -62,7 +62,7 @@ def _reference_backward(dy: Tensor, category: Tensor, categories: int) -> tuple[
 
 
 def _rows_of_table(category: Tensor, members: int, categories: int) -> Tensor:
-    """(M, N): where each row's column of W lies in the members' tables, whose last row is the zeros of -1."""
+    """(M, N): the index of each row's column of W in the members' tables, whose last row, for -1, is zeros."""
     member = torch.arange(members, device=category.device)[:, None]
     return category % (categories + 1) + member * (categories + 1)
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from graphnorm.ops.split_bfloat16 import PART, split_bfloat16
 
 SIZES = ("rows", "category_stride", "blocks", "members", "categories")
-"""Integer arguments: none is compiled for a value of its own."""
+"""Integer arguments of the kernel. They change from batch to batch, so Triton must not compile them in."""
 
 
 @triton.jit(do_not_specialize=SIZES)
@@ -43,7 +43,7 @@ def sum_by_category(
 ROWS, CATEGORIES, WARPS = 64, 128, 4
 """Of a tile, and the warps of a program."""
 PROGRAMS = 1056
-"""About how many to aim at."""
+"""To aim at."""
 
 
 def weight_gradient(dy: Tensor, category: Tensor, categories: int) -> Tensor:

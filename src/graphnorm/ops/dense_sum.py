@@ -4,7 +4,7 @@ With A the graphs' matrices, S = diag(s) and w the weight of a row's own feature
 
 .. math:: y = S (A + w) S\, x, \qquad dx = S (A + w) S\, dy, \qquad dw = \sum_r s_r^2 \langle x_r, dy_r \rangle
 
-since A is symmetric: the gradient is the same function once more. There is a Triton kernel only
+since A is symmetric: the gradient is the same function again. There is a Triton kernel only
 (:mod:`graphnorm.ops.dense_sum_gpu`); elsewhere :mod:`graphnorm.ops.neighbour_sum` adds up edge by edge.
 """
 

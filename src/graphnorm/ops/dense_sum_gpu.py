@@ -13,7 +13,7 @@ from graphnorm.ops.launch import Tile, kinds, launch
 from graphnorm.ops.split_bfloat16 import PART, split_bfloat16
 
 SIZES = ("rows", "slots", "tiles", "start_stride", "ptr_stride", "scale_stride")
-"""Integer arguments of the kernel. They change from batch to batch, so none is compiled for a value of its own."""
+"""Integer arguments of the kernel. They change from batch to batch, so Triton must not compile them in."""
 
 
 @triton.jit
@@ -21,7 +21,7 @@ def finish(
     total, values, x, out, scale, weight, at, row, inside, channel,
     CHANNELS: tl.constexpr, BR: tl.constexpr,
 ):  # fmt: skip
-    """Add a row's own part, scale, store; gives what the rows add to dw, as (BR,), 0 where nobody asks."""
+    """Add the rows' own part, scale, store. Returns what each row adds to dw, (BR,); 0 where there is no x."""
     mask = inside[:, None] & (channel < CHANNELS)[None, :]
     where = at[:, None] * CHANNELS + channel[None, :]
     own = tl.load(values + where, mask=mask, other=0.0)
@@ -100,7 +100,7 @@ def sum_blocks(
 
 
 TILE, AT_ONCE = Tile(128, 64, 4), 32
-"""Of the result, and the columns of the matrix that are multiplied at a time."""
+"""The tile of the result, and the columns of the matrix that are multiplied at a time."""
 SMALL_TILE, SMALL_AT_ONCE = Tile(32, 64, 4), 32
 """The same where no graph has more rows than this tile."""
 
@@ -108,7 +108,7 @@ SMALL_TILE, SMALL_AT_ONCE = Tile(32, 64, 4), 32
 def run(
     values: Tensor, self_weight: Tensor | None, scale: Tensor | None, blocks: Blocks, constant: float, x: Tensor | None
 ) -> tuple[Tensor, Tensor | None]:
-    """The products, and given x, what values ([M,] N, C), then the gradient of the result, add to dw: ([M,])."""
+    """The products with values, ([M,] N, C). Given x, values are dy, and the second result is dw, ([M])."""
     values = values.contiguous()
     lead, (rows, channels) = values.shape[:-2], values.shape[-2:]
     members = lead[0] if lead else 1

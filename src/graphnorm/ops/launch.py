@@ -61,8 +61,8 @@ def _driver() -> int:
 
 def _is_plain(metadata: Any, early: bool) -> bool:
     """Whether a compiled kernel needs only its arguments, and ``early`` as said: no scratch memory, no clusters."""
-    wants = ("global_scratch_size", "profile_scratch_size", "launch_cooperative_grid")
-    plain = metadata.num_ctas == 1 and not any(getattr(metadata, name, None) for name in wants)
+    extras = ("global_scratch_size", "profile_scratch_size", "launch_cooperative_grid")
+    plain = metadata.num_ctas == 1 and not any(getattr(metadata, name, None) for name in extras)
     return plain and bool(getattr(metadata, "launch_pdl", False)) == early
 
 
@@ -105,7 +105,7 @@ class Launch:
 
     def __call__(self, kind: tuple[Any, ...], *tensors: Tensor | None) -> bytes | None:
         """Launch through Triton. Returns the variant for the C library, where that can launch it next time."""
-        tensors = tuple(tensor for place, tensor in enumerate(tensors) if place not in self.without)
+        tensors = tuple(tensor for position, tensor in enumerate(tensors) if position not in self.without)
         arguments = (*tensors, *self.integers, *self.constants)
         options = self.tile.options | ({"launch_pdl": True} if self.early else {})
         unaligned = any(tensor is not None and tensor.data_ptr() & 15 for tensor in tensors)
@@ -174,7 +174,7 @@ def launch(
 
 # Programs of one launch count, in counters that begin at 0, which of them comes last; that one sets its counter back.
 # So counters are 0 between launches, and the next launch of the stream can use the same ones. A CUDA graph may be
-# replayed at any time, so each captured launch gets memory of its own.
+# replayed at any time, so each captured launch gets separate memory.
 
 _COUNTERS = 1 << 14  # that a stream begins with
 _STOCK = 1 << 20  # counters of all launches captured in CUDA graphs, per device

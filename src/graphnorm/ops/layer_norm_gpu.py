@@ -21,12 +21,12 @@ from graphnorm.ops.launch import Tile, kinds, launch, power_of_two
 from graphnorm.ops.precision import accumulation_dtype
 
 SIZES = ("rows", "tiles", "parts", "blocks")
-"""Integer arguments of kernels. They change from batch to batch, so none is compiled for a value of its own."""
+"""Integer arguments of kernels. They change from batch to batch, so Triton must not compile them in."""
 
 
 @triton.jit
 def tile_at(member, first, rows, CHANNELS: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr):
-    """Where BR rows of a member from `first` on lie in x, which of them there are, and which elements."""
+    """Offsets in x of BR rows of a member from `first` on, which of these rows exist, and which elements."""
     row = first + tl.arange(0, BR)
     channel = tl.arange(0, BC)
     at = (member * rows + row)[:, None] * CHANNELS + channel[None, :]
@@ -40,7 +40,7 @@ def tile_at(member, first, rows, CHANNELS: tl.constexpr, BR: tl.constexpr, BC: t
 
 @triton.jit
 def standardized(values, inside, CHANNELS: tl.constexpr, EPS: tl.constexpr, BC: tl.constexpr):
-    """x̂ and r of the rows in a tile, 0 outside of which: exact to rounding, however large the mean."""
+    """x̂ and r of the rows of a tile, which is 0 outside: exact to rounding, however large the mean."""
     per_channel: tl.constexpr = 1.0 / CHANNELS
     d = values - (tl.sum(values, 1) * per_channel)[:, None]
     if CHANNELS != BC:
@@ -53,7 +53,7 @@ def standardized(values, inside, CHANNELS: tl.constexpr, EPS: tl.constexpr, BC: 
 
 @triton.jit
 def parameter(pointer, member, otherwise, CHANNELS: tl.constexpr, ACC: tl.constexpr, BC: tl.constexpr):
-    """A member's parameter, or its neutral value, beside rows: (1, BC)."""
+    """A member's parameter, or its neutral value, (1, BC)."""
     channel = tl.arange(0, BC)
     if pointer is None:
         value = tl.full((BC,), otherwise, ACC)
@@ -142,12 +142,12 @@ def add_parts(
 
 # ---- launches --------------------------------------------------------------------------------------------------
 
-_FORWARD_ELEMENTS = 2048  # of a tile
-_BACKWARD_ELEMENTS = 1024  # fewer: beside x and dy a program holds the sums for weight and bias
+_FORWARD_ELEMENTS = 2048  # per tile
+_BACKWARD_ELEMENTS = 1024  # fewer, since a program also holds dy and the sums for weight and bias
 _MOST_ROWS = 128
-_PROGRAMS = 4224  # backward, over all members: an H200's 132 multiprocessors hold seven each at a time
-_MOST_PARTS = 792  # of one member: six to each, since all that they found must be added up
-_ADDED = (128, 8)  # shares and channels that the last step adds up at a time
+_PROGRAMS = 4224  # backward, over all members; an H200's 132 multiprocessors run seven each at a time
+_MOST_PARTS = 792  # per member: six per multiprocessor, since their results must be added up
+_ADDED = (128, 8)  # shares and channels that the last kernel adds up at a time
 
 
 class Cut(NamedTuple):
@@ -163,7 +163,7 @@ class Cut(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def cut(members: int, rows: int, channels: int) -> Cut:
-    """Programs hold whole rows, as many as make up a tile."""
+    """Programs hold whole rows, as many as fill a tile."""
     forward, backward = _tile(channels, _FORWARD_ELEMENTS), _tile(channels, _BACKWARD_ELEMENTS)
     tiles = -(-rows // backward.rows)
     blocks = -(-tiles // min(tiles, _MOST_PARTS, -(-_PROGRAMS // members)))
@@ -178,7 +178,7 @@ def _tile(channels: int, elements: int) -> Tile:
 
 
 def _on_device_of(x: Tensor) -> AbstractContextManager[Any]:
-    """Triton launches on the current device, which may be another one."""
+    """Triton launches on the current device, which may be another."""
     elsewhere = x.is_cuda and x.device.index != torch._C._cuda_getDevice()
     return torch.cuda.device(x.device) if elsewhere else nullcontext()
 

@@ -40,7 +40,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def _kernels(x: Tensor, weight: Tensor) -> Any:
-    """The kernels for stacked layers; ``None`` where torch's products are to be taken."""
+    """The kernels for stacked layers; ``None`` where torch's products are used."""
     if x.dtype != torch.float32 or weight.dtype != torch.float32 or chosen_backend() == "reference":
         return None
     gpu = optional_triton_kernels("graphnorm.ops.linear_gpu", x)

@@ -19,7 +19,7 @@ import triton.language as tl
 from torch import Tensor
 
 SIZES = ("rows", "x_rows", "blocks", "members")
-"""Integer arguments of kernels. They change from batch to batch, so none is compiled for a value of its own."""
+"""Integer arguments of kernels. They change from batch to batch, so Triton must not compile them in."""
 
 
 @triton.jit(do_not_specialize=SIZES)

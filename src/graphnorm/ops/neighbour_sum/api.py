@@ -64,11 +64,11 @@ def aggregate(
     if adjacency.num_rows != rows:
         raise ValueError(f"x has {rows} rows, but the adjacency describes {adjacency.num_rows}; pass the one of this x")
     if scale is not None:
-        _check_beside(x, "scale", scale, (rows,), "one number per row of x")
+        _check_tensor(x, "scale", scale, (rows,), "one number per row of x")
         if scale.requires_grad:
             raise ValueError("scale takes no gradient; pass scale.detach(), or multiply x and the result by it outside")
     if edge_x is not None:
-        _check_beside(x, "edge_x", edge_x, (adjacency.num_edges, x.shape[1]), "one row per edge, as wide as x")
+        _check_tensor(x, "edge_x", edge_x, (adjacency.num_edges, x.shape[1]), "one row per edge, as wide as x")
         edge_x = edge_x.to(x.dtype)
     constant = 0.0
     if isinstance(self_weight, Tensor):
@@ -247,7 +247,7 @@ def _check_features(name: str, x: Tensor) -> None:
         raise TypeError(f"{name} must hold floating-point features, got {x.dtype}; convert it with {name}.float()")
 
 
-def _check_beside(x: Tensor, name: str, tensor: Tensor, shape: tuple[int, ...], why: str) -> None:
+def _check_tensor(x: Tensor, name: str, tensor: Tensor, shape: tuple[int, ...], why: str) -> None:
     if tensor.device != x.device:
         raise ValueError(f"{name} is on {tensor.device}, x is on {x.device}; move one with .to(...)")
     if tensor.shape != shape:

@@ -30,14 +30,14 @@ SIZES = (
     "rows", "edges", "rowptr_stride", "col_stride", "edge_stride", "scale_stride", "degree_stride", "tiles", "limit",
     "chunks", "steps",
 )  # fmt: skip
-"""Integer arguments of kernels. They change from batch to batch, so none is compiled for a value of its own."""
+"""Integer arguments of kernels. They change from batch to batch, so Triton must not compile them in."""
 
 FORWARD, BACKWARD = 0, 1
 
 
 @triton.jit
 def bounds(rowptr, row, mask, edges):
-    """Edges [first, last) of the rows, kept inside the member whatever rowptr says."""
+    """Edges [first, last) of the rows, clamped to the member whatever rowptr holds."""
     first = tl.load(rowptr + row, mask=mask, other=0).to(tl.int64)
     last = tl.load(rowptr + row + 1, mask=mask, other=0).to(tl.int64)
     first = tl.minimum(tl.maximum(first, 0), edges)
@@ -46,7 +46,7 @@ def bounds(rowptr, row, mask, edges):
 
 @triton.jit
 def row_at(rowptr, edge, rows):
-    """The last row that begins at or before the edge: 64 boundaries are looked at together, so it takes few steps."""
+    """The last row that begins at or before the edge: a search over 64 boundaries at a time."""
     low = edge * 0
     high = low + rows
     while high - low > 1:
@@ -61,7 +61,7 @@ def row_at(rowptr, edge, rows):
 
 @triton.jit
 def tile_mask(inside, channel, CHANNELS: tl.constexpr, BC: tl.constexpr):
-    """Which elements of a tile exist; the channels are looked at only where the last block is not full."""
+    """Which elements of a tile exist; channels are compared only where the last block is not full."""
     if CHANNELS % BC == 0:
         mask = inside[:, None]
     else:
@@ -89,9 +89,9 @@ def sum_range(
     CHANNELS: tl.constexpr, RELU: tl.constexpr, DIRECTION: tl.constexpr, ACC: tl.constexpr, UNROLL: tl.constexpr,
     BR: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
-    """What arrives over edges [first, last) of each row of a tile, (BR, BC), before the row's own factors.
+    """The sum over edges [first, last) of each row of a tile, (BR, BC), before the row's own factors.
 
-    UNROLL edges are on their way at a time. `own` is x of the rows themselves, for relu backward.
+    UNROLL edges are in flight at a time. `own` is x of the rows themselves, for relu backward.
     """
     total = tl.zeros((BR, BC), ACC)
     longest = tl.max(last - first, 0)
@@ -238,7 +238,7 @@ def sum_chunks(
     CHANNELS: tl.constexpr, RELU: tl.constexpr, DIRECTION: tl.constexpr, ACC: tl.constexpr, UNROLL: tl.constexpr,
     BR: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
-    """The part of a long row that lies in one chunk. `slots` is (members, chunks, 2, channels); BR = 1."""
+    """The part of a long row in one chunk. `slots` is (members, chunks, 2, channels); BR = 1."""
     blocks: tl.constexpr = (CHANNELS + BC - 1) // BC
     place = (tl.program_id(0) // blocks).to(tl.int64)
     channel = tl.program_id(0) % blocks * BC + tl.arange(0, BC)
@@ -351,16 +351,16 @@ def edge_gradient(
 
 # ---- launches --------------------------------------------------------------------------------------------------
 
-_MANY_PROGRAMS = 4096  # more than the device holds at a time, several times over
-_UNROLL_CHUNK = 8  # edges of a long row on their way at a time
-_DENSE = 12  # edges per row, from which on a row has a warp to itself
+_MANY_PROGRAMS = 4096  # several times as many as the device runs at a time
+_UNROLL_CHUNK = 8  # edges of a long row in flight at a time
+_DENSE = 12  # edges per row; with more, each row gets a warp
 
 
 class Plan(NamedTuple):
     """How one call is cut into programs."""
 
     rows: Tile  # of ordinary rows
-    unroll: int  # edges on their way at a time
+    unroll: int  # edges in flight at a time
     limit: int  # rows with more edges are long
     chunk: Tile  # of long rows: the kernel that reads,
     join: Tile  # and the one that adds up
@@ -369,7 +369,7 @@ class Plan(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def plan(members: int, rows: int, edges: int, channels: int) -> Plan:
-    """Decided by the average number of edges, padding included: no more is known without asking the device."""
+    """By the average number of edges, padding included: more is not known without synchronising."""
     block = 128 if channels % 128 == 0 else min(64, power_of_two(channels))
     blocks = -(-channels // block)
     dense = edges > _DENSE * rows
@@ -395,7 +395,7 @@ class _Edges(NamedTuple):
     col: Tensor | None
     edge_of: Tensor | None
     scale: Tensor | None
-    degree: Tensor | None  # rowptr of the other direction, where neighbours share out what they send
+    degree: Tensor | None  # rowptr of the other direction, where messages are divided by the number of edges
 
     def strides(self) -> tuple[int, ...]:
         return tuple(_stride(t) for t in self)
@@ -410,7 +410,7 @@ def _sums(
     direction: int,
     partial_of: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
-    """The kernels that serve both directions: out, ([M,] R, C), and where wanted the parts of dw, ([M,] parts)."""
+    """The kernels for both directions: out, ([M,] R, C), and if wanted the parts of dw, ([M,] parts)."""
     features = edge_values if values is None else values
     assert features is not None
     lead, channels = features.shape[:-2], features.shape[-1]

@@ -21,7 +21,7 @@ readout has no x: it adds up "features of edges", where the edges of a graph are
 So dx is the same operation over the edges reversed, which for a symmetric graph are the edges themselves.
 :math:`\varphi'(0) = 0` for relu, as torch has it. Edges of no row (padding) have da = 0. No gradient flows to s.
 
-Shapes here and in the fused twins: x is (N, C), or (M, N, C) for M members stacked by ``vmap``; see
+Shapes, here and in the fused implementations: x is (N, C), or (M, N, C) for M members stacked by ``vmap``; see
 :class:`Problem` for the rest.
 """
 
@@ -40,7 +40,7 @@ class Problem(NamedTuple):
     """Edges, scales and options of one call: all of its arguments but the features.
 
     Integer arrays and ``scale`` may lack M where all members share them. ``col`` is absent where there are only
-    features of edges to add up, ``edge_of`` where those lie in the order of the edges. The transposed arrays serve the
+    features of edges to add up, ``edge_of`` where those are in the order of the edges. The transposed arrays serve the
     backward pass; ``t_edge`` only where the gradient depends on the features of the edges.
     """
 

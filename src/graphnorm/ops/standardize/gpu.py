@@ -1,4 +1,4 @@
-"""Standardization on a GPU: plans and launches the Triton kernels. Nothing here waits for the device."""
+"""Standardization on a GPU: plans and launches the Triton kernels. Nothing here synchronises with the device."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from graphnorm.ops.standardize.reference import GIVEN, LIVE, Parameters, Problem
 _UNLIMITED = 2**31 - 1  # rows: no segment is longer
 _LARGEST_TILE = 64  # rows of a segment that still fits the registers of one program
 
-_PROGRAMS = 528  # that share one graph: as many as an H200 runs at a time, forward
+_PROGRAMS = 528  # that share one graph, forward: as many as an H200 runs at a time
 
 _launch_again: Any = None if library is None else library.launch
 
@@ -33,7 +33,7 @@ class Cut(NamedTuple):
     run: int  # segments per program, backward
     fits: bool = False  # every segment fits the backward tile,
     half: bool = False  # and those that fit half of it get that
-    apart: bool = False  # backward, each element of a tile has sums of its own
+    apart: bool = False  # backward, each element of a tile has separate sums
     window: int = 0  # rows per window; 0: no segment can be longer than one
     windows: int = 0  # windows per member
     fine_window: int = 0  # the same, no more rows, for the kernels that write rows of long segments
@@ -95,7 +95,7 @@ def _type(tensor: Tensor | None) -> torch.dtype | None:
 
 
 class Work:
-    """What calls of one shape over the same segments share: how they are cut, and every launch but for its tensors."""
+    """All that calls of one shape over the same segments share: the cut into programs, and launches without tensors."""
 
     def __init__(self, x: Tensor, problem: Problem) -> None:
         rows, channels = x.shape[-2:]
@@ -105,7 +105,7 @@ class Work:
         self.problem, self.cut = problem, cut(members, rows, channels, graphs, largest)
         per = 1 if ptr is None else 2
         self.per = per if self.cut.window else 0
-        if ptr is None and self.cut.fits:  # one small segment: the tiles want its boundaries all the same
+        if ptr is None and self.cut.fits:  # one small segment: the kernel for tiles needs its boundaries
             ptr = torch.arange(0, rows + 1, rows, device=x.device)
         self.ptr, self.order = ptr, order
         ptr_stride = 0 if ptr is None or ptr.dim() == 1 else ptr.shape[1]
@@ -117,7 +117,7 @@ class Work:
         self.key = (self.index, x.dtype, ptr is None, order is None)
         self.shape = statistics_shape(x, graphs)
         self.dparameters = (*x.shape[:-2], channels)
-        # where short kernels have anything to do: short segments, or rows outside of any
+        # the first kernel has short segments to do, or rows outside of any
         has_short = ptr is not None or not self.cut.window
         self.runs = -(-graphs // self.cut.run) if has_short else 0
         groups = -(-self.runs // kernels.GROUP.value)
@@ -217,12 +217,10 @@ class Work:
         return 0 if self.index is None else torch._C._cuda_getCurrentRawStream(self.index)
 
     def new_statistics(self) -> tuple[Tensor, Tensor]:
-        """Room for mean and variance."""
         mean = torch.empty(self.shape, dtype=torch.float64, device=self.device)
         return mean, torch.empty(self.shape, dtype=self.acc, device=self.device)
 
     def _gradient_of(self, parameter: Tensor | None) -> Tensor:
-        """Room for a parameter's gradient."""
         if parameter is not None and parameter.dtype is self.acc and parameter.shape == self.dparameters:
             return torch.empty_like(parameter)
         return torch.empty(self.dparameters, dtype=self.acc, device=self.device)
@@ -230,7 +228,7 @@ class Work:
     def apply(
         self, x: Tensor, residual: Tensor | None, parameters: Parameters, mean: Tensor | None, var: Tensor | None
     ) -> Tensor:
-        """y; statistics are read from or written to ``mean`` and ``var``, where they are given or wanted."""
+        """y. Statistics are read from or written to ``mean`` and ``var``, if these are not ``None``."""
         if not self._on_current_device():
             with torch.cuda.device(self.index):
                 return self.apply(x, residual, parameters, mean, var)
@@ -256,7 +254,7 @@ class Work:
         var: Tensor | None,
         wanted: tuple[bool, bool, bool] | None = None,
     ) -> tuple[Tensor, Parameters]:
-        """dx, and the gradients of the parameters that are there, or ``wanted``."""
+        """dx, and the gradients of the parameters that are there, or those ``wanted``."""
         if not self._on_current_device():
             with torch.cuda.device(self.index):
                 return self.gradient(dy, x, parameters, mean, var, wanted)
@@ -269,7 +267,7 @@ class Work:
         dmean_scale = self._gradient_of(mean_scale) if there[2] else None
         memory = scratch(self.device, self.index, stream)
         counters = memory.counters(self.backward_counters)
-        if self.per:  # two launches, which may have another's between them
+        if self.per:  # two launches, and another call's may come between them
             shares = torch.empty((self.shares,), dtype=self.acc, device=self.device)
         else:
             shares = memory.room(self.shares, self.acc)
@@ -280,27 +278,27 @@ class Work:
 
 
 class Plan(Work):
-    """Work that eager layers do again and again: what was launched before is launched again without a detour."""
+    """Work that an eager layer repeats: a variant that was launched before goes straight to the driver."""
 
     def __init__(self, x: Tensor, problem: Problem) -> None:
         super().__init__(x, problem)
-        self._in_registers = self.cut.fits  # so are statistics, once more, in the backward pass
+        self._in_registers = self.cut.fits  # then backward computes the statistics again
         self._kept_types = (None, None) if self._in_registers else (torch.float64, self.acc)
         count = math.prod(self.shape)
-        self._var_at = -(-8 * count // 16) * 16  # bytes: kernels want addresses that 16 divides
+        self._var_at = -(-8 * count // 16) * 16  # bytes: kernels need addresses divisible by 16
         self._kept = self._var_at // 8 + -(-count * self.acc.itemsize // 8)
         self._ptr, self._order = _address(self.ptr), _address(self.order)
-        # to make others like them, which is quicker than from a type and a device
+        # new_empty of these is quicker than torch.empty with a type and a device
         self._double, self._acc = x.new_empty(0, dtype=torch.float64), x.new_empty(0, dtype=self.acc)
         self._forward_variants = self._forward_launches().variants
         self._backward_variants = self._backward_launches().variants
-        # of parameters whose gradients come out of the kernels in their own type
+        # types of parameters whose gradients the kernels give in that same type
         self._summed_types = frozenset(itertools.product((None, self.acc), repeat=3))
 
     def forward(self, x: Tensor, residual: Tensor | None, parameters: Parameters) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """y, and what :meth:`backward` needs: statistics in one buffer, all means (double), then all variances.
+        """y, and for :meth:`backward` the statistics in one buffer: all means (double), then all variances.
 
-        Nothing where it finds the statistics again in registers.
+        There is no buffer where backward computes the statistics again.
         """
         weight, bias, mean_scale = parameters
         types = (
@@ -329,7 +327,7 @@ class Plan(Work):
         return self.apply(x, residual, parameters, *self.statistics(*kept)), kept
 
     def backward(self, dy: Tensor, x: Tensor, parameters: Parameters, *kept: Tensor) -> tuple[Tensor, Parameters]:
-        """dx, and the gradients of those parameters that are there, in their types."""
+        """dx, and the gradients of those parameters that are there."""
         weight, bias, mean_scale = parameters
         types = (
             None if weight is None else weight.dtype, None if bias is None else bias.dtype,
@@ -355,7 +353,7 @@ class Plan(Work):
         return self.gradient(dy, x, parameters, *self.statistics(*kept))
 
     def statistics(self, *kept: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        """Mean and variance, of what :meth:`forward` gave; ``None`` where it did without."""
+        """Mean and variance, in the buffer of :meth:`forward`; ``None`` where there is none."""
         if not kept:
             return None, None
         count, (mean, var) = math.prod(self.shape), kept[0].tensor_split((self._var_at // 8,))
@@ -363,7 +361,7 @@ class Plan(Work):
 
 
 def forward(x: Tensor, residual: Tensor | None, problem: Problem) -> tuple[Tensor, Tensor, Tensor]:
-    """The Triton twin of :func:`graphnorm.ops.standardize.reference.forward`."""
+    """As :func:`graphnorm.ops.standardize.reference.forward`."""
     work = Work(x, problem)
     if problem.mean is not None and problem.var is not None:
         mean, var = problem.mean.contiguous(), problem.var.contiguous()
@@ -373,7 +371,7 @@ def forward(x: Tensor, residual: Tensor | None, problem: Problem) -> tuple[Tenso
 
 
 def backward(dy: Tensor, x: Tensor, problem: Problem) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The Triton twin of :func:`graphnorm.ops.standardize.reference.backward`."""
+    """As :func:`graphnorm.ops.standardize.reference.backward`."""
     work = Work(x, problem)
     mean, var = contiguous(problem.mean), contiguous(problem.var)
     if mean is None and not work.cut.fits:

@@ -37,7 +37,7 @@ SIZES = (
     "rows", "segments", "ptr_stride", "order_stride", "runs", "run", "limit", "slots", "plane", "window", "windows",
     "slot_plane", "fine_window", "fine_windows", "shorts", "adds", "tiles",
 )  # fmt: skip
-"""Integer arguments of kernels. They change from batch to batch, so none is compiled for a value of its own."""
+"""Integer arguments of kernels. They change from batch to batch, so Triton must not compile them in."""
 
 GROUP = tl.constexpr(64)
 """Shares of the parameters' gradients that one program adds up; the last one adds up the sums of the groups."""
@@ -47,25 +47,25 @@ ADDED = tl.constexpr(8)
 
 
 @triton.jit
-def let_the_next_begin(EARLY: tl.constexpr):
-    """The kernel launched after this one may take what room it leaves, to wait there for its end.
+def release_next_kernel(EARLY: tl.constexpr):
+    """Let the next kernel start on the multiprocessors that this one leaves free, to wait there for its end.
 
-    It begins when all programs of this one have come here, so each may do so at once: none is kept from its place.
+    It starts when all programs of this one have called this, so none of them is delayed: each calls it at once.
     """
     if EARLY:
         gdc_launch_dependents()
 
 
 @triton.jit
-def wait_for_the_one_before(EARLY: tl.constexpr):
-    """Go on when the kernel launched before this one has ended, and all that it wrote can be seen."""
+def wait_for_previous_kernel(EARLY: tl.constexpr):
+    """Wait until the previous kernel has ended and its writes are visible."""
     if EARLY:
         gdc_wait()
 
 
 @triton.jit
 def bounds(ptr, ptr_stride, member, g, rows):
-    """Positions [first, last) of segment g, kept inside the member whatever ptr says."""
+    """Positions [first, last) of segment g, clamped to the member whatever ptr holds."""
     if ptr is None:
         first = rows * 0
         last = rows
@@ -78,10 +78,10 @@ def bounds(ptr, ptr_stride, member, g, rows):
 
 @triton.jit
 def run_of(order, order_stride, member, first, last):
-    """Whether positions [first, last) of one segment are consecutive rows, and how far rows lie from positions then.
+    """Whether positions [first, last) of one segment are consecutive rows, and the distance from position to row then.
 
-    `order` rises within a segment, so its two ends tell. Most batches that come unsorted are of such runs, and those
-    that come sorted have nothing else.
+    `order` rises within a segment, so its two ends tell. Most unsorted batches consist of such runs, and sorted ones
+    of nothing else.
     """
     if order is None:
         consecutive = True
@@ -100,7 +100,7 @@ def run_of(order, order_stride, member, first, last):
 def offsets(
     order, order_stride, member, rows, consecutive, shift, position, inside, channel, CHANNELS: tl.constexpr
 ):  # fmt: skip
-    """Where the rows at `position` of a member lie in x: a tile (positions, channels)."""
+    """Offsets in x of the rows at `position` of a member: a tile (positions, channels)."""
     row = position + shift
     if order is not None:
         if not consecutive:
@@ -110,7 +110,7 @@ def offsets(
 
 @triton.jit
 def tile_mask(inside, channel, CHANNELS: tl.constexpr, BC: tl.constexpr):
-    """Which elements of a tile exist; the channels are looked at only where the last block is not full."""
+    """Which elements of a tile exist; channels are compared only where the last block is not full."""
     if CHANNELS % BC == 0:
         mask = inside[:, None]
     else:
@@ -126,7 +126,7 @@ def load(x, at, mask, ACC: tl.constexpr):
 
 @triton.jit
 def load_first(x, at, mask, ACC: tl.constexpr):
-    """As :func:`load`, of a tile that will be read again: the cache is asked to keep it."""
+    """As :func:`load`, for a tile that will be read again: asks the cache to keep it."""
     return tl.load(x + at, mask=mask, other=0.0, eviction_policy="evict_last").to(ACC)
 
 
@@ -171,7 +171,7 @@ def coefficients(
 def stored_affine(
     mean, var, stored, weight, bias, mean_scale, of_member, mask, EPS: tl.constexpr, ACC: tl.constexpr, BC: tl.constexpr
 ):
-    """centre, scale, offset of  z = scale * (x - centre) + offset  by a segment's statistics, which lie at `stored`."""
+    """centre, scale, offset of  z = scale * (x - centre) + offset  by a segment's statistics, at `stored`."""
     centre, rest, spread = statistics_of(mean, var, stored, mask, ACC)
     _a, _k, _r, scale, offset = coefficients(
         centre, rest, spread, weight, bias, mean_scale, of_member, mask, EPS, ACC, BC
@@ -190,7 +190,7 @@ def finish(y, residual, at, mask, z, RELU: tl.constexpr, ACC: tl.constexpr):
 
 
 @triton.jit
-def before_tail(dy, d, scale, offset, RELU: tl.constexpr):
+def before_relu(dy, d, scale, offset, RELU: tl.constexpr):
     """dz: dy where the output was not clipped."""
     if RELU:
         dy = tl.where(scale[None, :] * d + offset[None, :] < 0.0, 0.0, dy)
@@ -217,7 +217,7 @@ def gradient_coefficients(P, Q, n, centre, rest, var, alpha, kept, r, scale, EPS
 @triton.jit
 def gradient_of(dy, d, scale, offset, slope, constant, RELU: tl.constexpr):
     """dx of a tile, of which d = x - centre."""
-    dz = before_tail(dy, d, scale, offset, RELU)
+    dz = before_relu(dy, d, scale, offset, RELU)
     return scale[None, :] * ((dz + constant[None, :]) - slope[None, :] * d)
 
 
@@ -261,7 +261,7 @@ def sum_of_shares(shares, plane, begin, end, channel, mask, CHANNELS: tl.constex
 
 @triton.jit
 def arrived_last(counter, total):
-    """Whether all others of the `total` programs that count here came before; what they stored can be read then.
+    """Whether all others of the `total` programs that count here came before; their stores are visible then.
 
     The counter begins at 0, and is 0 again for the next launch.
     """
@@ -277,7 +277,7 @@ def add_up(
     shares, counters, dweight, dbias, dmean_scale, member, slot, block, channel, runs, slots, plane,
     CHANNELS: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
-    """The parameters' gradients from the shares of all runs, in order, by whoever comes last.
+    """The parameters' gradients from the shares of all runs, in order, by the program that comes last.
 
     `shares` (3, members, slots, channels) has for each member a slot per run, and one per GROUP of them.
     """
@@ -367,8 +367,8 @@ def long_range_statistics(
 ):  # fmt: skip
     """As :func:`range_statistics`: Σ d and Σ d² of d = x - the first tile's mean, which no tile has to wait for.
 
-    d is at most as large as the values lie apart. The first tile is among them, so that Σ d² is at most (last - first)
-    / BR times as large as m2: that many roundings are lost at the worst, and next to none where rows come in any order.
+    |d| is at most the distance between values. The first tile is among them, so Σ d² is at most (last - first) / BR
+    times as large as m2: so many roundings are lost at worst, and hardly any where rows are in random order.
     """
     consecutive, shift = run_of(order, order_stride, member, first, last)
     tile = tl.arange(0, BR)
@@ -380,7 +380,7 @@ def long_range_statistics(
     base = tl.sum(values, 0) / tl.minimum(n, BR).to(ACC)
     sums = tl.where(mask, values - base[None, :], 0.0)
     squares = sums * sums
-    for start in range(BR, n, 2 * BR):  # two tiles are on their way at a time
+    for start in range(BR, n, 2 * BR):  # two tiles in flight at a time
         position = first + start + tile
         inside = position < last
         inside2 = position + BR < last
@@ -404,7 +404,7 @@ def _tile_from(
     order, order_stride, member, rows, consecutive, shift, first, last, start, channel,
     CHANNELS: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
-    """Where the BR positions from first + start on lie in x, and which elements of that tile are before `last`."""
+    """Offsets in x of the BR positions from first + start on, and which elements of that tile are before `last`."""
     tile = tl.arange(0, BR)
     inside = start + tile < last - first
     at = offsets(
@@ -448,7 +448,7 @@ def range_sums(
             order, order_stride, member, rows, consecutive, shift, first, last, start, channel, CHANNELS, BR, BC
         )  # fmt: skip
         d = load_first(x, at, mask, ACC) - centre[None, :]
-        dz = before_tail(load_first(dy, at, mask, ACC), d, scale, offset, RELU)
+        dz = before_relu(load_first(dy, at, mask, ACC), d, scale, offset, RELU)
         if APART:
             P += dz
             Q += dz * d
@@ -479,7 +479,7 @@ def gradient_range(
 
 @triton.jit
 def _boundary(ptr, ptr_stride, member, g, rows):
-    """ptr[g] of a member, kept inside it whatever ptr says."""
+    """ptr[g] of a member, clamped to it whatever ptr holds."""
     return tl.minimum(tl.maximum(tl.load(ptr + member * ptr_stride + g), 0), rows)
 
 
@@ -533,7 +533,7 @@ def forward_short(
     PER: slots of a window, 0 where no segment is long. EARLY: whether the next kernel, which has the rest of the long
     ones, may begin to wait for this one. `counters` holds zeros before and after.
     """
-    let_the_next_begin(EARLY)
+    release_next_kernel(EARLY)
     blocks: tl.constexpr = (CHANNELS + BC - 1) // BC
     index = (tl.program_id(0) // blocks).to(tl.int64)
     block = tl.program_id(0) % blocks
@@ -588,7 +588,7 @@ def _backward_tile(
         centre, rest, spread, weight, bias, mean_scale, of_member, in_channels, EPS, ACC, BC
     )
     d = values - centre[None, :]
-    dz = before_tail(grads, d, scale, offset, RELU)
+    dz = before_relu(grads, d, scale, offset, RELU)
     P = tl.sum(dz, 0)
     slope, constant, of_weight, of_mean_scale = gradient_coefficients(
         P, tl.sum(dz * d, 0), last - first, centre, rest, spread, alpha, kept, r, scale, EPS, LIVE
@@ -608,7 +608,7 @@ def backward_tiles(
     """Backward where no segment has more than BR rows.
 
     HALF: whether segments that fit half a tile get one, so that fewer lanes are idle. Without `mean` the statistics are
-    taken from x anew, which is in registers anyway.
+    computed again from x, which is in registers anyway.
     """
     plane = plane.to(tl.int64)
     blocks: tl.constexpr = (CHANNELS + BC - 1) // BC
@@ -715,7 +715,7 @@ def backward_short(
     APART as in :func:`range_sums`, PER, EARLY and `counters` as in :func:`forward_short`. Where no segment is long
     the parameters' gradients are done as well.
     """
-    let_the_next_begin(EARLY)
+    release_next_kernel(EARLY)
     plane = plane.to(tl.int64)
     blocks: tl.constexpr = (CHANNELS + BC - 1) // BC
     place = (tl.program_id(0) // blocks).to(tl.int64)
@@ -853,7 +853,7 @@ def long_apply(
     BR: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
     """y of each slot."""
-    wait_for_the_one_before(EARLY)
+    wait_for_previous_kernel(EARLY)
     blocks: tl.constexpr = (CHANNELS + BC - 1) // BC
     backwards = tl.num_programs(0) - 1 - tl.program_id(0)
     place = (backwards // blocks).to(tl.int64)
@@ -881,9 +881,9 @@ def window_sums(
 ):  # fmt: skip
     """P and Q of one slot; slope, constant and the parameters' gradients of the segment once all its slots are there.
 
-    They lie behind the shares, (4, slots, channels): P, Q and, at the homes, slope and constant. A segment's gradients
-    go to the share of its window of home, behind those of the short segments; or, where it is the only one (PER = 1),
-    where they belong.
+    They are stored behind the shares, (4, slots, channels): P, Q and, at the homes, slope and constant. A segment's
+    gradients are stored in the share of its home window, behind those of the short segments; or, where it is the only
+    segment (PER = 1), directly in dweight, dbias and dmean_scale.
     """
     blocks: tl.constexpr = (CHANNELS + BC - 1) // BC
     channel = block * BC + tl.arange(0, BC)
@@ -947,12 +947,12 @@ def long_gradient(
     CHANNELS: tl.constexpr, EPS: tl.constexpr, RELU: tl.constexpr, EARLY: tl.constexpr, ACC: tl.constexpr,
     BR: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
-    """dx of each slot of the finer windows; slope and constant lie at the home in the coarser ones.
+    """dx of each slot of the finer windows; slope and constant are at the home in the coarser ones.
 
     The first `adds` programs add up the shares of the parameters' gradients, :data:`ADDED` channels of a member each.
     """
     plane = plane.to(tl.int64)
-    wait_for_the_one_before(EARLY)
+    wait_for_previous_kernel(EARLY)
     if tl.program_id(0) >= adds:
         blocks: tl.constexpr = (CHANNELS + BC - 1) // BC
         backwards = tl.num_programs(0) - 1 - tl.program_id(0)
@@ -1016,7 +1016,7 @@ def whole_apply(
     """y of `tiles` tiles for each member."""
     member, channel, at, mask = _whole_tile(rows, tiles, CHANNELS, BR, BC)
     values = load(x, at, mask, ACC)
-    wait_for_the_one_before(EARLY)
+    wait_for_previous_kernel(EARLY)
     in_channels = channel < CHANNELS
     of_member = member * CHANNELS + channel
     centre, scale, offset = stored_affine(
@@ -1032,11 +1032,11 @@ def whole_gradient(
     CHANNELS: tl.constexpr, EPS: tl.constexpr, RELU: tl.constexpr, EARLY: tl.constexpr, ACC: tl.constexpr,
     BR: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
-    """dx of `tiles` tiles for each member; slope and constant lie behind the `sums` of its first window."""
+    """dx of `tiles` tiles for each member; slope and constant are behind the `sums` of its first window."""
     member, channel, at, mask = _whole_tile(rows, tiles, CHANNELS, BR, BC)
     values = load(x, at, mask, ACC)
     dy_values = load(dy, at, mask, ACC)
-    wait_for_the_one_before(EARLY)
+    wait_for_previous_kernel(EARLY)
     in_channels = channel < CHANNELS
     of_member = member * CHANNELS + channel
     centre, scale, offset = stored_affine(

@@ -31,8 +31,8 @@ of equal rows, v = 0: at α = 1 the output is β, dx is exactly 0, and dα = −
 as it stands, large but finite. It is what lets GraphNorm leave α = 1 on regular graphs, so it is not cut off.
 Rows of no segment (padding, ids out of range) have act(z) = 0 and dx = 0.
 
-Shapes here and in the fused twins: x is (N, C), or (M, N, C) for M members stacked by ``vmap``; ``ptr`` is (G + 1) or
-(M, G + 1), ``order`` (N) or (M, N), parameters (C) or (M, C), statistics (G, C) or (M, G, C).
+Shapes, here and in the fused implementations: x is (N, C), or (M, N, C) for M members stacked by ``vmap``; ``ptr`` is
+(G + 1) or (M, G + 1), ``order`` (N) or (M, N), parameters (C) or (M, C), statistics (G, C) or (M, G, C).
 """
 
 from __future__ import annotations
