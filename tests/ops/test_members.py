@@ -58,7 +58,7 @@ def first_member(name: str, members: int) -> list[Tensor]:
 
 @pytest.mark.parametrize("name", OPERATIONS)
 @pytest.mark.usefixtures("threads")
-def test_alone_and_beside_others(name):
+def test_alone_and_in_a_stack(name):
     torch.set_num_threads(1)
     alone = first_member(name, 1)
     for threads in (1, 2, 3):

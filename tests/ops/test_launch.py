@@ -1,4 +1,4 @@
-"""How GPU kernels are launched, with a driver that only writes down what it is told."""
+"""How GPU kernels are launched, with a driver that only records its calls; and the scratch memory of launches."""
 
 import ctypes
 import shutil
@@ -12,10 +12,10 @@ import torch
 
 from graphnorm import backends
 from graphnorm.ops import launch as launching
-from graphnorm.ops.launch import Launch, Launches, Tile
+from graphnorm.ops.launch import GraphScratch, Launch, Launches, Scratch, Tile
 from graphnorm.ops.standardize.reference import LIVE, Problem
 
-pytestmark = pytest.mark.skipif(backends.library is None, reason="the C library was not built")
+CPU = torch.device("cpu")
 
 TILE = Tile(32, 64, 2)
 STREAM = 43
@@ -58,7 +58,9 @@ class Kernel:
 
 @pytest.fixture
 def driver(monkeypatch):
-    """What reached the driver: (function, grid and block, shared, stream, arguments)."""
+    """The calls of the driver: (function, grid and block, shared, stream, arguments)."""
+    if backends.library is None:
+        pytest.skip("the C library was not built")
     seen: list[tuple] = []
     reply = SimpleNamespace(code=0, seen=seen, attributes=[])
 
@@ -284,3 +286,64 @@ def test_structures_are_those_of_the_driver():
     command = [compiler, "-std=gnu11", "-fsyntax-only", "-w", "-x", "c", *folders, "-"]
     done = subprocess.run(command, input=SAME, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+# ---- scratch memory ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [1, 64, launching._COUNTERS + 1, 5 * launching._COUNTERS])
+def test_counters_of_a_stream_are_enough_and_zero(count):
+    scratch = Scratch(CPU)
+    for wanted in (3, count, 3):
+        counters = scratch.counters(wanted)
+        assert counters.dtype is torch.int32
+        assert counters.shape[0] >= wanted
+        assert (counters == 0).all()
+
+
+def test_counters_made_in_inference_mode_can_be_written_outside_of_it():
+    with torch.inference_mode():
+        counters = Scratch(CPU).counters(3)
+    counters[0] = 1  # of a tensor made in that mode this would be an error
+    assert counters[0] == 1
+
+
+def test_room_is_used_again_unless_it_is_large(monkeypatch):
+    monkeypatch.setattr(launching, "_LARGEST_ROOM", 100)
+    scratch = Scratch(CPU)
+    small, large = (scratch.room(size, torch.float32) for size in (100, 101))
+    assert small.shape[0] >= 100
+    assert large.shape[0] >= 101
+    assert scratch.room(3, torch.float32) is small
+    assert scratch.room(3, torch.float64).dtype is torch.float64
+    assert scratch.room(101, torch.float32) is not large
+
+
+def test_no_two_recorded_launches_share_counters():
+    scratch = GraphScratch(CPU, torch.zeros(100, dtype=torch.int32))
+    seen = []
+    for k in range(30):  # more than the stock has
+        counters = scratch.counters(9)
+        assert counters.shape == (9,)
+        assert (counters == 0).all()
+        assert counters.data_ptr() % 16 == 0
+        counters.fill_(k + 1)
+        seen.append(counters)
+    assert all((counters == k + 1).all() for k, counters in enumerate(seen))
+    assert scratch.room(4, torch.float64).data_ptr() != scratch.room(4, torch.float64).data_ptr()
+
+
+def test_streams_and_graphs_have_memory_of_their_own(monkeypatch):
+    monkeypatch.setattr(launching, "_stream_scratch", {})
+    monkeypatch.setattr(launching, "_graph_scratch", {})
+    monkeypatch.setattr(torch._C, "_cuda_isCurrentStreamCapturing", lambda: capturing, raising=False)
+    capturing = True
+    assert isinstance(launching.scratch(CPU, 0, 40), GraphScratch)  # nothing was called before
+    capturing = False
+    first = launching.scratch(CPU, 0, 40)
+    assert launching.scratch(CPU, 0, 40) is first
+    assert launching.scratch(CPU, 0, 41) is not first
+    capturing = True
+    of_graphs = launching.scratch(CPU, 0, 40)
+    assert of_graphs.counters(5).data_ptr() != of_graphs.counters(5).data_ptr()
+    assert launching.scratch(CPU, 0, 40) is of_graphs
