@@ -77,7 +77,8 @@ class Norm(nn.Module):
             residual: added after the activation, shape (N, C).
 
         Returns:
-            shape (N, C). Rows that belong to no graph (padding) are 0, plus the residual.
+            shape (N, C). Rows that belong to no graph (padding) are 0, plus the residual; layers that take each node by
+            itself treat them like any other.
         """
         self._check_features(x)
         if not self.uses_graphs:
