@@ -59,3 +59,16 @@ def test_torch_s_own_vmap_gives_the_same(monkeypatch, name):
     quick = results()
     monkeypatch.setattr(function, "_QUICK_VMAP", False)
     assert all(torch.equal(a, b) for a, b in zip(quick, results(), strict=True))
+
+
+@pytest.mark.parametrize("name", [*OPERATIONS, "stacked linear"])
+def test_compiled_in_one_graph(name):
+    run = vmap(OPERATIONS["linear"]) if name == "stacked linear" else OPERATIONS[name]
+    leaves = [t.requires_grad_() for t in inputs("cpu", *([3] if name == "stacked linear" else []))]
+    torch.compiler.reset()
+    found, right = torch.compile(run, backend="aot_eager", fullgraph=True)(*leaves), run(*leaves)
+    torch.testing.assert_close(found, right)
+    gradients = [torch.autograd.grad(y.square().sum(), leaves) for y in (found, right)]
+    for one, other in zip(*gradients, strict=True):
+        torch.testing.assert_close(one, other)
+    torch.compiler.reset()

@@ -71,6 +71,14 @@ def _save(wanted: Any, y: Tensor, category: Tensor, weight: Tensor) -> tuple[Any
     return category, weight.shape[-1]
 
 
+def _fake_forward(category: Tensor, weight: Tensor) -> Tensor:
+    return weight.new_empty(*weight.shape[:-2], category.shape[-1], weight.shape[-2])
+
+
+def _fake_backward(dy: Tensor, category: Tensor, categories: int) -> tuple[Tensor]:
+    return (dy.new_empty(*dy.shape[:-2], categories, dy.shape[-1]).mT,)
+
+
 _project = define(
     "project_categories",
     _forward,
@@ -80,4 +88,5 @@ _project = define(
     save=_save,
     gradients=("weight",),
     shared=("category",),
+    fake=(_fake_forward, _fake_backward),
 )

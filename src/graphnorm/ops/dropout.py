@@ -72,6 +72,14 @@ def _save(wanted: Any, y: Tensor, x: Tensor, residual: Any, *rest: Any) -> tuple
     return rest
 
 
+def _fake_forward(x: Tensor, *_: Any) -> Tensor:
+    return x.new_empty(x.shape)
+
+
+def _fake_backward(dy: Tensor, *_: Any) -> tuple[Tensor]:
+    return (dy.new_empty(dy.shape),)
+
+
 _drop = define(
     "dropout",
     _forward,
@@ -81,4 +89,5 @@ _drop = define(
     save=_save,
     gradients=("x",),
     residual="residual",
+    fake=(_fake_forward, _fake_backward),
 )

@@ -48,12 +48,12 @@ class Op:
     def __init__(
         self, eager: type[EagerFunction], backward: type[EagerFunction], compiled: Callable[..., Any] | None
     ) -> None:
-        self._eager, self.backward = eager.apply, backward.apply
-        self._compiled = eager.apply if compiled is None else compiled
+        self._eager, self.backward, self._compiled = eager.apply, backward.apply, compiled
         self._quick = super(torch.autograd.Function, eager).apply  # type: ignore[misc]
 
     def __call__(self, *arguments: Any) -> Any:
         if torch.compiler.is_compiling():
+            assert self._compiled is not None
             return self._compiled(*arguments)
         if _are_functorch_transforms_active():
             return self._eager(*arguments)
@@ -89,7 +89,8 @@ def define(
         gradients: the arguments of ``forward`` that ``backward`` gives the gradients of, in order.
         residual: an argument that is added to the output, so that its gradient is dy.
         shared: the arguments that may lack M where all members share them; others are repeated.
-        fake: for ``torch.compile``, the empty results of ``forward`` and of ``backward``.
+        fake: for ``torch.compile``, functions that give empty results of ``forward`` and of ``backward``. Without them
+            the operation must not be called while compiling.
     """
     names, backward_names = (tuple(inspect.signature(f).parameters) for f in (forward, backward))
     tensors = sum(argument in dims for argument in backward_names)

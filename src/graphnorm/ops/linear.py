@@ -34,7 +34,8 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     tensor([[3.],
             [3.]])
     """
-    if not _are_functorch_transforms_active() or x.ndim != 2 or _kernels(x, weight) is None:
+    stacked = not torch.compiler.is_compiling() and _are_functorch_transforms_active()
+    if not stacked or x.ndim != 2 or _kernels(x, weight) is None:
         return functional.linear(x, weight, bias)
     return cast(Tensor, _linear(x, weight, bias))
 
