@@ -7,20 +7,16 @@ from setuptools import Extension, setup
 
 HEADERS = (
     "adam",
-    "adam_job",
-    "aggregate",
     "arguments",
     "assemble",
-    "edges",
     "instructions",
-    "job",
+    "jobs",
     "launch",
+    "layer_norm",
     "linear",
-    "linear_job",
+    "neighbour_sum",
     "outputs",
     "pool",
-    "rows",
-    "rows_job",
     "scalars",
     "standardize",
 )

@@ -90,7 +90,7 @@ def speed() -> None:
         theirs = PyGGraphNorm(channels)
         other = seconds(lambda: step(theirs, batch, graphs))  # noqa: B023
         say(f"{line} {other * 1e3:>8.2f} ms {other / fused:>7.1f}x")
-    say("   C library: " + ("in use" if graphnorm.kernels.library is not None else "not built, plain torch is used"))
+    say("   C library: " + ("in use" if graphnorm.backends.library is not None else "not built, plain torch is used"))
 
 
 def regular_graphs() -> None:

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import graphnorm
-from graphnorm import kernels
-from graphnorm.ops.standardize import gpu_scratch
+from graphnorm import backends
+from graphnorm.ops import launch
 
 sys.path.insert(0, str(Path(__file__).parent))  # `import oracle`
 
@@ -27,7 +27,7 @@ else:
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 KERNELS = [
     "reference",
-    pytest.param("cpu", marks=pytest.mark.skipif(kernels.library is None, reason="the C library was not built")),
+    pytest.param("cpu", marks=pytest.mark.skipif(backends.library is None, reason="the C library was not built")),
     *(["triton"] if INTERPRETED else []),
     pytest.param("cuda", marks=pytest.mark.gpu),
 ]
@@ -98,5 +98,5 @@ def fresh_memory_is_nan(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "empty", filled(torch.empty))
     monkeypatch.setattr(torch, "empty_like", filled(torch.empty_like))
     monkeypatch.setattr(torch.Tensor, "new_empty", filled(torch.Tensor.new_empty))
-    monkeypatch.setattr(kernels, "from_dlpack", filled(kernels.from_dlpack))
-    monkeypatch.setattr(gpu_scratch, "_LARGEST_ROOM", -1)  # no memory that is used again
+    monkeypatch.setattr(backends, "from_dlpack", filled(backends.from_dlpack))
+    monkeypatch.setattr(launch, "_LARGEST_ROOM", -1)  # no memory that is used again

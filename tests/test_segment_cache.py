@@ -12,33 +12,33 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import graphnorm
-from graphnorm import GraphNorm, GraphSizeNorm, InstanceNorm, Segments, segment_cache
+from graphnorm import GraphNorm, GraphSizeNorm, InstanceNorm, Segments
 from graphnorm.layers import functional
-from graphnorm.layers.base import as_segments
 from graphnorm.models.classifier import graph_structure
+from graphnorm.segments import as_segments
 
 
 @pytest.fixture
 def memory(monkeypatch):
     """What is remembered, nothing at first."""
-    monkeypatch.setattr(segment_cache, "_remembered", {})
-    monkeypatch.setattr(segment_cache._forget, "__defaults__", (segment_cache._remembered,))
-    return segment_cache._remembered
+    monkeypatch.setattr(graphnorm.segments, "_cache", {})
+    monkeypatch.setattr(graphnorm.segments._drop_from_cache, "__defaults__", (graphnorm.segments._cache,))
+    return graphnorm.segments._cache
 
 
 @pytest.fixture
 def stream(monkeypatch, memory):
     """Makes CPU tensors count as a GPU's; the one entry is the stream, ``None`` while a CUDA graph is recorded."""
     current = [0]
-    monkeypatch.setattr(segment_cache, "_stream", lambda batch: current[0])
+    monkeypatch.setattr(graphnorm.segments, "_stream", lambda batch: current[0])
     return current
 
 
 @pytest.fixture
 def built(monkeypatch):
     """The arguments of every construction of Segments from a layer's batch vector."""
-    calls, make = [], Segments.of_one_call
-    monkeypatch.setattr(Segments, "of_one_call", lambda *given: calls.append(given) or make(*given))
+    calls, make = [], Segments.temporary
+    monkeypatch.setattr(Segments, "temporary", lambda *given: calls.append(given) or make(*given))
     return calls
 
 
@@ -80,7 +80,7 @@ def test_layers_functions_and_models_share(built):
 def test_on_a_cpu_nothing_is_remembered():
     batch = vector()
     assert as_segments(batch, 2) is not as_segments(batch, 2)
-    assert not segment_cache._remembered
+    assert not graphnorm.segments._cache
 
 
 @pytest.mark.usefixtures("stream")
@@ -173,10 +173,10 @@ def test_kept_by_the_user_they_outlive_the_tensor(memory):
 
 @pytest.mark.usefixtures("stream")
 def test_many_living_tensors_do_not_pile_up(memory):
-    batches = [vector() for _ in range(3 * segment_cache._MOST)]
+    batches = [vector() for _ in range(3 * graphnorm.segments._MAX_CACHED)]
     for batch in batches:
         assert as_segments(batch, 2) is as_segments(batch, 2)
-    assert 0 < len(memory) <= segment_cache._MOST
+    assert 0 < len(memory) <= graphnorm.segments._MAX_CACHED
 
 
 @pytest.mark.usefixtures("stream")

@@ -7,7 +7,7 @@ import torch
 
 import graphnorm
 from graphnorm import GraphNorm, InstanceNorm, Segments
-from graphnorm.layers.base import as_segments
+from graphnorm.segments import as_segments
 
 pytestmark = pytest.mark.gpu
 
@@ -20,8 +20,8 @@ def vector(rows=60):
 
 def test_two_layers_share_and_wait_once(monkeypatch, no_synchronisation):
     """Without batch_size, too: the first layer asks the device for the number of graphs, the second does not."""
-    built, make = [], Segments.of_one_call
-    monkeypatch.setattr(Segments, "of_one_call", lambda *given: built.append(given) or make(*given))
+    built, make = [], Segments.temporary
+    monkeypatch.setattr(Segments, "temporary", lambda *given: built.append(given) or make(*given))
     first, second = GraphNorm(16, device="cuda"), InstanceNorm(16)
     x, batch = torch.randn(60, 16, device="cuda"), vector()
     for sizes in ((), (GRAPHS,)):

@@ -9,7 +9,7 @@ from torch.utils import _pytree as pytree
 
 import graphnorm
 from graphnorm import GraphNorm, Segments
-from graphnorm.layers.graph import REGISTRY
+from graphnorm.layers import REGISTRY
 
 
 def test_three_ways_in_agree():

@@ -11,31 +11,38 @@ from graphnorm._version import __version__
 if TYPE_CHECKING:
     from graphnorm.adjacency import Adjacency
     from graphnorm.backends import backend, debug
-    from graphnorm.layers import functional
-    from graphnorm.layers.base import Norm
-    from graphnorm.layers.batch import AlphaBatchNorm, BatchNorm, DetachedBatchNorm, RunningBatchNorm
-    from graphnorm.layers.convert import convert_norms
-    from graphnorm.layers.graph import GraphNorm, GraphSizeNorm, InstanceNorm, LayerNorm, NoNorm, make_norm
-    from graphnorm.layers.other_papers import DiffGroupNorm, MeanSubtractionNorm, MessageNorm, PairNorm
-    from graphnorm.layers.registry import register_norm
+    from graphnorm.layers import (
+        AlphaBatchNorm,
+        BatchNorm,
+        DetachedBatchNorm,
+        DiffGroupNorm,
+        GraphNorm,
+        GraphSizeNorm,
+        InstanceNorm,
+        LayerNorm,
+        MeanSubtractionNorm,
+        MessageNorm,
+        NoNorm,
+        Norm,
+        PairNorm,
+        RunningBatchNorm,
+        convert_norms,
+        functional,
+        make_norm,
+        register_norm,
+    )
     from graphnorm.segments import Segments
     from graphnorm.study import Result, compare, search
     from graphnorm.training.model_file import load_model, save_model
 
 _WHERE = {
-    "adjacency": ("Adjacency",),
-    "backends": ("backend", "debug"),
-    "layers.base": ("Norm",),
-    "layers.batch": ("AlphaBatchNorm", "BatchNorm", "DetachedBatchNorm", "RunningBatchNorm"),
-    "layers.convert": ("convert_norms",),
-    "layers.graph": ("GraphNorm", "GraphSizeNorm", "InstanceNorm", "LayerNorm", "NoNorm", "make_norm"),
-    "layers.other_papers": ("DiffGroupNorm", "MeanSubtractionNorm", "MessageNorm", "PairNorm"),
-    "layers.registry": ("register_norm",),
-    "segments": ("Segments",),
-    "study": ("Result", "compare", "search"),
-    "training.model_file": ("load_model", "save_model"),
+    "Adjacency": "adjacency",
+    "Segments": "segments",
+    **dict.fromkeys(("backend", "debug"), "backends"),
+    **dict.fromkeys(("Result", "compare", "search"), "study"),
+    **dict.fromkeys(("load_model", "save_model"), "training.model_file"),
 }
-_MODULES = {name: f"{__name__}.{module}" for module, names in _WHERE.items() for name in names}
+"""Where a name is; all others are in ``layers``."""
 
 __all__ = [
     "Adjacency",
@@ -70,12 +77,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name == "functional":
-        found: Any = import_module(f"{__name__}.layers.functional")
-    elif name in _MODULES:
-        found = getattr(import_module(_MODULES[name]), name)
-    else:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(import_module(f"{__name__}.{_WHERE.get(name, 'layers')}"), name)
     globals()[name] = found  # the next time it is there
     return found
 

@@ -11,7 +11,7 @@ import errno
 import importlib
 import os
 import reprlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
@@ -95,6 +95,18 @@ def unknown(what: str, name: str, known: Iterable[str], error: type[GraphnormErr
     near = difflib.get_close_matches(name.lower(), names, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     return error(f"unknown {what} {name!r}{hint}", remedy=f"choose from {', '.join(names)}")
+
+
+def listing(names: Sequence[str], word: str = "and") -> str:
+    """Names in a sentence.
+
+    >>> listing(["none", "layer", "batch"]), listing(["graph"]), listing(["a", "b"], "or"), listing([])
+    ('none, layer and batch', 'graph', 'a or b', 'none')
+    """
+    if not names:
+        return "none"
+    *others, last = names
+    return f"{', '.join(others)} {word} {last}" if others else last
 
 
 PATH = (str, PathLike)

@@ -3,45 +3,48 @@
 from __future__ import annotations
 
 import operator
+import weakref
 from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
+from torch._C import _are_functorch_transforms_active, _get_tracing_state, _len_torch_dispatch_stack
 from torch.utils import _pytree as pytree
 
-from graphnorm import kernels
-from graphnorm.backends import debugging
-from graphnorm.tracing import is_wrapped, lastingly, may_keep, of_inference
+from graphnorm.backends import debugging, library
+from graphnorm.tracing import can_read_values, is_abstract, is_inference_tensor, may_cache, outside_inference_mode
+
+__all__ = ["Segments", "as_segments"]
 
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
 class Segments:
-    """The graphs of a batch as runs of rows, built once and handed to every layer.
+    """The graphs of a batch as runs of rows, built once and passed to every layer.
 
     Give exactly one of
 
     * ``batch``: the graph id of every row, shape ``(N,)``, as PyTorch Geometric has it. Ids need not be sorted.
     * ``ptr``: boundaries, shape ``(G + 1,)``: graph *g* owns rows ``ptr[g] … ptr[g+1] - 1``.
-    * ``sizes``: rows per graph, shape ``(G,)``, a tensor or a list of ints, as DGL's ``batch_num_nodes()`` hands out.
+    * ``sizes``: rows per graph, shape ``(G,)``, a tensor or a list of ints, as DGL's ``batch_num_nodes()`` returns.
 
     Args:
         batch_size: the number of graphs G, with ``batch``. On a GPU it saves a device synchronisation.
         num_rows: the number of rows N, with ``ptr`` or ``sizes``. It may exceed ``ptr[-1]``: the rows left over are
             padding. They belong to no graph, and layers give them zeros.
         assume_sorted: with ``batch`` on a GPU, skip the sort. Wrong on unsorted ids; checked by ``graphnorm.debug()``.
-        max_size: an upper bound on the rows of one graph, where it is known beforehand. It is found out by itself
-            except for tensors on a GPU, where asking would synchronise.
+        max_size: an upper bound on the rows of one graph, where it is known beforehand. On a CPU it is computed; on a
+            GPU that would synchronise.
 
     Attributes:
         ptr: boundaries in ``order``, shape ``(G + 1,)``, int64.
-        order: the row at each position, shape ``(N,)``, or ``None`` when rows already lie graph by graph. It rises
-            within each graph.
+        order: the row at each position, shape ``(N,)``, or ``None`` when rows are already in the order of graphs. It
+            rises within each graph.
         num_rows: N, or ``None`` where only the device knows it.
         max_size: an upper bound on the rows of one graph, or ``None`` where only the device knows one.
         may_pad: whether some rows may belong to no graph. False only where that is certain.
-        plans: what operations have worked out for these segments and need not work out again.
+        plans: what operations have worked out for these segments, kept for later calls.
 
     >>> Segments(sizes=[3, 2])
     Segments(2 graphs, 5 rows)
@@ -80,11 +83,11 @@ class Segments:
         self.order, self.num_rows, self.max_size, self._ids = None, num_rows, max_size, None
         self.may_pad, self._merged, self.plans = True, None, {}
         if batch is not None:
-            lastingly(self._read_batch, batch, batch_size, assume_sorted)
+            outside_inference_mode(self._read_batch, batch, batch_size, assume_sorted)
         elif ptr is not None:
-            lastingly(self._read_ptr, _vector_of_integers("ptr", ptr))
+            outside_inference_mode(self._read_ptr, _vector_of_integers("ptr", ptr))
         else:
-            lastingly(self._read_sizes, sizes)
+            outside_inference_mode(self._read_sizes, sizes)
         if batch is None and batch_size not in (None, self.num_graphs):
             found = f"{given[0]} describes {self.num_graphs} graphs"
             raise ValueError(f"batch_size is {batch_size!r}, but {found}; leave it out")
@@ -99,25 +102,25 @@ class Segments:
         may_pad: bool = True,
         ids: Tensor | None = None,
     ) -> Segments:
-        """Segments from arrays that are known to be right: nothing is read, checked or moved."""
+        """Segments from arrays that are known to be right: nothing is checked."""
         self = object.__new__(cls)
         self.ptr, self.order, self.num_rows, self.max_size = ptr, order, num_rows, max_size
         self.may_pad, self._ids, self._merged, self.plans = may_pad, ids, None, {}
         return self
 
     @classmethod
-    def of_one_call(cls, batch: Tensor, batch_size: int | None) -> Segments:
-        """Segments of a batch vector for a call under way. Made in inference mode, they are of no use to training."""
+    def temporary(cls, batch: Tensor, batch_size: int | None) -> Segments:
+        """Segments of a batch vector for the current call. In inference mode they hold inference tensors."""
         self = cls.trusted(batch)
         self._read_batch(batch, batch_size, False)
         return self
 
-    # ---- the three ways in ------------------------------------------------------------------------------
+    # ---- from batch, ptr or sizes ---------------------------------------------------------------------------
 
     def _read_batch(self, batch: Tensor, batch_size: int | None, assume_sorted: bool) -> None:
         batch = _vector_of_integers("batch", batch)
         plain = _without_gradients(batch)
-        if plain is not batch and not is_wrapped(plain):  # inside torch.func.grad, where values can be looked at
+        if plain is not batch and not is_abstract(plain):  # inside torch.func.grad values can be read
             with torch._C._DisableFuncTorch():
                 return self._read_batch(plain, batch_size, assume_sorted)
         if self.num_rows not in (None, batch.shape[0]):
@@ -125,8 +128,8 @@ class Segments:
         self.num_rows = batch.shape[0]
         if batch_size is not None and not torch.compiler.is_compiling():
             batch_size = _count("batch_size", "graphs", batch_size)
-        if torch.compiler.is_compiling() or is_wrapped(batch):
-            self._sort(batch, _graphs_unseen(batch) if batch_size is None else batch_size, assume_sorted)
+        if not can_read_values(batch):
+            self._sort(batch, _symbolic_num_graphs(batch) if batch_size is None else batch_size, assume_sorted)
         elif batch.device.type == "cpu":
             self._read_batch_on_cpu(batch, batch_size)
         else:
@@ -144,10 +147,9 @@ class Segments:
                 raise ValueError(f"batch holds the negative id {batch_size - 1}; graph ids start at 0")
         try:
             ptr = batch.new_empty(batch_size + 1)
-        except (RuntimeError, TypeError):  # of which torch says nothing but how many bytes it would take
+        except (RuntimeError, TypeError):  # torch's message would only give the number of bytes
             _refuse_so_many(given, batch_size)
-        unsorted_at = kernels.boundaries(batch, ptr)
-        if unsorted_at is None:
+        if _write_boundaries(batch, ptr):
             self.ptr = ptr
         else:
             low, high = map(int, batch.aminmax())
@@ -158,7 +160,7 @@ class Segments:
         self.max_size = int(self.ptr.diff().max()) if batch_size else 0
 
     def _sort(self, batch: Tensor, batch_size: int, assume_sorted: bool) -> None:
-        """Boundaries and order without looking at the ids: they stay where they are, in bounds or not."""
+        """Boundaries and order without reading the ids, which may be out of range."""
         self._ids = batch
         if assume_sorted:
             self.ptr = _boundaries(batch, batch_size)
@@ -169,13 +171,13 @@ class Segments:
     def _read_ptr(self, ptr: Tensor) -> None:
         if ptr.shape[0] == 0:
             raise ValueError("ptr is empty; with no graphs it is still [0], one entry more than there are graphs")
-        self.ptr = ptr.clone() if of_inference(ptr) else ptr
-        if is_wrapped(ptr) or torch.compiler.is_compiling() or (ptr.device.type != "cpu" and not debugging()):
+        self.ptr = ptr.clone() if is_inference_tensor(ptr) else ptr
+        if not can_read_values(ptr) or (ptr.device.type != "cpu" and not debugging()):
             return
         sizes = ptr.diff()
         if int(ptr[0]) != 0 or bool((sizes < 0).any()):
             raise ValueError("ptr must start at 0 and never fall; it holds the boundaries of the graphs, as in CSR")
-        self._take_extent(int(ptr[-1]), int(sizes.max()) if len(sizes) else 0)
+        self._set_extent(int(ptr[-1]), int(sizes.max()) if len(sizes) else 0)
 
     def _read_sizes(self, sizes: Tensor | Iterable[int]) -> None:
         if not isinstance(sizes, Tensor):
@@ -186,13 +188,13 @@ class Segments:
             sizes = sizes if sizes.numel() else sizes.long()
         sizes = _vector_of_integers("sizes", sizes)
         self.ptr = torch.nn.functional.pad(sizes.cumsum(0), (1, 0))
-        if is_wrapped(sizes) or torch.compiler.is_compiling() or (sizes.device.type != "cpu" and not debugging()):
+        if not can_read_values(sizes) or (sizes.device.type != "cpu" and not debugging()):
             return
         if bool((sizes < 0).any()):
             raise ValueError(f"sizes holds {int(sizes.min())}; a graph has at least 0 rows")
-        self._take_extent(int(self.ptr[-1]), int(sizes.max()) if len(sizes) else 0)
+        self._set_extent(int(self.ptr[-1]), int(sizes.max()) if len(sizes) else 0)
 
-    def _take_extent(self, rows: int, largest: int) -> None:
+    def _set_extent(self, rows: int, largest: int) -> None:
         if self.num_rows is not None and self.num_rows < rows:
             raise ValueError(f"num_rows is {self.num_rows}, but the graphs own {rows} rows")
         self.num_rows = rows if self.num_rows is None else self.num_rows
@@ -201,7 +203,7 @@ class Segments:
             raise ValueError(f"max_size is {self.max_size}, but a graph has {largest} rows; leave it out")
         self.max_size = largest if self.max_size is None else self.max_size
 
-    # ---- what it tells --------------------------------------------------------------------------------------
+    # ---- derived arrays -------------------------------------------------------------------------------------
 
     @property
     def num_graphs(self) -> int:
@@ -214,11 +216,11 @@ class Segments:
         return self.ptr.diff()
 
     def merged(self, num_rows: int) -> Segments:
-        """The batch as a whole: one segment of all rows that belong to a graph. Made once."""
+        """The batch as one segment of all rows that belong to a graph. Computed once."""
         merged = self._merged
         if merged is None:
-            merged = lastingly(self._merge, num_rows)
-            if may_keep(self.ptr, merged.ptr):
+            merged = outside_inference_mode(self._merge, num_rows)
+            if may_cache(self.ptr, merged.ptr):
                 self._merged = merged
         return merged
 
@@ -239,22 +241,27 @@ class Segments:
     def ids(self, num_rows: int) -> Tensor:
         """The graph of every row, shape ``(N,)``; anything outside ``0 … G - 1`` marks a row of no graph."""
         ids = self._ids
-        if ids is None or (of_inference(ids) and not torch.is_inference_mode_enabled()):
-            ids = lastingly(self._find_ids, num_rows) if ids is None else ids.clone()
-            if may_keep(self.ptr, ids):
+        if ids is None or (is_inference_tensor(ids) and not torch.is_inference_mode_enabled()):
+            ids = outside_inference_mode(self._find_ids, num_rows) if ids is None else ids.clone()
+            if may_cache(self.ptr, ids):
                 self._ids = ids
         return ids
 
+    def bounded_ids(self, num_rows: int) -> Tensor:
+        """As :meth:`ids`, but with G for every row of no graph."""
+        ids, graphs = self.ids(num_rows), self.num_graphs
+        return torch.where((ids < 0) | (ids >= graphs), graphs, ids)
+
     def _find_ids(self, num_rows: int) -> Tensor:
         position = torch.arange(num_rows, device=self.ptr.device)
-        if is_wrapped(self.ptr):  # vmap would expand it, and searchsorted warns of what is not contiguous
+        if is_abstract(self.ptr):  # vmap would expand it, and searchsorted warns if it is not contiguous
             position = self.ptr.new_zeros(num_rows) + position
         ids = torch.searchsorted(self.ptr, position, right=True) - 1
         return ids if self.order is None else torch.empty_like(ids).scatter(0, self.order, ids)
 
     def to(self, device: torch.device | str) -> Segments:
         """The same segments on another device."""
-        return lastingly(self._moved, device)
+        return outside_inference_mode(self._moved, device)
 
     def _moved(self, device: torch.device | str) -> Segments:
         move = [None if t is None else t.to(device) for t in (self.order, self._ids)]
@@ -281,11 +288,109 @@ class Segments:
 
 
 def _restored(*arguments: Any) -> Segments:
-    """What a pickle calls: a function of a module, since ``torch.load`` lets no method through."""
+    """Called by a pickle: a module's function, since ``torch.load`` allows no methods."""
     return Segments.trusted(*arguments)
 
 
 torch.serialization.add_safe_globals([_restored])
+
+
+# ---- the segments of a layer's batch vector --------------------------------------------------------------------
+
+# A model calls all of its layers with the same tensor `batch`. On a GPU, reading it takes a sort, and a synchronisation
+# where batch_size is left out; both take longer than a layer does on a small batch. So the segments of a tensor are
+# cached for as long as that tensor object lives and nothing of this has changed:
+#
+# - its version, which torch counts up with every change in place. Changes that torch does not count go unnoticed:
+#   through batch.data, by the replay of a CUDA graph, by torch.distributed, by kernels or libraries that were given
+#   the memory (DLPack);
+# - batch_size, with None as a value of its own;
+# - the stream, since another stream need not wait for the sort;
+# - inference mode, since training cannot use what is made inside of it.
+#
+# Not cached are segments of tensors on a CPU, where reading takes one quick pass and numpy may change values
+# unnoticed; of inference tensors, which have no version; of subclasses; inside graphnorm.debug(), which checks every
+# call; while a CUDA graph is captured, which has to read the ids at each replay; while compiling, exporting or tracing;
+# inside torch.func transforms and dispatch modes.
+
+_MAX_CACHED = 64  # far more than the batches in use at a time; beyond that the whole cache is cleared
+
+_Key = tuple[int, int | None, int, bool]
+
+
+class _CacheEntry(weakref.ref[Tensor]):
+    """A batch vector, which may be freed at any time, and its segments."""
+
+    __slots__ = ("key", "segments", "version")
+
+    key: _Key
+    version: int
+    segments: Segments
+
+
+# Only single operations of a dict, which need no lock. With a lock, a tensor freed while another is being cached would
+# make one thread take it twice.
+_cache: dict[_Key, _CacheEntry] = {}
+
+
+def as_segments(batch: Tensor | Segments | None, batch_size: int | None = None) -> Segments | None:
+    """The second argument of a layer as segments; ``None`` stands for one graph.
+
+    On a GPU all layers that are called with the same tensor share its segments.
+    """
+    if isinstance(batch, Segments):
+        if batch_size is not None and batch_size != batch.num_graphs:
+            raise ValueError(f"batch_size is {batch_size}, but the segments hold {batch.num_graphs}; leave it out")
+        return batch
+    if batch is None:
+        return None
+    if torch.compiler.is_compiling():
+        return Segments(batch=batch, batch_size=batch_size)
+    key = _cache_key(batch, batch_size)
+    if key is None:
+        return Segments.temporary(batch, batch_size)
+    version = batch._version
+    found = _cache.get(key)
+    if found is not None and found.version == version and found() is batch:
+        return found.segments
+    entry = _CacheEntry(batch, _drop_from_cache)
+    entry.key, entry.version = key, version
+    entry.segments = Segments.temporary(batch.detach(), batch_size)  # holds the ids, but not the object `batch`
+    if len(_cache) >= _MAX_CACHED:
+        _cache.clear()
+    _cache[key] = entry
+    return entry.segments
+
+
+def _drop_from_cache(freed: _CacheEntry, cache: dict[_Key, _CacheEntry] = _cache) -> None:
+    cache.pop(freed.key, None)
+
+
+def _cache_key(batch: Tensor, batch_size: int | None) -> _Key | None:
+    """All that decides about a cached entry but its version; ``None`` where nothing may be cached."""
+    if type(batch) is not Tensor or (batch_size is not None and type(batch_size) is not int):
+        return None
+    stream = _stream(batch)
+    if (
+        stream is None
+        or batch.is_inference()
+        or debugging()
+        or _are_functorch_transforms_active()
+        or _len_torch_dispatch_stack()
+        or _get_tracing_state() is not None
+    ):
+        return None
+    return id(batch), batch_size, stream, torch.is_inference_mode_enabled()
+
+
+def _stream(batch: Tensor) -> int | None:
+    """The current stream of the tensor's GPU; ``None`` on a CPU, and while a CUDA graph is captured."""
+    if not batch.is_cuda or torch._C._cuda_isCurrentStreamCapturing():
+        return None
+    return torch._C._cuda_getCurrentRawStream(batch.get_device())
+
+
+# ---- helpers ---------------------------------------------------------------------------------------------------
 
 
 def _vector_of_integers(name: str, value: Tensor) -> Tensor:
@@ -298,9 +403,9 @@ def _vector_of_integers(name: str, value: Tensor) -> Tensor:
     return value.long().contiguous()
 
 
-def _graphs_unseen(batch: Tensor) -> int:
-    """The number of graphs where values cannot be looked at: a symbol in export, impossible inside vmap."""
-    if is_wrapped(batch):
+def _symbolic_num_graphs(batch: Tensor) -> int:
+    """The number of graphs where values cannot be read: a symbol in export, an error inside vmap."""
+    if is_abstract(batch):
         raise ValueError(
             "batch_size is needed where the ids in batch cannot be read, inside torch.func.vmap and on the device "
             "'meta': pass it, or build Segments outside"
@@ -311,7 +416,7 @@ def _graphs_unseen(batch: Tensor) -> int:
 
 
 def _without_gradients(tensor: Tensor) -> Tensor:
-    """A tensor of integers as it was outside of torch.func.grad, which wraps it though it has no gradient."""
+    """An integer tensor as it was outside of torch.func.grad, which wraps it although it has no gradient."""
     if not torch.compiler.is_compiling():
         while torch._C._functorch.is_gradtrackingtensor(tensor):
             tensor = torch._C._functorch.get_unwrapped(tensor)
@@ -329,7 +434,7 @@ def _count(name: str, what: str, value: Any) -> int:
 
 
 def _refuse_so_many(given: int | None, graphs: int) -> NoReturn:
-    """More graphs than memory has room for, ``given`` as such or the largest id makes them so many."""
+    """More graphs than fit into memory: by the ``given`` batch_size, or by the largest id."""
     if given is not None:
         raise ValueError(f"batch_size is {given}: so many graphs do not fit memory; leave it out") from None
     raise ValueError(
@@ -338,8 +443,20 @@ def _refuse_so_many(given: int | None, graphs: int) -> NoReturn:
     ) from None
 
 
+def _write_boundaries(batch: Tensor, ptr: Tensor) -> bool:
+    """Fill ``ptr`` (G + 1) from a sorted CPU vector of ids; False, with ptr undefined, if it is unsorted or out of
+    range."""
+    graphs = ptr.shape[0] - 1
+    if library is not None:
+        return bool(library.boundaries(batch.data_ptr(), batch.shape[0], graphs, ptr.data_ptr()) < 0)
+    if bool(((batch < 0) | (batch >= graphs)).any()) or bool((batch[1:] < batch[:-1]).any()):
+        return False
+    torch.searchsorted(batch, torch.arange(graphs + 1), out=ptr)
+    return True
+
+
 def _narrowed(ids: Tensor, batch_size: int) -> Tensor:
-    """Ids in the smallest type that keeps them apart: a radix sort takes a pass per byte.
+    """Ids in the smallest type that holds them: a radix sort takes one pass per byte.
 
     Ids out of range are clamped to just outside of it, so that none wraps around into a graph.
     """
@@ -351,8 +468,8 @@ def _narrowed(ids: Tensor, batch_size: int) -> Tensor:
 
 def _boundaries(sorted_ids: Tensor, batch_size: int) -> Tensor:
     graphs = torch.arange(batch_size + 1, device=sorted_ids.device, dtype=sorted_ids.dtype)
-    if is_wrapped(sorted_ids):
-        graphs = sorted_ids.new_zeros(batch_size + 1) + graphs  # one for each member, as searchsorted wants it
+    if is_abstract(sorted_ids):
+        graphs = sorted_ids.new_zeros(batch_size + 1) + graphs  # a copy for each member, as searchsorted requires
     return torch.searchsorted(sorted_ids, graphs)
 
 
@@ -367,7 +484,7 @@ def _check_range(low: int, high: int, batch_size: int) -> None:
 
 
 def _check_on_device(batch: Tensor, batch_size: int | None, assume_sorted: bool) -> int:
-    """Every check of the ids for one synchronisation. Returns the number of graphs."""
+    """All checks of the ids, with one synchronisation. Returns the number of graphs."""
     if batch.shape[0] == 0:
         return batch_size or 0
     falls = (batch[1:] < batch[:-1]).any() if assume_sorted else batch.new_zeros(())

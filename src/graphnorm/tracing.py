@@ -1,4 +1,4 @@
-"""Tensors that belong to something under way: a transformation of :mod:`torch.func`, a compilation, a recording."""
+"""Tensors without values of their own: inside a ``torch.func`` transform, a compilation, a CUDA graph."""
 
 from __future__ import annotations
 
@@ -9,46 +9,50 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
-__all__ = ["is_passing", "is_wrapped", "lastingly", "may_keep", "of_inference"]
+__all__ = ["can_read_values", "is_abstract", "is_inference_tensor", "may_cache", "outside_inference_mode"]
 
-Made = TypeVar("Made")
+T = TypeVar("T")
 
 
-def is_wrapped(tensor: Tensor) -> bool:
-    """Whether reading values is impossible: a tensor inside vmap, or without data."""
+def is_abstract(tensor: Tensor) -> bool:
+    """Whether a tensor has no values to read: inside ``vmap`` or ``grad``, on the meta device, or fake.
+
+    Always False while compiling, where the compiler cannot answer; ask :func:`can_read_values` there.
+    """
     if torch.compiler.is_compiling():
-        return False  # the compiler cannot look into this question; it is asked separately
+        return False
     wrapped = torch._C._functorch.is_functorch_wrapped_tensor(tensor)
     return wrapped or tensor.is_meta or isinstance(tensor, FakeTensor)
 
 
-def is_passing(tensor: Tensor) -> bool:
-    """Whether a tensor may not outlive what is under way, so that it must not be kept, and often not be read."""
-    return torch.compiler.is_compiling() or is_wrapped(tensor)
+def can_read_values(tensor: Tensor) -> bool:
+    """Whether code may look at a tensor's values now: it is not being compiled, and the tensor is not abstract."""
+    return not (torch.compiler.is_compiling() or is_abstract(tensor))
 
 
-def may_keep(own: Tensor, made: Tensor) -> bool:
-    """Whether an object that consists of ``own`` may keep what it has made of it.
+def may_cache(source: Tensor, result: Tensor) -> bool:
+    """Whether an object that holds ``source`` may keep a ``result`` computed from it for later calls.
 
-    Inside vmap it may if it was made there: it ends with it. While a CUDA graph is recorded it may only then, since the
-    memory is the graph's.
+    An object made inside a ``torch.func`` transform may: it ends with the transform. Any other may not keep an
+    abstract result, nor one made while a CUDA graph is captured, whose memory belongs to the graph. None may while
+    compiling.
     """
     if torch.compiler.is_compiling():
         return False
-    if torch._C._functorch.is_functorch_wrapped_tensor(own):
+    if torch._C._functorch.is_functorch_wrapped_tensor(source):
         return True
-    capturing = made.is_cuda and torch.cuda.is_current_stream_capturing()
-    return not (capturing or is_wrapped(made))
+    capturing = result.is_cuda and torch.cuda.is_current_stream_capturing()
+    return not (capturing or is_abstract(result))
 
 
-def lastingly(make: Callable[..., Made], *arguments: object) -> Made:
-    """``make(*arguments)``; in inference mode with ordinary tensors, which serve training afterwards."""
+def outside_inference_mode(make: Callable[..., T], *arguments: object) -> T:
+    """``make(*arguments)`` with ordinary tensors even in inference mode, so that training can use them afterwards."""
     if torch.compiler.is_compiling() or not torch.is_inference_mode_enabled():
         return make(*arguments)
     with torch._C._InferenceMode(False):
         return make(*arguments)
 
 
-def of_inference(tensor: Tensor) -> bool:
-    """Whether a tensor was made in inference mode, and so is of no use to training."""
+def is_inference_tensor(tensor: Tensor) -> bool:
+    """Whether a tensor was made in inference mode, so that autograd cannot save it."""
     return not torch.compiler.is_compiling() and tensor.is_inference()

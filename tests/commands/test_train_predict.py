@@ -15,8 +15,7 @@ import pytest
 
 from graphnorm import cli
 from graphnorm.data import load, save_packed
-from graphnorm.layers.base import Norm
-from graphnorm.layers.graph import REGISTRY
+from graphnorm.layers import REGISTRY, Norm
 
 pytest.importorskip("rdkit")
 

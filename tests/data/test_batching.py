@@ -16,12 +16,12 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import _pytree as pytree
 
 import graphnorm
-from graphnorm import kernels
+from graphnorm import backends
 from graphnorm.data import Bounds, DataError, GraphBatch, PackedGraphs, one_hot
 from graphnorm.data.batching import BatchTables, assemble, uses_c
 
-BACKENDS = ["auto", "reference"] if kernels.library else ["auto"]
-needs_library = pytest.mark.skipif(kernels.library is None, reason="the C library was not built")
+BACKENDS = ["auto", "reference"] if backends.library else ["auto"]
+needs_library = pytest.mark.skipif(backends.library is None, reason="the C library was not built")
 
 NAMES = ("ids", "labels", "ptr", "batch", "rowptr", "col", "tags", "x", "edge_tags", "edge_x")
 

@@ -11,7 +11,7 @@ from torch import nn
 import graphnorm
 import oracle
 from graphnorm import BatchNorm, GraphNorm, InstanceNorm, LayerNorm, RunningBatchNorm, Segments, make_norm
-from graphnorm.layers.graph import REGISTRY
+from graphnorm.layers import REGISTRY
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # torch_geometric's own, at import

@@ -54,3 +54,10 @@ def test_no_rows():
     assert y.shape == (0, 3)
     y.sum().backward()
     assert not weight.grad.any()
+
+
+def test_opcheck():
+    weight, dy = torch.randn(3, 5, requires_grad=True), torch.randn(4, 3, requires_grad=True)
+    category = torch.tensor([0, 4, -1, 2])
+    torch.library.opcheck(torch.ops.graphnorm.project_categories, (category, weight))
+    torch.library.opcheck(torch.ops.graphnorm.project_categories_backward, (dy, category, 5))

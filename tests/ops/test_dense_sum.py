@@ -8,8 +8,7 @@ import torch
 from torch.func import vmap
 
 import graphnorm
-from graphnorm.adjacency import Adjacency
-from graphnorm.blocks import Blocks, write_blocks
+from graphnorm.adjacency import Adjacency, Blocks, write_blocks
 from graphnorm.data import synthetic
 from graphnorm.ops.neighbour_sum import aggregate
 from graphnorm.training.matrices import Matrices, worthwhile_matrices

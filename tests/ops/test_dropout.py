@@ -78,3 +78,10 @@ def test_differentiated_twice(backend):
         (second,) = torch.autograd.grad(first.sum(), x)
     scale = (uniform(bits(keys[0], 0), torch.arange(12, device=DEVICE).view(4, 3)) >= rates[0]) / (1 - rates[0])
     torch.testing.assert_close(second, 6 * scale.pow(3) * x)
+
+
+def test_opcheck():
+    x, dy, residual = (torch.randn(4, 3, requires_grad=True) for _ in range(3))
+    key, rate = torch.tensor(5), torch.tensor(0.5)
+    torch.library.opcheck(torch.ops.graphnorm.dropout, (x, residual, key, rate, 2))
+    torch.library.opcheck(torch.ops.graphnorm.dropout_backward, (dy, key, rate, 2))

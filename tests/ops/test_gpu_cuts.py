@@ -6,7 +6,7 @@ import torch
 from graphnorm import GraphNorm, Segments
 from graphnorm.backends import chosen_backend
 from graphnorm.layers.functional import batch_norm, graph_norm
-from graphnorm.ops.standardize.gpu_scratch import ScratchOfGraphs
+from graphnorm.ops.launch import GraphScratch, Tile
 from oracle import Case, error
 
 pytestmark = [pytest.mark.interpreted, pytest.mark.usefixtures("fresh_memory_is_nan")]
@@ -20,15 +20,14 @@ def cut_as(device, monkeypatch):
     if chosen_backend() != "triton":
         pytest.skip("other kernels are not cut")
     gpu = pytest.importorskip("graphnorm.ops.standardize.gpu")
-    monkeypatch.setattr(gpu, "scratch", lambda device, index, stream: ScratchOfGraphs(device))
-    tile = pytest.importorskip("graphnorm.ops.standardize.gpu_launch").Tile
+    monkeypatch.setattr(gpu, "scratch", lambda device, index, stream: GraphScratch(device))
 
     def choose(forward, backward, run, rows=0, window=0, fine=0, **options):
         if window:
-            write = tile(16, forward[1], 1)
+            write = Tile(16, forward[1], 1)
             options |= {"windows": -(-rows // window), "fine_window": fine, "fine_windows": -(-rows // fine)}
             options |= {"window": window, "read": 16, "join": 2, "write": write, "whole": write}
-        cut = gpu.Cut(tile(*forward), tile(*backward), run, **options)
+        cut = gpu.Cut(Tile(*forward), Tile(*backward), run, **options)
         monkeypatch.setattr(gpu, "cut", lambda *sizes: cut)
 
     return choose

@@ -10,7 +10,7 @@ import graphnorm
 from graphnorm import LayerNorm, Segments
 from graphnorm.backends import chosen_backend
 from graphnorm.layers.functional import layer_norm, standardize
-from graphnorm.ops.layer_norm.call import WIDEST
+from graphnorm.ops.layer_norm import WIDEST
 from oracle import Case, error
 from oracle import standardize as right_answer
 
@@ -86,7 +86,7 @@ def test_rows_are_shared_out_among_threads(threads):
 def test_gpu_programs_that_take_several_tiles(device, programs, monkeypatch):
     if chosen_backend() != "triton":
         pytest.skip("about the GPU kernels")
-    from graphnorm.ops.layer_norm import gpu
+    from graphnorm.ops import layer_norm_gpu as gpu
 
     monkeypatch.setattr(gpu, "_PROGRAMS", programs)
     gpu.cut.cache_clear()
@@ -325,8 +325,8 @@ def test_opcheck(parts):
     x, dy = (torch.randn(6, 3, requires_grad=True) for _ in range(2))
     weight, bias = (torch.randn(3, requires_grad=True) if parts == "all" else None for _ in range(2))
     residual = torch.randn(6, 3, requires_grad=True) if parts == "all" else None
-    torch.library.opcheck(torch.ops.graphnorm.standardize_rows, (x, residual, weight, bias, 1e-5, True))
-    torch.library.opcheck(torch.ops.graphnorm.standardize_rows_backward, (dy, x, weight, bias, 1e-5, True))
+    torch.library.opcheck(torch.ops.graphnorm.layer_norm, (x, residual, weight, bias, 1e-5, True))
+    torch.library.opcheck(torch.ops.graphnorm.layer_norm_backward, (dy, x, weight, bias, 1e-5, True))
 
 
 def test_scope_node_looks_at_no_segments():

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
-import os
-from itertools import product
-from types import ModuleType
-
 import pytest
 import torch
-from torch.func import vmap
+from torch.func import grad, vmap
 
-from graphnorm.kernels import library
 from graphnorm.models.linear import Linear
-from graphnorm.ops.linear import cpu, linear
+from graphnorm.ops.linear import linear
 
 SHAPES = [
     (3, 200, 37, 64),
@@ -23,46 +17,52 @@ SHAPES = [
     (40, 5, 64, 64),
     (2, 0, 8, 8),
     (1, 301, 128, 100),
+    (3, 150, 300, 40),
+    (2, 70, 13, 300),
+    (2, 0, 200, 8),
 ]
-WIDE = [(3, 150, 300, 40), (2, 70, 13, 300), (2, 0, 200, 8)]
-"""Shapes for the GPU alone."""
-
-
-def kernels(name: str) -> tuple[ModuleType, str]:
-    """The module of kernels, and the device to try it on."""
-    if name == "cpu":
-        if library is None:
-            pytest.skip("the C library was not built")
-        return cpu, "cpu"
-    if os.environ.get("TRITON_INTERPRET") != "1" and not torch.cuda.is_available():
-        pytest.skip("needs a GPU, or Triton's interpreter (TRITON_INTERPRET=1)")
-    return importlib.import_module("graphnorm.ops.linear.gpu"), "cuda" if torch.cuda.is_available() else "cpu"
 
 
 @pytest.mark.interpreted
-@pytest.mark.parametrize(
-    ("name", "shape"), [*product(["cpu", "triton"], SHAPES), *product(["triton"], WIDE)], ids=lambda value: str(value)
-)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("shared", [False, True], ids=["own rows", "shared rows"])
-def test_kernels_are_the_products(name, shape, shared):
-    module, device = kernels(name)
+def test_stacked_layers_are_the_products(device, shape, shared):
     members, rows, inner, outer = shape
-    torch.manual_seed(0)
     x, g = torch.randn(members, rows, inner, device=device), torch.randn(members, rows, outer, device=device)
-    x = x[:1].expand_as(x) if shared else x
+    x = x[0] if shared else x
     weight, bias = torch.randn(members, outer, inner, device=device), torch.randn(members, outer, device=device)
-    wide = [t.double() for t in (x, weight, bias, g)]
+    leaves = [t.requires_grad_() for t in (x, weight, bias)]
+    wide = [t.detach().double() for t in (x, weight, bias, g)]
+    dx = wide[3] @ wide[1]
     expected = [
-        torch.baddbmm(wide[2][:, None], wide[0], wide[1].mT),
-        wide[3] @ wide[1],
+        wide[0] @ wide[1].mT + wide[2][:, None],
+        dx.sum(0) if shared else dx,
         wide[3].mT @ wide[0],
         wide[3].sum(1),
     ]
-    got = [module.forward(x, weight, bias), *module.backward(g, x, weight, True)]
-    for mine, right in zip(got, expected, strict=True):
-        torch.testing.assert_close(mine.double(), right, rtol=1e-5, atol=1e-5 * max(1.0, rows**0.5))
-    assert module.backward(g, x, weight, False)[0] is None
-    torch.testing.assert_close(module.forward(x, weight, None), got[0] - bias[:, None], rtol=1e-5, atol=1e-4)
+    tolerance = {"rtol": 1e-5, "atol": 1e-5 * max(1, rows * (members if shared else 1)) ** 0.5}
+    y = vmap(linear, (None if shared else 0, 0, 0))(*leaves)
+    for mine, right in zip((y, *torch.autograd.grad(y, leaves, g)), expected, strict=True):
+        torch.testing.assert_close(mine.double(), right, **tolerance)
+    y = vmap(linear, (None if shared else 0, 0))(x.detach(), weight)
+    torch.testing.assert_close(y.double(), expected[0] - wide[2][:, None], rtol=1e-5, atol=1e-4)
+    (dweight,) = torch.autograd.grad(y, [weight], g)
+    torch.testing.assert_close(dweight.double(), expected[2], **tolerance)
+
+
+@pytest.mark.interpreted
+def test_gradients_inside_vmap(device):
+    x, weight, bias = (torch.randn(*shape, device=device) for shape in ((3, 9, 5), (3, 4, 5), (3, 4)))
+
+    def loss(x, weight, bias):
+        return linear(x, weight, bias).pow(3).sum()
+
+    found = vmap(grad(loss, argnums=(0, 1, 2)))(x, weight, bias)
+    for m in range(3):
+        leaves = [t[m].double().requires_grad_() for t in (x, weight, bias)]
+        right = torch.autograd.grad(torch.nn.functional.linear(*leaves).pow(3).sum(), leaves)
+        for one, exact in zip(found, right, strict=True):
+            torch.testing.assert_close(one[m].double(), exact, rtol=1e-4, atol=1e-4)
 
 
 def test_alone_it_is_torchs():

@@ -331,11 +331,11 @@ def test_opcheck():
         given["x"], given["edge_x"], given["self_weight"], given["scale"],
         adjacency.rowptr, adjacency.col, adjacency.edge_ids, *adjacency.transpose(), 0.0, True, True, None,
     )  # fmt: skip
-    torch.library.opcheck(torch.ops.graphnorm.aggregate, arguments)
+    torch.library.opcheck(torch.ops.graphnorm.neighbour_sum, arguments)
     backward = (given["dy"], *arguments, True, adjacency.num_edges, True)
-    torch.library.opcheck(torch.ops.graphnorm.aggregate_backward, backward)
+    torch.library.opcheck(torch.ops.graphnorm.neighbour_sum_backward, backward)
     nothing = (given["x"], *[None] * 3, adjacency.rowptr, adjacency.col, *[None] * 4, 0.0, False, False, None)
-    torch.library.opcheck(torch.ops.graphnorm.aggregate, nothing, test_utils=("test_schema", "test_faketensor"))
+    torch.library.opcheck(torch.ops.graphnorm.neighbour_sum, nothing, test_utils=("test_schema", "test_faketensor"))
 
 
 @pytest.mark.parametrize("reduce", ["sum", "mean"])

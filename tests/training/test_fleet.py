@@ -10,7 +10,7 @@ import torch
 from tests.training.plain_loop import plain_losses
 
 from graphnorm.data import load, synthetic
-from graphnorm.layers.graph import REGISTRY
+from graphnorm.layers import REGISTRY
 from graphnorm.training import Fleet, Split, Trial
 from graphnorm.training.setup import Shortcuts
 

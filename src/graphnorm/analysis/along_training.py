@@ -42,7 +42,7 @@ from tqdm import tqdm
 from graphnorm.analysis.measurement import Booleans, Floats, Integers, Measurement
 from graphnorm.data import GraphBatch, PackedGraphs
 from graphnorm.errors import GraphnormError, need
-from graphnorm.layers.base import Norm
+from graphnorm.layers import Norm
 from graphnorm.models import Dropout
 from graphnorm.study.protocol import make_splits
 from graphnorm.training import TASKS, Fleet, ModelInputs, Split, Trial

@@ -70,7 +70,7 @@ def add_norm_module(parser: argparse.ArgumentParser) -> None:
 
 def register_own_norms(options: argparse.Namespace) -> list[str]:
     """Make known what ``--norm-module`` names; gives the names."""
-    from graphnorm.layers.registry import import_norm
+    from graphnorm.layers import import_norm
 
     return [import_norm(text) for text in options.norm_module]
 

@@ -1,4 +1,4 @@
-/* What Python hands over: integers, addresses among them, and element types. */
+/* Arguments from Python: integers, some of which are addresses or element types. */
 #pragma once
 #include <Python.h>
 #include <stdint.h>
@@ -14,5 +14,5 @@ static int read_integers(PyObject *const *args, Py_ssize_t count, Py_ssize_t exp
 
 static const void *address(int64_t value) { return (const void *)(intptr_t)value; }
 
-/* Bytes of an element; the order of types is that of graphnorm/kernels.py. */
+/* Bytes of an element; the order of types is that of graphnorm/backends.py. */
 static int64_t size_of(int64_t type) { return type == 0 ? 4 : type == 1 ? 8 : 2; }

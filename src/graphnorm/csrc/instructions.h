@@ -53,6 +53,14 @@ INLINE double_vector ISA(root_double)(double_vector v) {
 }
 #endif
 
+INLINE void ISA(add_doubles)(double *to, const double *from, int64_t count) {
+  enum { STEP = sizeof(double_vector) / sizeof(double) };
+  int64_t j = 0;
+  for (; j + STEP <= count; j += STEP)
+    STORE_WHOLE(to + j, LOAD_WHOLE(double_vector, to + j) + LOAD_WHOLE(double_vector, from + j));
+  for (; j < count; j++) to[j] += from[j];
+}
+
 #include "linear.h"
 #include "adam.h"
 
@@ -63,8 +71,8 @@ INLINE double_vector ISA(root_double)(double_vector v) {
 #define NAME(f) ISA(f##_float32)
 #define SPLIT 1
 #define ROOT ISA(root_float)
-#include "aggregate.h"
-#include "rows.h"
+#include "neighbour_sum.h"
+#include "layer_norm.h"
 #include "standardize.h"
 
 #define T double
@@ -74,8 +82,8 @@ INLINE double_vector ISA(root_double)(double_vector v) {
 #define NAME(f) ISA(f##_float64)
 #define SPLIT 0
 #define ROOT ISA(root_double)
-#include "aggregate.h"
-#include "rows.h"
+#include "neighbour_sum.h"
+#include "layer_norm.h"
 #include "standardize.h"
 
 #define T bfloat16
@@ -85,8 +93,8 @@ INLINE double_vector ISA(root_double)(double_vector v) {
 #define NAME(f) ISA(f##_bfloat16)
 #define SPLIT 0
 #define ROOT ISA(root_float)
-#include "aggregate.h"
-#include "rows.h"
+#include "neighbour_sum.h"
+#include "layer_norm.h"
 #include "standardize.h"
 
 #if HAVE_FLOAT16
@@ -105,22 +113,17 @@ INLINE void ISA(store_float16)(float16 *to, float_vector v) {
 #define NAME(f) ISA(f##_float16)
 #define SPLIT 0
 #define ROOT ISA(root_float)
-#include "aggregate.h"
-#include "rows.h"
+#include "neighbour_sum.h"
+#include "layer_norm.h"
 #include "standardize.h"
 
-static const kernel ISA(forward_kernels)[4] = {ISA(forward_float32), ISA(forward_float64), ISA(forward_bfloat16),
-                                               ISA(forward_float16)};
-static const kernel ISA(backward_kernels)[4] = {ISA(backward_float32), ISA(backward_float64), ISA(backward_bfloat16),
-                                                ISA(backward_float16)};
-static const edge_kernel ISA(aggregate_kernels)[4] = {ISA(aggregate_float32), ISA(aggregate_float64),
-                                                      ISA(aggregate_bfloat16), ISA(aggregate_float16)};
-static const row_kernel ISA(rows_kernels)[4] = {ISA(rows_float32), ISA(rows_float64), ISA(rows_bfloat16),
-                                                ISA(rows_float16)};
+#define ALL_TYPES(f) {ISA(f##_float32), ISA(f##_float64), ISA(f##_bfloat16), ISA(f##_float16)}
 #else
-static const kernel ISA(forward_kernels)[4] = {ISA(forward_float32), ISA(forward_float64), ISA(forward_bfloat16), 0};
-static const kernel ISA(backward_kernels)[4] = {ISA(backward_float32), ISA(backward_float64), ISA(backward_bfloat16), 0};
-static const edge_kernel ISA(aggregate_kernels)[4] = {ISA(aggregate_float32), ISA(aggregate_float64),
-                                                      ISA(aggregate_bfloat16), 0};
-static const row_kernel ISA(rows_kernels)[4] = {ISA(rows_float32), ISA(rows_float64), ISA(rows_bfloat16), 0};
+#define ALL_TYPES(f) {ISA(f##_float32), ISA(f##_float64), ISA(f##_bfloat16), 0}
 #endif
+
+static const standardize_kernel ISA(forward_kernels)[4] = ALL_TYPES(forward);
+static const standardize_kernel ISA(backward_kernels)[4] = ALL_TYPES(backward);
+static const neighbour_sum_kernel ISA(neighbour_sum_kernels)[4] = ALL_TYPES(neighbour_sum);
+static const layer_norm_kernel ISA(layer_norm_kernels)[4] = ALL_TYPES(layer_norm);
+#undef ALL_TYPES

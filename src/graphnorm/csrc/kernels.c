@@ -13,19 +13,15 @@
 #include "arguments.h"
 #include "scalars.h"
 #include "pool.h"
-#include "job.h"
+#include "jobs.h"
 #include "outputs.h"
-#include "edges.h"
 #include "assemble.h"
 #include "launch.h"
-#include "linear_job.h"
-#include "rows_job.h"
-#include "adam_job.h"
 
-typedef void (*kernel)(job *);
-typedef void (*edge_kernel)(edge_job *);
+typedef void (*standardize_kernel)(standardize_job *);
+typedef void (*neighbour_sum_kernel)(neighbour_sum_job *);
 typedef void (*linear_kernel)(linear_job *);
-typedef void (*row_kernel)(row_job *);
+typedef void (*layer_norm_kernel)(layer_norm_job *);
 typedef void (*adam_kernel)(adam_job *);
 
 #define ISA(f) f##_baseline
@@ -50,15 +46,15 @@ typedef void (*adam_kernel)(adam_job *);
 #endif
 
 /* Chosen once, when the module is loaded. */
-static const kernel *forward_kernels, *backward_kernels;
-static const edge_kernel *aggregate_kernels;
-static const row_kernel *rows_kernels;
+static const standardize_kernel *forward_kernels, *backward_kernels;
+static const neighbour_sum_kernel *neighbour_sum_kernels;
+static const layer_norm_kernel *layer_norm_kernels;
 static linear_kernel linear_product, linear_gradient;
 static adam_kernel adam_step;
 
 #define CHOOSE(set) \
   (forward_kernels = forward_kernels_##set, backward_kernels = backward_kernels_##set, \
-   aggregate_kernels = aggregate_kernels_##set, rows_kernels = rows_kernels_##set, \
+   neighbour_sum_kernels = neighbour_sum_kernels_##set, layer_norm_kernels = layer_norm_kernels_##set, \
    linear_product = linear_product_##set, linear_gradient = linear_gradient_##set, adam_step = adam_step_##set)
 
 enum { BASELINE = 0, AVX2 = 1, AVX512 = 2 };
@@ -91,18 +87,18 @@ static int streamed(int64_t elements, int64_t channels, int64_t type) {
   return elements > STREAMED_ELEMENTS && channels * size_of(type) % 64 == 0;
 }
 
-/* plan(eps, type, members, rows, channels, segments, ptr, ptr_stride, order, order_stride, relu, statistics): what calls
- * of one shape over the same segments share, as bytes that begin every call. */
+/* standardize_plan(eps, type, members, rows, channels, segments, ptr, ptr_stride, order, order_stride, relu, statistics):
+ * all that calls of one shape over the same segments share, as bytes that begin every call. */
 typedef struct {
-  job shared;
+  standardize_job shared;
   int64_t type;
 } plan;
 
-static PyObject *py_plan(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+static PyObject *py_standardize_plan(PyObject *self, PyObject *const *args, Py_ssize_t count) {
   int64_t a[11];
   if (count < 1 || !read_integers(args + 1, count - 1, 11, a)) return NULL;
   plan p = {{0}, a[0]};
-  job *w = &p.shared;
+  standardize_job *w = &p.shared;
   w->eps = PyFloat_AsDouble(args[0]);
   if (PyErr_Occurred()) return NULL;
   if (a[0] < 0 || a[0] > 3 || !forward_kernels[a[0]]) {
@@ -127,7 +123,7 @@ static int begin(PyObject *const *args, Py_ssize_t count, Py_ssize_t extra, plan
   }
   if (!read_integers(args + 1, count - 1, 8 + extra, a)) return 0;
   memcpy(p, bytes, sizeof *p);
-  job *w = &p->shared;
+  standardize_job *w = &p->shared;
   w->threads = w->members * w->rows * w->channels < SHARED_ELEMENTS ? 1 : a[0];
   w->weight = address(a[1]), w->bias = address(a[2]), w->mean_scale = address(a[3]);
   w->mean = (double *)address(a[4]), w->var = (void *)address(a[5]);
@@ -135,7 +131,7 @@ static int begin(PyObject *const *args, Py_ssize_t count, Py_ssize_t extra, plan
   return 1;
 }
 
-static PyObject *run(const kernel *table, plan *p) {
+static PyObject *run(const standardize_kernel *table, plan *p) {
   Py_BEGIN_ALLOW_THREADS
   table[p->type](&p->shared);
   Py_END_ALLOW_THREADS
@@ -143,8 +139,8 @@ static PyObject *run(const kernel *table, plan *p) {
   Py_RETURN_NONE;
 }
 
-/* forward(<shared>, residual) */
-static PyObject *py_forward(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+/* standardize_forward(<shared>, residual) */
+static PyObject *py_standardize_forward(PyObject *self, PyObject *const *args, Py_ssize_t count) {
   plan p;
   int64_t a[9];
   if (!begin(args, count, 1, &p, a)) return NULL;
@@ -152,8 +148,8 @@ static PyObject *py_forward(PyObject *self, PyObject *const *args, Py_ssize_t co
   return run(forward_kernels, &p);
 }
 
-/* backward(<shared>, dy, dweight, dbias, dmean_scale) */
-static PyObject *py_backward(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+/* standardize_backward(<shared>, dy, dweight, dbias, dmean_scale) */
+static PyObject *py_standardize_backward(PyObject *self, PyObject *const *args, Py_ssize_t count) {
   plan p;
   int64_t a[12];
   if (!begin(args, count, 4, &p, a)) return NULL;
@@ -167,11 +163,11 @@ static indices indices_of(const int64_t *a) {
   return array;
 }
 
-/* aggregate(constant, type, ...): see ops/aggregate/cpu.py for the order */
-static PyObject *py_aggregate(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+/* neighbour_sum(constant, type, ...): see ops/neighbour_sum/cpu.py for the order */
+static PyObject *py_neighbour_sum(PyObject *self, PyObject *const *args, Py_ssize_t count) {
   int64_t a[29];
   if (count < 1 || !read_integers(args + 1, count - 1, 29, a)) return NULL;
-  edge_job w = {0};
+  neighbour_sum_job w = {0};
   w.constant = PyFloat_AsDouble(args[0]);
   w.members = a[1], w.rows = a[2], w.edges = a[3], w.channels = a[4];
   w.values = address(a[5]), w.edge_values = address(a[6]), w.x = address(a[7]), w.out = (void *)address(a[8]);
@@ -182,28 +178,28 @@ static PyObject *py_aggregate(PyObject *self, PyObject *const *args, Py_ssize_t 
   w.threads = w.members * (w.rows + w.edges) * w.channels < 32768 ? 1 : a[27];
   w.dw = (double *)address(a[28]);
   if (PyErr_Occurred()) return NULL;
-  if (a[0] < 0 || a[0] > 3 || !aggregate_kernels[a[0]]) {
+  if (a[0] < 0 || a[0] > 3 || !neighbour_sum_kernels[a[0]]) {
     PyErr_SetString(PyExc_TypeError, "no kernel for this element type");
     return NULL;
   }
   Py_BEGIN_ALLOW_THREADS
-  aggregate_kernels[a[0]](&w);
+  neighbour_sum_kernels[a[0]](&w);
   Py_END_ALLOW_THREADS
   if (w.failed) return PyErr_NoMemory();
   Py_RETURN_NONE;
 }
 
-/* rows(eps, type, members, rows, channels, relu, threads, x, out, residual, dy, weight, bias, dweight, dbias) */
-static PyObject *py_rows(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+/* layer_norm(eps, type, members, rows, channels, relu, threads, x, out, residual, dy, weight, bias, dweight, dbias) */
+static PyObject *py_layer_norm(PyObject *self, PyObject *const *args, Py_ssize_t count) {
   int64_t a[14];
   if (count < 1 || !read_integers(args + 1, count - 1, 14, a)) return NULL;
-  row_job w = {.members = a[1], .rows = a[2], .channels = a[3], .relu = a[4], .threads = a[5]};
+  layer_norm_job w = {.members = a[1], .rows = a[2], .channels = a[3], .relu = a[4], .threads = a[5]};
   w.eps = PyFloat_AsDouble(args[0]);
   w.x = address(a[6]), w.out = (void *)address(a[7]), w.residual = address(a[8]), w.dy = address(a[9]);
   w.weight = address(a[10]), w.bias = address(a[11]);
   w.dweight = (void *)address(a[12]), w.dbias = (void *)address(a[13]);
   if (PyErr_Occurred()) return NULL;
-  if (a[0] < 0 || a[0] > 3 || !rows_kernels[a[0]]) {
+  if (a[0] < 0 || a[0] > 3 || !layer_norm_kernels[a[0]]) {
     PyErr_SetString(PyExc_TypeError, "no kernel for this element type");
     return NULL;
   }
@@ -211,20 +207,21 @@ static PyObject *py_rows(PyObject *self, PyObject *const *args, Py_ssize_t count
   if (elements < 16384) w.threads = 1; /* done before a second thread has woken up */
   w.stream = streamed(elements, w.channels, a[0]);
   Py_BEGIN_ALLOW_THREADS
-  rows_kernels[a[0]](&w);
+  layer_norm_kernels[a[0]](&w);
   Py_END_ALLOW_THREADS
   if (w.failed) return PyErr_NoMemory();
   Py_RETURN_NONE;
 }
 
-/* linear(backward, members, rows, inner, outer, padded, parts, threads, x, x_stride, packed, bias, g, out, sums) */
+/* linear(backward, members, rows, inner, outer, padded, parts, threads, x, x_stride, packed, bias, g, out, sums,
+ *        block_sums) */
 static PyObject *py_linear(PyObject *self, PyObject *const *args, Py_ssize_t count) {
-  int64_t a[15];
-  if (!read_integers(args, count, 15, a)) return NULL;
+  int64_t a[16];
+  if (!read_integers(args, count, 16, a)) return NULL;
   linear_job w = {a[1], a[2], a[3], a[4], a[5], a[6], a[7], address(a[8]), a[9], address(a[10]), address(a[11]),
-                  address(a[12]), (float *)address(a[13]), (float *)address(a[14])};
-  if (w.padded > LINEAR_WIDEST || w.padded % 16) {
-    PyErr_SetString(PyExc_ValueError, "a padded width must be a multiple of 16, at most 128");
+                  address(a[12]), (float *)address(a[13]), (float *)address(a[14]), (float *)address(a[15])};
+  if (w.padded > LINEAR_WIDEST || w.padded % 16 || w.outer > LINEAR_WIDEST) {
+    PyErr_SetString(PyExc_ValueError, "a weight has at most 128 rows and padded columns, these a multiple of 16");
     return NULL;
   }
   Py_BEGIN_ALLOW_THREADS
@@ -321,23 +318,25 @@ static PyObject *py_use_instructions(PyObject *self, PyObject *value) {
   return PyLong_FromLong(choose_instructions(most));
 }
 
+#define FAST(function) (PyCFunction)(void (*)(void))function, METH_FASTCALL
+
 static PyMethodDef methods[] = {
-    {"plan", (PyCFunction)(void (*)(void))py_plan, METH_FASTCALL, "What calls of one shape share."},
-    {"forward", (PyCFunction)(void (*)(void))py_forward, METH_FASTCALL, "Standardize; see ops/standardize/cpu.py."},
-    {"backward", (PyCFunction)(void (*)(void))py_backward, METH_FASTCALL, "Its gradients."},
-    {"output", (PyCFunction)(void (*)(void))py_output, METH_FASTCALL, "Memory for an output, in a capsule for DLPack."},
+    {"standardize_plan", FAST(py_standardize_plan), "What calls of one shape share."},
+    {"standardize_forward", FAST(py_standardize_forward), "See ops/standardize/cpu.py."},
+    {"standardize_backward", FAST(py_standardize_backward), "Its gradients."},
+    {"output", FAST(py_output), "Memory for an output, in a capsule for DLPack."},
     {"keep", py_keep, METH_O, "How much memory of freed outputs is kept at the most."},
     {"memory", py_memory, METH_NOARGS, "Bytes of outputs: in use, kept, kept at the most."},
-    {"aggregate", (PyCFunction)(void (*)(void))py_aggregate, METH_FASTCALL, "See ops/aggregate/cpu.py."},
-    {"rows", (PyCFunction)(void (*)(void))py_rows, METH_FASTCALL, "See ops/rows/cpu.py."},
-    {"linear", (PyCFunction)(void (*)(void))py_linear, METH_FASTCALL, "See ops/linear/cpu.py."},
-    {"adam", (PyCFunction)(void (*)(void))py_adam, METH_FASTCALL, "See training/adam.py."},
-    {"boundaries", (PyCFunction)(void (*)(void))py_boundaries, METH_FASTCALL, "Pointers of a sorted batch vector."},
-    {"measure", (PyCFunction)(void (*)(void))py_measure, METH_FASTCALL, "What graph ids ask for; see data/batching.py."},
-    {"assemble", (PyCFunction)(void (*)(void))py_assemble, METH_FASTCALL, "The batch of graph ids."},
-    {"one_hot", (PyCFunction)(void (*)(void))py_one_hot, METH_FASTCALL, "Categorical features one-hot."},
-    {"variant", (PyCFunction)(void (*)(void))py_variant, METH_FASTCALL, "A GPU kernel and its sizes."},
-    {"launch", (PyCFunction)(void (*)(void))py_launch, METH_FASTCALL, "GPU kernels; see ops/standardize/gpu_launch.py."},
+    {"neighbour_sum", FAST(py_neighbour_sum), "See ops/neighbour_sum/cpu.py."},
+    {"layer_norm", FAST(py_layer_norm), "See ops/layer_norm.py."},
+    {"linear", FAST(py_linear), "See ops/linear.py."},
+    {"adam", FAST(py_adam), "See training/adam.py."},
+    {"boundaries", FAST(py_boundaries), "Pointers of a sorted batch vector."},
+    {"measure", FAST(py_measure), "What graph ids ask for; see data/batching.py."},
+    {"assemble", FAST(py_assemble), "The batch of graph ids."},
+    {"one_hot", FAST(py_one_hot), "Categorical features one-hot."},
+    {"variant", FAST(py_variant), "A GPU kernel and its sizes."},
+    {"launch", FAST(py_launch), "GPU kernels; see ops/launch.py."},
     {"use_instructions", py_use_instructions, METH_O, "0: any machine's, 1: AVX2, 2: AVX-512; gives the set chosen."},
     {"use_pool", py_use_pool, METH_O, "Run on the pool behind this GOMP_parallel; 0: in the calling thread."},
     {NULL, NULL, 0, NULL},
@@ -351,5 +350,6 @@ PyMODINIT_FUNC PyInit__kernels(void) {
   if (!prepare_names()) return NULL;
   PyObject *m = PyModule_Create(&module);
   if (m && PyModule_AddIntConstant(m, "HAS_FLOAT16", HAVE_FLOAT16) < 0) return NULL;
+  if (m && PyModule_AddIntConstant(m, "LINEAR_BLOCK", LINEAR_BLOCK) < 0) return NULL;
   return m;
 }

@@ -1,4 +1,4 @@
-/* GPU kernels by the driver's cuLaunchKernelEx, with as little work as can be: see ops/standardize/gpu_launch.py. */
+/* GPU kernels by the driver's cuLaunchKernelEx, with as little work as can be: see ops/launch.py. */
 #pragma once
 #include <Python.h>
 #include <stdint.h>

@@ -65,12 +65,15 @@ static void ISA(product_share)(void *task, int64_t share, int64_t shares) {
     REST(end - i, ISA(product_tile)(w, x + i * w->inner, packed, bias, out + i * w->outer, at, left))
 }
 
-/* Adds gᵀ·x of `count` rows to a tile of dW: `rows` of its rows (a constant at every call) by COLUMNS. x and g are packed
- * panels: COLUMNS and BLOCK values to a row. */
-INLINE void ISA(gradient_tile)(const float *g, const float *x, float *sum, int64_t count, int64_t width, const int rows) {
+/* gᵀ·x of `count` rows for a tile of dW: `rows` of its rows (a constant at every call) by COLUMNS. x and g are packed
+ * panels: COLUMNS and BLOCK values to a row. The sums go on from those at `from` (NULL: from 0); at `to` they are stored,
+ * or added to what is there. */
+INLINE void ISA(gradient_tile)(const float *g, const float *x, const float *from, float *to, const int add,
+                               int64_t count, int64_t width, const int rows) {
   enum { STEP = sizeof(float_vector) / sizeof(float) };
   float_vector a[6], b[6];
-  EACH_ROW(r) a[r] = ISA(load_float32)(sum + r * width), b[r] = ISA(load_float32)(sum + r * width + STEP);
+  EACH_ROW(r) a[r] = b[r] = (float_vector){0};
+  if (from) EACH_ROW(r) a[r] = ISA(load_float32)(from + r * width), b[r] = ISA(load_float32)(from + r * width + STEP);
   for (int64_t i = 0; i < count; i++, x += ISA(COLUMNS), g += ISA(BLOCK)) {
     const float_vector first = ISA(load_float32)(x), second = ISA(load_float32)(x + STEP);
     EACH_ROW(r) {
@@ -78,7 +81,8 @@ INLINE void ISA(gradient_tile)(const float *g, const float *x, float *sum, int64
       a[r] += first * value, b[r] += second * value;
     }
   }
-  EACH_ROW(r) ISA(store_float32)(sum + r * width, a[r]), ISA(store_float32)(sum + r * width + STEP, b[r]);
+  if (add) EACH_ROW(r) a[r] += ISA(load_float32)(to + r * width), b[r] += ISA(load_float32)(to + r * width + STEP);
+  EACH_ROW(r) ISA(store_float32)(to + r * width, a[r]), ISA(store_float32)(to + r * width + STEP, b[r]);
 }
 
 /* `count` rows of `width` values as panels of `columns` (a constant at every call) each, `apart` rows long; what the last
@@ -115,32 +119,80 @@ INLINE void ISA(add_rows)(const float *g, float *db, int64_t count, int64_t widt
     for (int64_t i = 0; i < count; i++) db[o] += g[i * width + o];
 }
 
-/* One part's share of a member's dW, (outer, padded), and db, (outer): written over, in order of rows.
+/* The sums over one block of a member's rows for dW, (outer, padded), and behind it db, (outer): stored at `total`, or
+ * added to what is there. `room` is for the sums while they grow; where nothing is to be added it may be `total`.
+ *
  * Rows go through in chunks, packed into panels: one of x stays in the first cache, all of them in the second. */
-static void ISA(gradient_share)(void *task, int64_t share, int64_t shares) {
+static void ISA(gradient_block)(const linear_job *w, int64_t member, int64_t block, float *room, float *total,
+                                const int add) {
   enum { CHUNK = 128 };
-  const linear_job *w = (const linear_job *)task;
-  const int64_t member = share / w->parts, part = share % w->parts;
-  const int64_t begin = w->rows * part / w->parts, end = w->rows * (part + 1) / w->parts, width = w->padded;
-  const float *g = w->g + member * w->rows * w->outer, *x = w->x + member * w->x_stride;
-  float *sum = w->sums + share * w->outer * (width + 1), *db = sum + w->outer * width;
-  memset(sum, 0, w->outer * (width + 1) * sizeof(float));
+  const int64_t begin = block * LINEAR_BLOCK, width = w->padded, outer = w->outer;
+  const int64_t end = begin + LINEAR_BLOCK < w->rows ? begin + LINEAR_BLOCK : w->rows;
+  const float *g = w->g + member * w->rows * outer, *x = w->x + member * w->x_stride;
+  float db[LINEAR_WIDEST] = {0}, *total_db = total + outer * width;
   float g_panels[CHUNK * (LINEAR_WIDEST + ISA(BLOCK))], x_panels[CHUNK * LINEAR_WIDEST];
-  memset(x_panels + (width - ISA(COLUMNS)) * CHUNK, 0, CHUNK * ISA(COLUMNS) * sizeof(float));
+  if (begin >= end) memset(total, 0, outer * width * sizeof(float)); /* no rows at all */
+  if (w->inner < width) memset(x_panels + (width - ISA(COLUMNS)) * CHUNK, 0, CHUNK * ISA(COLUMNS) * sizeof(float));
   for (int64_t i = begin; i < end; i += CHUNK) {
     const int64_t count = end - i < CHUNK ? end - i : CHUNK;
-    ISA(pack_panels)(g + i * w->outer, g_panels, count, end - i, w->outer, CHUNK, ISA(BLOCK));
+    const int last = i + CHUNK >= end;
+    const float *from = i == begin ? 0 : room;
+    float *to = last ? total : room;
+    ISA(pack_panels)(g + i * outer, g_panels, count, end - i, outer, CHUNK, ISA(BLOCK));
     ISA(pack_panels)(x + i * w->inner, x_panels, count, end - i, w->inner, CHUNK, ISA(COLUMNS));
-    ISA(add_rows)(g + i * w->outer, db, count, w->outer);
+    ISA(add_rows)(g + i * outer, db, count, outer);
     for (int64_t at = 0; at < width; at += ISA(COLUMNS)) {
+      const float *panel = x_panels + at * CHUNK;
       int64_t o = 0;
-      for (; o + ISA(BLOCK) <= w->outer; o += ISA(BLOCK))
-        ISA(gradient_tile)(g_panels + o * CHUNK, x_panels + at * CHUNK, sum + o * width + at, count, width, ISA(BLOCK));
-      REST(w->outer - o,
-           ISA(gradient_tile)(g_panels + o * CHUNK, x_panels + at * CHUNK, sum + o * width + at, count, width, left))
+#define TILE(height) \
+  ISA(gradient_tile)(g_panels + o * CHUNK, panel, from ? from + o * width + at : 0, to + o * width + at, last && add, \
+                     count, width, height)
+      for (; o + ISA(BLOCK) <= outer; o += ISA(BLOCK)) TILE(ISA(BLOCK));
+      REST(outer - o, TILE(left))
+#undef TILE
+    }
+  }
+  for (int64_t o = 0; o < outer; o++) total_db[o] = add ? total_db[o] + db[o] : db[o];
+}
+
+/* A member's gradients are the sums of its blocks, added up in order, whichever thread has them. So they depend neither
+ * on the number of threads nor on that of members. */
+static void ISA(gradient_of_member)(void *task, int64_t member, int64_t members) {
+  const linear_job *w = (const linear_job *)task;
+  float *total = w->sums + member * w->outer * (w->padded + 1), room[LINEAR_WIDEST * LINEAR_WIDEST];
+  (void)members;
+  ISA(gradient_block)(w, member, 0, total, total, 0);
+  for (int64_t b = 1; b < linear_blocks(w); b++) ISA(gradient_block)(w, member, b, room, total, 1);
+}
+
+static void ISA(gradient_of_block)(void *task, int64_t share, int64_t shares) {
+  const linear_job *w = (const linear_job *)task;
+  const int64_t blocks = linear_blocks(w);
+  float *sums = w->block_sums + share * w->outer * (w->padded + 1);
+  (void)shares;
+  ISA(gradient_block)(w, share / blocks, share % blocks, sums, sums, 0);
+}
+
+static void ISA(linear_gradient)(linear_job *w) {
+  enum { STEP = sizeof(float_vector) / sizeof(float) };
+  const int64_t size = w->outer * (w->padded + 1), blocks = linear_blocks(w);
+  if (!w->block_sums) {
+    run_shares(ISA(gradient_of_member), w, w->members, w->threads);
+    return;
+  }
+  run_shares(ISA(gradient_of_block), w, w->members * blocks, w->threads);
+  for (int64_t m = 0; m < w->members; m++) {
+    const float *from = w->block_sums + m * blocks * size;
+    float *to = w->sums + m * size;
+    memcpy(to, from, (size_t)size * sizeof(float));
+    for (int64_t b = 1; b < blocks; b++) {
+      from += size;
+      int64_t i = 0;
+      for (; i + STEP <= size; i += STEP)
+        ISA(store_float32)(to + i, ISA(load_float32)(to + i) + ISA(load_float32)(from + i));
+      for (; i < size; i++) to[i] += from[i];
     }
   }
 }
 
 static void ISA(linear_product)(linear_job *w) { run_shares(ISA(product_share), w, w->members * w->parts, w->threads); }
-static void ISA(linear_gradient)(linear_job *w) { run_shares(ISA(gradient_share), w, w->members * w->parts, w->threads); }

@@ -18,7 +18,7 @@ enum { NAME(LANES) = VECTOR_BYTES / sizeof(A), NAME(WIDEST) = WIDE * NAME(LANES)
 /* Channels [at, at + vectors * LANES) of segment `index`; `lanes` < LANES only where there are fewer channels than
  * that. The last strip is moved left to be whole: its first `known` channels were done by the strip before. */
 typedef struct {
-  const job *w;
+  const standardize_job *w;
   int64_t index, at, known;
   span rows;
   const int64_t *order;
@@ -160,8 +160,9 @@ INLINE void NAME(copy_totals)(const NAME(strip) *s, const int vectors, const int
   memcpy(totals + s->w->channels + s->at, second, bytes);
 }
 
-/* Statistics of a strip block by block, so that sums in A stay short; each block begins about the mean of the one
- * before. The blocks are joined in double, or their mean and m2 written one by one to `totals`, (blocks, 2, C). */
+/* Statistics of a strip block by block, so that sums in A stay short; a block begins about the mean of the one before, or
+ * every BLOCKS_IN_TURN blocks about a guess, so that threads may begin there. The blocks are joined in double, or their
+ * mean and m2 written one by one to `totals`, (blocks, 2, C). */
 INLINE void NAME(strip_statistics)(const NAME(strip) *s, const int vectors, const int64_t lanes, NAME(statistics) *t,
                                    double *totals) {
   const int64_t blocks = blocks_of(s->w, s->rows), n = s->rows.last - s->rows.first;
@@ -172,6 +173,8 @@ INLINE void NAME(strip_statistics)(const NAME(strip) *s, const int vectors, cons
   for (int64_t b = 0; b < blocks; b++) {
     span part = block_of(s->w, s->rows, b);
     int64_t before = part.first - s->rows.first, n_b = part.last - part.first;
+    if (__builtin_expect(b > 0 && b % BLOCKS_IN_TURN == 0, 0))
+      NAME(guess_mean)(s, part.first, s->rows.last, vectors, lanes, pivot);
     NAME(block_statistics)(s, part.first, part.last, vectors, lanes, pivot, t);
     if (blocks == 1 && !totals) return;
     NAME(widen)(t, n_b, vectors, b ? mean_b : mean, b ? m2_b : m2);
@@ -233,7 +236,7 @@ INLINE V NAME(parameter)(const void *p, int64_t at, A otherwise, const int64_t l
 
 INLINE void NAME(find_coefficients)(const NAME(strip) *s, const int vectors, const int64_t lanes,
                                     const NAME(statistics) *t, NAME(coefficients) *c) {
-  const job *w = s->w;
+  const standardize_job *w = s->w;
   const A eps = (A)w->eps;
   EACH(v) {
     const int64_t at = s->rows.member * w->channels + s->at + v * NAME(LANES);
@@ -260,7 +263,7 @@ INLINE void NAME(find_coefficients)(const NAME(strip) *s, const int vectors, con
   static __attribute__((noinline)) void NAME(work##_partial)(const NAME(strip) *s, data_type data) { \
     NAME(work)(s, 1, s->w->channels, data); \
   } \
-  static void NAME(work##_all)(const job *w, int64_t segment, span rows, data_type data) { \
+  static void NAME(work##_all)(const standardize_job *w, int64_t segment, span rows, data_type data) { \
     const int64_t C = w->channels; \
     NAME(strip) s = {w, segment, 0, 0, rows, order_of(w, rows.member), rows.member * w->rows * C}; \
     for (; s.at < C && C >= NAME(WIDEST); s.at += NAME(WIDEST)) { \
@@ -277,7 +280,7 @@ INLINE void NAME(find_coefficients)(const NAME(strip) *s, const int vectors, con
 /* Where rows are wider than a strip, strips walk through memory with a stride, which neither loads nor stores like when
  * it comes from far away. So the rows of a small segment are brought into the cache beforehand, in the order they lie
  * in: inputs by a look at each line, the output, all of which will be written, by a zero in each. */
-INLINE void NAME(bring)(const job *w, span rows) {
+INLINE void NAME(bring)(const standardize_job *w, span rows) {
   const int64_t C = w->channels, first = (rows.member * w->rows + rows.first) * C;
   const int64_t count = (rows.last - rows.first) * C, line = 64 / (int64_t)sizeof(T);
   if (C <= NAME(WIDEST) || w->order || count > CACHED_ELEMENTS) return;
@@ -328,7 +331,7 @@ INLINE void NAME(forward_strip)(const NAME(strip) *s, const int vectors, const i
 SPECIALISED(forward_strip, double *)
 
 /* Positions [first, last) belong to no segment: the residual, or zero. */
-INLINE void NAME(fill_outside)(const job *w, int64_t member, int64_t first, int64_t last) {
+INLINE void NAME(fill_outside)(const standardize_job *w, int64_t member, int64_t first, int64_t last) {
   const int64_t C = w->channels, *order = order_of(w, member), base = member * w->rows * C;
   T *out = (T *)w->out + base;
   for (int64_t i = first; i < last; i++) {
@@ -338,13 +341,13 @@ INLINE void NAME(fill_outside)(const job *w, int64_t member, int64_t first, int6
 }
 
 /* The owner of a member's first segment sees to the rows before it, that of the last to the rows behind it. */
-INLINE void NAME(clear_outside)(const job *w, int64_t segment, span s) {
+INLINE void NAME(clear_outside)(const standardize_job *w, int64_t segment, span s) {
   if (segment % w->segments == 0) NAME(fill_outside)(w, s.member, 0, s.first);
   if ((segment + 1) % w->segments == 0) NAME(fill_outside)(w, s.member, s.last, w->rows);
 }
 
 static void NAME(forward_share)(void *task, int64_t share, int64_t shares) {
-  job *w = (job *)task;
+  standardize_job *w = (standardize_job *)task;
   int64_t begin, end;
   share_bounds(w, share, shares, &begin, &end);
   for (int64_t k = begin; k < end; k++) {
@@ -359,9 +362,11 @@ static void NAME(forward_share)(void *task, int64_t share, int64_t shares) {
 
 /* A long segment, first pass: the statistics of this share's blocks. */
 static void NAME(long_moments_share)(void *task, int64_t share, int64_t shares) {
-  job *w = (job *)task;
+  standardize_job *w = (standardize_job *)task;
   span all = span_of(w, w->long_segment);
-  int64_t blocks = blocks_of(w, all), begin = blocks * share / shares, end = blocks * (share + 1) / shares;
+  int64_t blocks = blocks_of(w, all), turns = (blocks + BLOCKS_IN_TURN - 1) / BLOCKS_IN_TURN;
+  int64_t begin = turns * share / shares * BLOCKS_IN_TURN, end = turns * (share + 1) / shares * BLOCKS_IN_TURN;
+  if (end > blocks) end = blocks;
   if (begin == end) return;
   span part = {all.member, block_of(w, all, begin).first, block_of(w, all, end - 1).last};
   NAME(forward_strip_all)(w, w->long_segment, part, (double *)w->partial + 2 * begin * w->channels);
@@ -369,14 +374,14 @@ static void NAME(long_moments_share)(void *task, int64_t share, int64_t shares) 
 
 /* A long segment, second pass: this share's rows of the output, its statistics being known by now. */
 static void NAME(long_apply_share)(void *task, int64_t share, int64_t shares) {
-  job known = *(job *)task;
+  standardize_job known = *(standardize_job *)task;
   known.statistics = GIVEN;
   span part = share_of(span_of(&known, known.long_segment), share, shares);
   NAME(forward_strip_all)(&known, known.long_segment, part, 0);
   ISA(finish_streaming)();
 }
 
-static void NAME(forward_long)(job *w, int64_t segment) {
+static void NAME(forward_long)(standardize_job *w, int64_t segment) {
   span rows = span_of(w, segment);
   int64_t blocks = blocks_of(w, rows), C = w->channels;
   w->long_segment = segment;
@@ -391,7 +396,8 @@ static void NAME(forward_long)(job *w, int64_t segment) {
       NAME(join)(C, part.first - rows.first, partial, partial + C, part.last - part.first, mean_b, mean_b + C);
     }
     for (int64_t j = 0; j < C; j++) {
-      w->mean[segment * C + j] = partial[j];
+      const double mean = partial[j], rounded = (double)(A)mean; /* kept as the sum of two A, as of any segment */
+      w->mean[segment * C + j] = rounded + (double)(A)(mean - rounded);
       ((A *)w->var)[segment * C + j] = (A)(partial[C + j] / (double)(rows.last - rows.first));
     }
     free(partial);
@@ -399,7 +405,7 @@ static void NAME(forward_long)(job *w, int64_t segment) {
   run_shares(NAME(long_apply_share), w, w->threads, w->threads);
 }
 
-static void NAME(forward)(job *w) {
+static void NAME(forward)(standardize_job *w) {
   run_shares(NAME(forward_share), w, w->threads, w->threads);
   for (int64_t k = 0; k < w->members * w->segments && w->threads > 1 && !w->failed; k++)
     if (is_long(w, span_of(w, k))) NAME(forward_long)(w, k);
@@ -467,13 +473,13 @@ INLINE void NAME(gradient_rows)(const NAME(strip) *s, const int vectors, const i
   }
 }
 
-/* From P and Q of the whole segment of n rows: what it adds to the gradients of the parameters (unless `dparams` is
- * NULL), and dx of the strip's rows, a part of the segment or all of it. */
+/* From P and Q of the whole segment of n rows: what it adds to the gradients of the parameters, (3, C) (unless `dparams`
+ * is NULL), and dx of the strip's rows, a part of the segment or all of it. */
 INLINE void NAME(gradient)(const NAME(strip) *s, int64_t n, const int vectors, const int64_t lanes,
                            const NAME(statistics) *t, const NAME(coefficients) *c, const V *P, const V *Q,
                            double *dparams) {
-  const job *w = s->w;
-  const int64_t plane = w->members * w->channels, at = s->rows.member * w->channels + s->at;
+  const standardize_job *w = s->w;
+  const int64_t plane = w->channels;
   const A eps = (A)w->eps, rows = (A)n, per_row = (A)1 / rows, live = w->statistics == LIVE;
   V slope[WIDE], constant[WIDE];
   EACH(v) {
@@ -482,7 +488,7 @@ INLINE void NAME(gradient)(const NAME(strip) *s, int64_t n, const int vectors, c
     slope[v] = live * r2 * along;
     constant[v] = live * ((one - c->alpha[v]) * through - p + slope[v] * t->rest[v]);
     if (!dparams) continue;
-    double *to = dparams + at + v * NAME(LANES);
+    double *to = dparams + s->at + v * NAME(LANES);
     NAME(add_gradient)(to, c->r[v] * along * rows, s->known - v * NAME(LANES), lanes);
     NAME(add_gradient)(to + plane, P[v], s->known - v * NAME(LANES), lanes);
     NAME(add_gradient)(to + 2 * plane, -(t->mean[v] * rows * c->scale[v] * through), s->known - v * NAME(LANES), lanes);
@@ -538,24 +544,49 @@ INLINE void NAME(backward_strip)(const NAME(strip) *s, const int vectors, const 
 }
 SPECIALISED(backward_strip, const NAME(gradient_task) *)
 
+/* The segments of this share: those of whole members; or, where members are cut, those that begin in some of the parts,
+ * counted over all members. */
+INLINE void NAME(backward_bounds)(const standardize_job *w, int64_t share, int64_t shares, int64_t *begin, int64_t *end) {
+  const int64_t parts = parts_of(w), total = w->cut_members ? w->members * parts : w->members;
+  const int64_t first = total * share / shares, last = total * (share + 1) / shares;
+  if (!w->cut_members) {
+    *begin = first * w->segments, *end = last * w->segments;
+    return;
+  }
+  *begin = first == 0 ? 0 : segment_at(w, first / parts * w->rows + first % parts * part_rows(w));
+  *end = last == total ? w->members * w->segments : segment_at(w, last / parts * w->rows + last % parts * part_rows(w));
+}
+
 static void NAME(backward_share)(void *task, int64_t share, int64_t shares) {
-  job *w = (job *)task;
-  NAME(gradient_task) whole = {(double *)w->partial + 3 * share * w->members * w->channels, 0, NAME(WHOLE)};
-  int64_t begin, end;
-  share_bounds(w, share, shares, &begin, &end);
+  standardize_job *w = (standardize_job *)task;
+  const int64_t size = 3 * w->channels, parts = w->cut_members ? parts_of(w) : 1;
+  double *room = calloc((size_t)size, sizeof(double)), *owner = 0; /* the sums of a part, and where they are added */
+  int64_t begin, end, current = -1;
+  if (!room) { w->failed = 1; return; }
+  NAME(backward_bounds)(w, share, shares, &begin, &end);
   for (int64_t k = begin; k < end; k++) {
     span rows = span_of(w, k);
     NAME(clear_outside)(w, k, rows);
-    if (rows.first == rows.last || is_long(w, rows)) continue;
+    if (rows.first == rows.last || (w->cut_members && is_long(w, rows))) continue;
+    const int64_t part = rows.first / part_rows(w), at = (rows.member * parts + (w->cut_members ? part : 0)) * size;
+    NAME(gradient_task) whole = {room, 0, NAME(WHOLE)};
+    if (is_large(w, rows)) {
+      whole.dparams = w->large + at;
+    } else if (current != rows.member * parts_of(w) + part) {
+      if (owner) ISA(add_doubles)(owner, room, size), memset(room, 0, (size_t)size * sizeof(double));
+      owner = w->small + at, current = rows.member * parts_of(w) + part;
+    }
     NAME(bring)(w, rows);
     NAME(backward_strip_all)(w, k, rows, &whole);
   }
+  if (owner) ISA(add_doubles)(owner, room, size);
+  free(room);
   ISA(finish_streaming)();
 }
 
 /* A long segment, first pass: P and Q of this share's blocks. */
 static void NAME(long_sums_share)(void *task, int64_t share, int64_t shares) {
-  job *w = (job *)task;
+  standardize_job *w = (standardize_job *)task;
   span all = span_of(w, w->long_segment);
   int64_t blocks = blocks_of(w, all);
   for (int64_t b = blocks * share / shares; b < blocks * (share + 1) / shares; b++) {
@@ -566,14 +597,14 @@ static void NAME(long_sums_share)(void *task, int64_t share, int64_t shares) {
 
 /* A long segment, second pass: this share's rows of dx, from P and Q summed into the first block. */
 static void NAME(long_gradient_share)(void *task, int64_t share, int64_t shares) {
-  job *w = (job *)task;
+  standardize_job *w = (standardize_job *)task;
   span part = share_of(span_of(w, w->long_segment), share, shares);
   NAME(gradient_task) rows = {share == 0 ? w->long_dparams : 0, (double *)w->partial, NAME(ROWS)};
   NAME(backward_strip_all)(w, w->long_segment, part, &rows);
   ISA(finish_streaming)();
 }
 
-static void NAME(backward_long)(job *w, int64_t segment) {
+static void NAME(backward_long)(standardize_job *w, int64_t segment) {
   int64_t blocks = blocks_of(w, span_of(w, segment)), C = w->channels;
   double *partial = malloc((size_t)(2 * blocks * C) * sizeof(double));
   if (!partial) { w->failed = 1; return; }
@@ -586,20 +617,31 @@ static void NAME(backward_long)(job *w, int64_t segment) {
   free(partial);
 }
 
-static void NAME(backward)(job *w) {
-  int64_t size = 3 * w->members * w->channels;
-  double *partial = calloc((size_t)(w->threads * size), sizeof(double));
-  if (!partial) { w->failed = 1; return; }
-  w->partial = partial;
+static void NAME(backward)(standardize_job *w) {
+  const int64_t C = w->channels, size = 3 * C;
+  w->cut_members = w->members % w->threads != 0 && w->members < 16 * w->threads; /* whole ones would not be shared evenly */
+  const int64_t parts = w->cut_members ? parts_of(w) : 1;
+  w->small = calloc((size_t)(2 * w->members * parts * size), sizeof(double));
+  if (!w->small) { w->failed = 1; return; }
+  w->large = w->small + w->members * parts * size;
   run_shares(NAME(backward_share), w, w->threads, w->threads);
-  for (int64_t share = 1; share < w->threads; share++)
-    for (int64_t j = 0; j < size; j++) partial[j] += partial[share * size + j];
-  w->long_dparams = partial;
-  for (int64_t k = 0; k < w->members * w->segments && w->threads > 1 && !w->failed; k++)
-    if (is_long(w, span_of(w, k))) NAME(backward_long)(w, k);
-  for (int64_t p = 0, plane = w->members * w->channels; p < 3; p++)
-    for (int64_t j = 0; j < plane && w->dparams[p]; j++) ((A *)w->dparams[p])[j] = (A)partial[p * plane + j];
-  free(partial);
+  for (int64_t k = 0; k < w->members * w->segments && w->cut_members && !w->failed; k++) {
+    const span rows = span_of(w, k);
+    if (!is_long(w, rows)) continue;
+    w->long_dparams = w->large + (rows.member * parts + rows.first / part_rows(w)) * size;
+    NAME(backward_long)(w, k);
+  }
+  for (int64_t m = 0; m < w->members; m++) {
+    double *small = w->small + m * parts * size, *large = w->large + m * parts * size;
+    for (int64_t part = 1; part < parts; part++) {
+      ISA(add_doubles)(small, small + part * size, size);
+      ISA(add_doubles)(large, large + part * size, size);
+    }
+    for (int64_t p = 0; p < 3; p++)
+      for (int64_t j = 0; j < C && w->dparams[p]; j++)
+        ((A *)w->dparams[p])[m * C + j] = (A)(small[p * C + j] + large[p * C + j]);
+  }
+  free(w->small);
 }
 
 #undef EACH

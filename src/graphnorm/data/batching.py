@@ -28,10 +28,9 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
-from graphnorm.backends import chosen_backend
+from graphnorm.backends import chosen_backend, library
 from graphnorm.errors import DataError
-from graphnorm.kernels import library
-from graphnorm.tracing import is_passing
+from graphnorm.tracing import can_read_values
 
 __all__ = ["BatchTables", "Bounds", "GraphBatch", "assemble", "measure", "one_hot"]
 
@@ -384,7 +383,7 @@ def one_hot(
         ones = torch.ones_like(tags, dtype=dtype)
     else:
         ones, tags = real[..., None].to(dtype).expand(tags.shape), torch.where(real[..., None], tags, 0)
-    if tags.device.type == "cpu" and not is_passing(tags):
+    if tags.device.type == "cpu" and can_read_values(tags):
         wrong = ((tags < 0) | (tags >= torch.tensor(cardinalities))).flatten(0, -2).any(-1)
         if bool(wrong.any()):
             _refuse_tags(tags, cardinalities, int(wrong.int().argmax()))

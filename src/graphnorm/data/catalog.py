@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from graphnorm.data.build import FeatureRule
-from graphnorm.errors import UnknownDatasetError
-from graphnorm.wording import listing
+from graphnorm.errors import UnknownDatasetError, listing
 
 __all__ = ["CATALOG", "Counts", "Entry", "PaperStatistics", "find"]
 

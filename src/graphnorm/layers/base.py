@@ -1,4 +1,4 @@
-"""What all layers share: the call, the parameters, the fused tail."""
+"""The base class of all layers: the call, its checks, the parameters."""
 
 from __future__ import annotations
 
@@ -8,38 +8,16 @@ import torch
 from torch import Tensor, nn
 
 from graphnorm.ops.standardize import standardize
-from graphnorm.ops.standardize.call import ACTIVATIONS, check_eps, check_rows
-from graphnorm.ops.standardize.eager import standardize_graphs
-from graphnorm.segment_cache import segments_of
-from graphnorm.segments import Segments
+from graphnorm.ops.standardize.api import ACTIVATIONS, check_eps, check_rows
+from graphnorm.segments import Segments, as_segments
 
-
-def as_segments(batch: Tensor | Segments | None, batch_size: int | None = None) -> Segments | None:
-    """What a layer was given as its second argument, as segments; ``None`` stands for one graph.
-
-    On a GPU, segments of a tensor are made once for all layers it is given to: :mod:`graphnorm.segment_cache`.
-    """
-    if isinstance(batch, Segments):
-        if batch_size is not None and batch_size != batch.num_graphs:
-            raise ValueError(f"batch_size is {batch_size}, but the segments hold {batch.num_graphs}; leave it out")
-        return batch
-    if batch is None:
-        return None
-    return segments_of(batch, batch_size)
-
-
-def check_unused(x: Tensor, batch: Tensor | Segments | None) -> None:
-    """Whether a batch that decides nothing in a layer has x's rows all the same, as other layers will want it."""
-    if isinstance(batch, Segments):
-        check_rows(x, batch.num_rows)
-    elif batch is not None:
-        if not isinstance(batch, Tensor):
-            raise TypeError(f"batch must be a tensor of integers, got {type(batch).__name__}")
-        check_rows(x, batch.numel())
+__all__ = ["Norm"]
 
 
 class Norm(nn.Module):
-    """What all layers share: the width, the parameters γ and β, the fused activation, and a readable ``repr``.
+    """Base class of the layers: checks, parameters γ and β, activation and a readable ``repr``.
+
+    A layer implements ``_normalize(x, segments, residual)``.
 
     Args:
         in_channels: C, the number of features of a node.
@@ -50,9 +28,13 @@ class Norm(nn.Module):
         dtype: what they are stored in.
     """
 
+    uses_graphs = True
+    """Whether it matters which rows form a graph. If not, ``batch`` is not read and only its length is checked."""
+
     in_channels: int
     weight: nn.Parameter | None
     bias: nn.Parameter | None
+    mean_scale: nn.Parameter | None
 
     def __init__(
         self,
@@ -73,32 +55,65 @@ class Norm(nn.Module):
         in_channels = int(in_channels)
         self.in_channels, self.eps, self.act = in_channels, eps, act
         factory: dict[str, Any] = {"device": device, "dtype": dtype}
-        self.weight = nn.Parameter(torch.ones(in_channels, **factory)) if affine else None
-        self.bias = nn.Parameter(torch.zeros(in_channels, **factory)) if affine else None
+        self.register_parameter("weight", nn.Parameter(torch.ones(in_channels, **factory)) if affine else None)
+        self.register_parameter("bias", nn.Parameter(torch.zeros(in_channels, **factory)) if affine else None)
+        self.register_parameter("mean_scale", None)
 
-    def reset_parameters(self) -> None:
-        """Back to γ = 1, β = 0, and α = 1 where there is one."""
-        with torch.no_grad():
-            for name, parameter in self.named_parameters(recurse=False):
-                parameter.fill_(0.0 if name == "bias" else 1.0)
+    def forward(
+        self,
+        x: Tensor,
+        batch: Tensor | Segments | None = None,
+        batch_size: int | None = None,
+        *,
+        residual: Tensor | None = None,
+    ) -> Tensor:
+        """Normalize the rows of x.
 
-    def extra_repr(self) -> str:
-        """The arguments that matter."""
-        act = f", act={self.act!r}" if self.act else ""
-        return f"{self.in_channels}, eps={self.eps}{act}"
+        Args:
+            x: features, shape (N, C), of nodes or edges.
+            batch: the graph id of every row, shape (N,), in any order, or :class:`~graphnorm.Segments`. ``None``: all
+                rows are one graph.
+            batch_size: the number of graphs, with a tensor ``batch``. On a GPU it saves a device synchronisation.
+            residual: added after the activation, shape (N, C).
 
-    def _check_width(self, x: Tensor) -> None:
+        Returns:
+            shape (N, C). Rows that belong to no graph (padding) are 0, plus the residual; layers that take each node by
+            itself treat them like any other.
+        """
+        self._check_features(x)
+        if not self.uses_graphs:
+            segments = _check_length(x, batch)
+        elif type(batch) is Segments and batch_size is None:
+            segments = batch
+        else:
+            segments = as_segments(batch, batch_size)
+        return self._normalize(x, segments, residual)
+
+    def _normalize(self, x: Tensor, segments: Segments | None, residual: Tensor | None) -> Tensor:
+        raise NotImplementedError
+
+    def _check_features(self, x: Tensor) -> None:
         if not isinstance(x, Tensor):
             raise TypeError(f"x must be a tensor of features, got {type(x).__name__}")
-        if x.dim() != 2:
-            raise ValueError(f"x must have shape (nodes, {self.in_channels}), got {tuple(x.shape)}")
-        if x.shape[-1] != self.in_channels:
+        shape = x.shape
+        if len(shape) != 2:
+            raise ValueError(f"x must have shape (nodes, {self.in_channels}), got {tuple(shape)}")
+        if shape[1] != self.in_channels:
             raise ValueError(
-                f"{type(self).__name__} was made for {self.in_channels} channels, but x has shape {tuple(x.shape)}; "
-                f"make it with {type(self).__name__}({x.shape[-1]}, …) or check the layer before it"
+                f"{type(self).__name__} was made for {self.in_channels} channels, but x has shape {tuple(shape)}; "
+                f"make it with {type(self).__name__}({shape[1]}, …) or check the layer before it"
             )
 
-    def _tail(self, y: Tensor, residual: Tensor | None) -> Tensor:
+    def _standardize(
+        self, x: Tensor, segments: Segments | None, residual: Tensor | None, **options: Any
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """y, mean and variance by the fused operation, with the layer's parameters, activation and the residual."""
+        return standardize(
+            x, segments, weight=self.weight, bias=self.bias, mean_scale=self.mean_scale, eps=self.eps, act=self.act,
+            residual=residual, **options,
+        )  # fmt: skip
+
+    def _finish(self, y: Tensor, residual: Tensor | None) -> Tensor:
         """Activation and residual, for layers that are not fused."""
         y = torch.relu(y) if self.act == "relu" else y
         if residual is None:
@@ -110,29 +125,24 @@ class Norm(nn.Module):
             raise ValueError(f"residual has shape {shapes}; expected the same shape as x")
         return y + residual
 
-    def _parameter(self, name: str) -> Tensor | None:
-        """``getattr(self, name)`` by a shorter way; a parametrization takes a parameter out of that way itself."""
-        parameters = self._parameters
-        return parameters[name] if name in parameters else getattr(self, name, None)
+    def reset_parameters(self) -> None:
+        """Back to γ = 1, β = 0, and α = 1 where there is one."""
+        with torch.no_grad():
+            for name, parameter in self.named_parameters(recurse=False):
+                parameter.fill_(0.0 if name == "bias" else 1.0)
 
-    def _by_graph(
-        self, x: Tensor, batch: Tensor | Segments | None, batch_size: int | None, residual: Tensor | None
-    ) -> Tensor:
-        """y by the live statistics of each graph."""
-        segments = batch if batch_size is None and type(batch) is Segments else as_segments(batch, batch_size)
-        if not torch.compiler.is_compiling():
-            weight, bias, mean_scale = self._parameter("weight"), self._parameter("bias"), self._parameter("mean_scale")
-            if weight is None:  # whose width would be checked
-                self._check_width(x)
-            y = standardize_graphs(x, segments, weight, bias, mean_scale, self.eps, self.act, residual)
-            if y is not None:
-                return y
-        return self._standardize(x, segments, residual, mean_scale=getattr(self, "mean_scale", None))[0]
+    def extra_repr(self) -> str:
+        act = f", act={self.act!r}" if self.act else ""
+        return f"{self.in_channels}, eps={self.eps}{act}"
 
-    def _standardize(
-        self, x: Tensor, segments: Segments | None, residual: Tensor | None, **row: Any
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        self._check_width(x)
-        return standardize(
-            x, segments, weight=self.weight, bias=self.bias, eps=self.eps, act=self.act, residual=residual, **row
-        )
+
+def _check_length(x: Tensor, batch: Tensor | Segments | None) -> Segments | None:
+    """Check that a batch which is not read has a row for each of x; Segments, which may have padding, are returned."""
+    if isinstance(batch, Segments):
+        check_rows(x, batch.num_rows)
+        return batch
+    if batch is not None:
+        if not isinstance(batch, Tensor):
+            raise TypeError(f"batch must be a tensor of integers, got {type(batch).__name__}")
+        check_rows(x, batch.numel())
+    return None

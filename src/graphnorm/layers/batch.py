@@ -1,4 +1,4 @@
-"""The layers whose scope is the whole batch, and which keep running averages for evaluation."""
+"""The layers whose statistics run over the whole batch, with running averages for evaluation."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from graphnorm.layers.base import Norm, check_unused
+from graphnorm.layers.base import Norm
 from graphnorm.ops.standardize import standardize
 from graphnorm.segments import Segments
-from graphnorm.tracing import may_keep
+from graphnorm.tracing import may_cache
 
 
 class BatchNorm(Norm):
@@ -38,6 +38,7 @@ class BatchNorm(Norm):
     running_mean: Tensor | None
     running_var: Tensor | None
     num_batches_tracked: Tensor | None
+    uses_graphs = False
     statistics_in_training = "live"
 
     def __init__(
@@ -62,58 +63,39 @@ class BatchNorm(Norm):
         self.register_buffer("num_batches_tracked", count if track_running_stats else None)
 
     def reset_parameters(self) -> None:
-        """Also the running averages: mean 0, variance 1, no batch seen."""
+        """Also reset the running averages: mean 0, variance 1, no batch seen."""
         super().reset_parameters()
         if self.running_mean is not None and self.running_var is not None and self.num_batches_tracked is not None:
             self.running_mean.zero_()
             self.running_var.fill_(1)
             self.num_batches_tracked.zero_()
 
-    def forward(
-        self,
-        x: Tensor,
-        batch: Tensor | Segments | None = None,
-        batch_size: int | None = None,
-        *,
-        residual: Tensor | None = None,
-    ) -> Tensor:
-        """Standardize over all rows, or all rows that belong to a graph where ``batch`` is Segments with padding."""
-        self._check_width(x)
-        check_unused(x, batch)
-        segments = batch if isinstance(batch, Segments) else None
-        mean_scale = getattr(self, "mean_scale", None)
+    def _normalize(self, x: Tensor, segments: Segments | None, residual: Tensor | None) -> Tensor:
+        """Over all rows, or all rows that belong to a graph where the segments have padding."""
         if not self.training and self.running_mean is not None:
             return self._by_running_averages(x, segments, residual)
-        y, mean, var = self._standardize(
-            x, segments, residual, scope="batch", statistics=self.statistics_in_training, mean_scale=mean_scale
-        )
+        statistics = self.statistics_in_training
+        y, mean, var = self._standardize(x, segments, residual, scope="batch", statistics=statistics)
         if self.training and self.running_mean is not None:
             self._update(mean[0].detach(), var[0].detach(), x, segments)
         return y
 
     def _by_running_averages(self, x: Tensor, segments: Segments | None, residual: Tensor | None) -> Tensor:
         assert self.running_mean is not None and self.running_var is not None
-        return self._standardize(
-            x,
-            segments,
-            residual,
-            scope="batch",
-            statistics="given",
-            mean=self.running_mean[None],
-            var=self.running_var[None],
-            mean_scale=getattr(self, "mean_scale", None),
-        )[0]
+        averages = {"mean": self.running_mean[None], "var": self.running_var[None]}
+        return self._standardize(x, segments, residual, scope="batch", statistics="given", **averages)[0]
 
     @torch.no_grad()
     def _update(self, mean: Tensor, var: Tensor, x: Tensor, segments: Segments | None) -> None:
-        """Move the running averages towards a batch of n rows; as torch does, by the unbiased variance n/(n-1)·v."""
+        """Update the running averages with a batch of n rows; as in torch, with the unbiased variance n/(n-1)·v."""
         assert self.running_mean is not None and self.running_var is not None and self.num_batches_tracked is not None
         self.num_batches_tracked.add_(1)
         weight, unbias = _running_weights(x.shape[0], segments, self.momentum)
         if self.momentum is None:
             weight = weight / self.num_batches_tracked.to(mean.dtype)
         for running, value in ((self.running_mean, mean), (self.running_var, var * unbias)):
-            running.copy_(torch.lerp(running, value.to(running.dtype), _of_type(weight, running)))
+            share = weight.to(running.dtype) if isinstance(weight, Tensor) else weight
+            running.copy_(torch.lerp(running, value.to(running.dtype), share))
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
         for key in [key for key in state_dict if key.startswith(prefix + "module.")]:
@@ -122,10 +104,12 @@ class BatchNorm(Norm):
 
 
 class AlphaBatchNorm(BatchNorm):
-    """α-BatchNorm of the paper's ablation: BatchNorm with a learned share α of the mean taken away.
+    """α-BatchNorm of the paper's ablation: BatchNorm with a learned share α of the mean subtracted.
 
     In evaluation the second moment of the shifted value follows from the running averages: v + (1-α)²·mean².
     """
+
+    mean_scale: nn.Parameter
 
     def __init__(self, in_channels: int, *args: Any, device: Any = None, dtype: Any = None, **kwargs: Any) -> None:
         super().__init__(in_channels, *args, device=device, dtype=dtype, **kwargs)
@@ -139,10 +123,10 @@ class DetachedBatchNorm(BatchNorm):
 
 
 class RunningBatchNorm(BatchNorm):
-    """MS-BatchNorm of the paper's ablation: running averages take the place of the batch's statistics in training too.
+    """MS-BatchNorm of the paper's ablation: running averages replace the batch's statistics in training too.
 
-    The averages are moved towards the batch first and used then, so the first batches are not standardized by the
-    averages' arbitrary starting values alone. No gradient flows through them.
+    The averages are updated with the batch before they are used, so the first batches are not standardized by the
+    averages' arbitrary initial values alone. No gradient flows through them.
     """
 
     def __init__(
@@ -150,18 +134,7 @@ class RunningBatchNorm(BatchNorm):
     ) -> None:
         super().__init__(in_channels, eps, momentum, affine, True, **kwargs)
 
-    def forward(
-        self,
-        x: Tensor,
-        batch: Tensor | Segments | None = None,
-        batch_size: int | None = None,
-        *,
-        residual: Tensor | None = None,
-    ) -> Tensor:
-        """Standardize by the running averages, after moving them when training."""
-        self._check_width(x)
-        check_unused(x, batch)
-        segments = batch if isinstance(batch, Segments) else None
+    def _normalize(self, x: Tensor, segments: Segments | None, residual: Tensor | None) -> Tensor:
         if self.training:
             _, mean, var = standardize(x.detach(), segments, scope="batch")
             self._update(mean[0], var[0], x, segments)
@@ -171,9 +144,10 @@ class RunningBatchNorm(BatchNorm):
 def _running_weights(
     rows: int, segments: Segments | None, momentum: float | None
 ) -> tuple[Tensor | float, Tensor | float]:
-    """The newest batch's weight in running averages, for equal weights its numerator, and n/(n-1); 0 without rows.
+    """The newest batch's weight in the running averages (0 without rows), and n/(n-1).
 
-    What depends on the padding alone is worked out once for all layers of a model.
+    Where all batches weigh the same (``momentum=None``), the weight is still to be divided by their number. What
+    depends on the padding alone is computed once for all layers of a model.
     """
     share = 1.0 if momentum is None else momentum
     if segments is None or not segments.may_pad:
@@ -183,10 +157,6 @@ def _running_weights(
     if found is None:
         counted = segments.ptr[..., -1] - segments.ptr[..., 0]
         found = torch.where(counted > 0, share, 0.0), counted / (counted - 1).clamp(min=1)
-        if may_keep(segments.ptr, counted):
+        if may_cache(segments.ptr, counted):
             segments.plans[key] = found
     return found
-
-
-def _of_type(weight: Tensor | float, running: Tensor) -> Tensor | float:
-    return weight.to(running.dtype) if isinstance(weight, Tensor) else weight

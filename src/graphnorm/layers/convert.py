@@ -11,18 +11,18 @@ import torch
 from torch import Tensor, nn
 
 from graphnorm.errors import require
-from graphnorm.layers.base import Norm, as_segments
+from graphnorm.layers.base import Norm
 from graphnorm.layers.batch import BatchNorm
-from graphnorm.layers.graph import find_norm
-from graphnorm.segments import Segments
+from graphnorm.layers.registry import find_norm
+from graphnorm.segments import Segments, as_segments
 
 _BATCH_NORMS = (nn.BatchNorm1d, nn.SyncBatchNorm)
 
 
 class _CurrentBatch:
-    """The graphs of the forward pass under way, shared by a model's hooks and its layers.
+    """The graphs of the current forward pass, shared by a model's hooks and its layers.
 
-    The hooks are methods of it, so that a copied or unpickled model has hooks and layers that share a new one.
+    The hooks are methods of it, so that the hooks and layers of a copied or unpickled model share a new one.
     """
 
     def __init__(self, argument: str) -> None:
@@ -30,10 +30,9 @@ class _CurrentBatch:
         self.segments: Segments | None = None
 
     def remember(self, model: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
-        """Keep the batch that the model is called with."""
         try:
             bound = inspect.signature(model.forward).bind_partial(*arguments, **keywords).arguments
-        except TypeError:  # the model will say what is wrong with the call
+        except TypeError:  # the model itself will report the wrong call
             return
         batch, size = bound.get(self.argument), bound.get("batch_size")
         if batch is None:
@@ -44,14 +43,13 @@ class _CurrentBatch:
         self.segments = batch if isinstance(batch, Segments) else None
 
     def forget(self, *_: Any) -> None:
-        """Let go of it when the pass is over."""
         self.segments = None
 
 
 class ConvertedNorm(nn.Module):
-    """One of our layers at the place of a BatchNorm, whose caller may not know of graphs.
+    """One of our layers in place of a BatchNorm, whose caller may not pass a batch.
 
-    Called with the batch it passes it on; called without, it takes the one that the model itself was called with.
+    Without a batch it takes the one that the model itself was called with.
     """
 
     def __init__(self, norm: Norm, path: str, current: _CurrentBatch) -> None:
@@ -60,7 +58,6 @@ class ConvertedNorm(nn.Module):
         self._current = current
 
     def forward(self, x: Tensor, batch: Tensor | Segments | None = None, batch_size: int | None = None) -> Tensor:
-        """Apply the layer to the rows of x."""
         if batch is None and not isinstance(self.norm, BatchNorm):
             batch = self._current.segments
             if batch is not None and batch.num_rows is not None and batch.num_rows != x.shape[0]:
@@ -77,10 +74,10 @@ def convert_norms(
 ) -> nn.Module:
     """Replace every BatchNorm of a model, in place, and return the model.
 
-    Found are ``torch.nn.BatchNorm1d`` and PyTorch Geometric's ``BatchNorm``. Weight and bias carry over; running
-    averages too, where the new layer has them. Where the model calls its norm without a batch, the new layer uses the
-    one the model was called with: the argument ``batch_argument``, or the ``batch`` attribute of a data object. It
-    stands for one graph where there is none.
+    Both ``torch.nn.BatchNorm1d`` and PyTorch Geometric's ``BatchNorm`` are found. Weight and bias carry over, and
+    running averages if the new layer has them. Where the model calls its norm without a batch, the new layer uses the
+    one the model was called with: the argument ``batch_argument``, or the ``batch`` attribute of a data object. Without
+    either, all rows are one graph.
 
     Args:
         model: any module; converted in place.
@@ -114,7 +111,7 @@ def convert_norms(
     if "" in found:
         raise ValueError("the model is itself a BatchNorm layer; make the new one with graphnorm.make_norm(...)")
     current = _CurrentBatch(batch_argument)
-    converted: dict[nn.Module, ConvertedNorm] = {}  # a layer that stands at two places is replaced by one at both
+    converted: dict[nn.Module, ConvertedNorm] = {}  # a layer used in two places is replaced by one in both
     for path, module in found.items():
         if module not in converted:
             converted[module] = ConvertedNorm(_converted(module, make), path, current).train(module.training)

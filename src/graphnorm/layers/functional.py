@@ -1,17 +1,16 @@
-"""The layers as functions: parameters come in as arguments. Each is the twin of a module.
+"""The layers as functions, with their parameters as arguments.
 
-:func:`standardize`, :func:`aggregate` and :func:`pool` are the operations that layers and models are made of.
+:func:`standardize`, :func:`aggregate` and :func:`pool` are the operations that layers and models consist of.
 """
 
 from __future__ import annotations
 
 from torch import Tensor
 
-from graphnorm.layers.base import as_segments
 from graphnorm.layers.graph import size_norm
 from graphnorm.ops.neighbour_sum import aggregate, pool
 from graphnorm.ops.standardize import standardize
-from graphnorm.segments import Segments
+from graphnorm.segments import Segments, as_segments
 
 __all__ = [
     "aggregate",
@@ -41,7 +40,7 @@ def graph_norm(
 
     >>> import torch
     >>> x = torch.tensor([[1.0], [3.0]])
-    >>> graph_norm(x, mean_scale=torch.zeros(1)).T  # nothing is taken away: x / √(mean of x²)
+    >>> graph_norm(x, mean_scale=torch.zeros(1)).T  # nothing is subtracted: x / √(mean of x²)
     tensor([[0.4472, 1.3416]])
     """
     return standardize(

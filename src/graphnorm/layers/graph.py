@@ -1,50 +1,47 @@
-"""The layers: each is a row of the table *scope × shift × statistics* over one operation.
-
-============== ================ ======== ======================= ===================
-name           scope            shift α  statistics in training  in evaluation
-============== ================ ======== ======================= ===================
-``none``       –                –        –                       –
-``layer``      one node         1        live                    live
-``batch``      the whole batch  1        live                    running averages
-``instance``   one graph        1        live                    live
-``graph``      one graph        learned  live                    live
-``batch-alpha``    the whole batch  learned  live                running averages
-``batch-running``  the whole batch  1        running averages    running averages
-``batch-detached`` the whole batch  1        live, no gradient   running averages
-============== ================ ======== ======================= ===================
-
-All are called alike: ``norm(x, batch=None, batch_size=None)`` as in PyTorch Geometric, or ``norm(x, segments)``; ``x``
-has shape (N, C), of nodes or of edges. ``act="relu"`` at construction and ``residual=`` at the call put the activation
-and the skip connection into the same pass over memory.
-"""
+"""The layers that take every graph, or every node, by itself: their statistics are live, in evaluation too."""
 
 from __future__ import annotations
 
-import difflib
 import math
-from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from graphnorm.layers.base import Norm, as_segments, check_unused
-from graphnorm.layers.batch import AlphaBatchNorm, BatchNorm, DetachedBatchNorm, RunningBatchNorm
-from graphnorm.layers.other_papers import DiffGroupNorm, MeanSubtractionNorm, MessageNorm, PairNorm
-from graphnorm.ops.standardize.call import check_segments
+from graphnorm.layers.base import Norm
+from graphnorm.ops.standardize.api import check_segments
+from graphnorm.ops.standardize.eager import standardize_graphs
 from graphnorm.segments import Segments
 
+__all__ = ["GraphNorm", "GraphSizeNorm", "InstanceNorm", "LayerNorm", "NoNorm", "size_norm"]
 
-class GraphNorm(Norm):
-    r"""GraphNorm: per graph and channel, with a learned share α of the mean taken away.
+
+class _PerGraphNorm(Norm):
+    """Live statistics of each graph and channel."""
+
+    def _normalize(self, x: Tensor, segments: Segments | None, residual: Tensor | None) -> Tensor:
+        if not torch.compiler.is_compiling():
+            own = self._parameters  # quicker than by attribute
+            try:
+                weight, bias, mean_scale = own["weight"], own["bias"], own["mean_scale"]
+            except KeyError:  # one of them is parametrized
+                weight, bias, mean_scale = self.weight, self.bias, self.mean_scale
+            y = standardize_graphs(x, segments, weight, bias, mean_scale, self.eps, self.act, residual)
+            if y is not None:
+                return y
+        return self._standardize(x, segments, residual)[0]
+
+
+class GraphNorm(_PerGraphNorm):
+    r"""GraphNorm: per graph and channel, with a learned share α of the mean subtracted.
 
     .. math:: y = \gamma\,\frac{x - \alpha\mu}{\sqrt{E[(x - \alpha\mu)^2] + \varepsilon}} + \beta
 
     The second moment is that of the shifted value; it is not centred again. Parameters ``weight`` (γ), ``bias`` (β)
     and ``mean_scale`` (α) are named as in PyTorch Geometric, whose state dicts load here and ours there.
 
-    On a GPU, the layers of a model read the same tensor ``batch`` once, and again after a change in place that torch
-    counts. Where it is written to in other ways (``batch.data``, a replayed CUDA graph), pass new ``Segments``.
+    On a GPU, the first layer that is called with a tensor ``batch`` sorts it; later layers reuse the result until
+    ``batch`` is modified in place. Writes that torch does not count (``batch.data``, a replayed CUDA graph) go
+    unnoticed: pass new ``Segments`` after them.
 
     >>> norm = GraphNorm(4)
     >>> x, batch = torch.randn(5, 4), torch.tensor([0, 0, 0, 1, 1])
@@ -53,6 +50,8 @@ class GraphNorm(Norm):
     >>> torch.equal(norm(x, batch), norm(x, Segments(sizes=[3, 2])))
     True
     """
+
+    mean_scale: nn.Parameter
 
     def __init__(
         self,
@@ -66,23 +65,12 @@ class GraphNorm(Norm):
         super().__init__(in_channels, eps, act=act, device=device, dtype=dtype)
         self.mean_scale = nn.Parameter(torch.ones(in_channels, device=device, dtype=dtype))
 
-    def forward(
-        self,
-        x: Tensor,
-        batch: Tensor | Segments | None = None,
-        batch_size: int | None = None,
-        *,
-        residual: Tensor | None = None,
-    ) -> Tensor:
-        """Standardize the rows of each graph of ``batch``."""
-        return self._by_graph(x, batch, batch_size, residual)
 
+class InstanceNorm(_PerGraphNorm):
+    r"""InstanceNorm: per graph and channel, with the whole mean subtracted (α = 1).
 
-class InstanceNorm(Norm):
-    r"""InstanceNorm: per graph and channel, with the whole mean taken away (α = 1).
-
-    As in PyTorch Geometric there is no affine part unless asked for; ``make_norm("instance", …)`` asks for it, since
-    the paper's has one.
+    As in PyTorch Geometric, γ and β are off by default; ``make_norm("instance", …)`` turns them on, since the paper's
+    InstanceNorm has them.
 
     >>> InstanceNorm(2)(torch.tensor([[1.0, 5.0], [3.0, 5.0]]))
     tensor([[-1.0000,  0.0000],
@@ -101,17 +89,6 @@ class InstanceNorm(Norm):
     ) -> None:
         super().__init__(in_channels, eps, affine=affine, act=act, device=device, dtype=dtype)
 
-    def forward(
-        self,
-        x: Tensor,
-        batch: Tensor | Segments | None = None,
-        batch_size: int | None = None,
-        *,
-        residual: Tensor | None = None,
-    ) -> Tensor:
-        """Standardize the rows of each graph of ``batch``."""
-        return self._by_graph(x, batch, batch_size, residual)
-
 
 class LayerNorm(Norm):
     """LayerNorm: every node by itself, across its channels. PyTorch Geometric's ``LayerNorm(mode="node")``.
@@ -120,38 +97,22 @@ class LayerNorm(Norm):
     tensor([[-1.0000,  1.0000]], grad_fn=...)
     """
 
-    def forward(
-        self,
-        x: Tensor,
-        batch: Tensor | Segments | None = None,
-        batch_size: int | None = None,
-        *,
-        residual: Tensor | None = None,
-    ) -> Tensor:
-        """Standardize each row; which graph it belongs to does not matter."""
-        self._check_width(x)
-        check_unused(x, batch)
+    uses_graphs = False
+
+    def _normalize(self, x: Tensor, segments: Segments | None, residual: Tensor | None) -> Tensor:
         return self._standardize(x, None, residual, scope="node")[0]
 
 
 class NoNorm(Norm):
-    """No normalization, with the call of one: the activation and the residual are still applied."""
+    """No normalization, but called like one: activation and residual are still applied."""
+
+    uses_graphs = False
 
     def __init__(self, in_channels: int, *, act: str | None = None) -> None:
         super().__init__(in_channels, affine=False, act=act)
 
-    def forward(
-        self,
-        x: Tensor,
-        batch: Tensor | Segments | None = None,
-        batch_size: int | None = None,
-        *,
-        residual: Tensor | None = None,
-    ) -> Tensor:
-        """Return x, activated, plus the residual."""
-        self._check_width(x)
-        check_unused(x, batch)
-        return self._tail(x, residual)
+    def _normalize(self, x: Tensor, segments: Segments | None, residual: Tensor | None) -> Tensor:
+        return self._finish(x, residual)
 
 
 class GraphSizeNorm(Norm):
@@ -163,17 +124,8 @@ class GraphSizeNorm(Norm):
     def __init__(self, in_channels: int, *, act: str | None = None) -> None:
         super().__init__(in_channels, affine=False, act=act)
 
-    def forward(
-        self,
-        x: Tensor,
-        batch: Tensor | Segments | None = None,
-        batch_size: int | None = None,
-        *,
-        residual: Tensor | None = None,
-    ) -> Tensor:
-        """Scale the rows of each graph by one over the root of their number."""
-        self._check_width(x)
-        return self._tail(size_norm(x, as_segments(batch, batch_size)), residual)
+    def _normalize(self, x: Tensor, segments: Segments | None, residual: Tensor | None) -> Tensor:
+        return self._finish(size_norm(x, segments), residual)
 
 
 def size_norm(x: Tensor, segments: Segments | None) -> Tensor:
@@ -183,56 +135,11 @@ def size_norm(x: Tensor, segments: Segments | None) -> Tensor:
     if segments is None:
         return x / math.sqrt(max(x.shape[0], 1))
     check_segments(x, segments)
-    ids, graphs = segments.ids(x.shape[0]), segments.num_graphs
-    place = torch.where((ids < 0) | (ids >= graphs), graphs, ids)
-    if torch.compiler.is_exporting():  # ONNX has no search for boundaries
+    ids, graphs = segments.bounded_ids(x.shape[0]), segments.num_graphs
+    if torch.compiler.is_exporting():  # ONNX has no searchsorted
         counts = torch.zeros(graphs + 1, dtype=torch.int64, device=x.device)
-        sizes = counts.scatter_add(0, place, torch.ones_like(place))[:graphs]
+        sizes = counts.scatter_add(0, ids, torch.ones_like(ids))[:graphs]
     else:
         sizes = segments.sizes
     factor = torch.nn.functional.pad(sizes.clamp(min=1).to(x.dtype).rsqrt(), (0, 1))
-    return x * factor[place][:, None]
-
-
-REGISTRY: dict[str, Callable[..., Norm]] = {
-    "none": NoNorm,
-    "layer": LayerNorm,
-    "batch": BatchNorm,
-    "instance": lambda channels, **options: InstanceNorm(channels, **{"affine": True, **options}),
-    "graph": GraphNorm,
-    "batch-alpha": AlphaBatchNorm,
-    "batch-running": RunningBatchNorm,
-    "batch-detached": DetachedBatchNorm,
-    "size": GraphSizeNorm,
-    "pair": PairNorm,
-    "mean-subtraction": MeanSubtractionNorm,
-    "message": MessageNorm,
-    "diff-group": DiffGroupNorm,
-}
-"""The layers by name: those of the paper as its experiments name them, and the competitors from other papers."""
-
-BUILT_IN = frozenset(REGISTRY)
-"""The names that come with the package; :func:`graphnorm.register_norm` adds more to the registry."""
-
-
-def make_norm(name: str, channels: int, **options: Any) -> Norm:
-    """A layer by name: ``"graph"``, ``"instance"``, ``"batch"``, ``"layer"``, ``"none"``, ``"batch-alpha"``,
-    ``"batch-running"``, ``"batch-detached"``, ``"size"``, ``"pair"``, ``"mean-subtraction"``, ``"message"``,
-    ``"diff-group"``, or one registered by :func:`graphnorm.register_norm`.
-
-    >>> make_norm("graph", 64)
-    GraphNorm(64, eps=1e-05)
-    """
-    return find_norm(name)(channels, **options)
-
-
-def find_norm(name: str) -> Callable[..., Norm]:
-    """What makes the layer of a name, called with the number of channels."""
-    known = f"The known ones are {', '.join(REGISTRY)}."
-    if not isinstance(name, str):
-        raise TypeError(f"name must be that of a normalization, got {name!r}. {known}")
-    if name not in REGISTRY:
-        near = difflib.get_close_matches(name.lower(), REGISTRY, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else "."
-        raise ValueError(f"unknown normalization {name!r}{hint} {known}")
-    return REGISTRY[name]
+    return x * factor[ids][:, None]

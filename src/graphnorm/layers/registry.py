@@ -1,7 +1,8 @@
-"""Other people's normalizations: any module with the call of one, registered under a name."""
+"""Layers by name: those of the package, and custom ones that users register."""
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import inspect
 import re
@@ -15,29 +16,87 @@ import torch
 from torch import Tensor, nn
 
 from graphnorm.errors import GraphnormError, require
-from graphnorm.layers.base import Norm, as_segments
-from graphnorm.layers.graph import BUILT_IN, REGISTRY
+from graphnorm.layers.base import Norm
+from graphnorm.layers.batch import AlphaBatchNorm, BatchNorm, DetachedBatchNorm, RunningBatchNorm
+from graphnorm.layers.graph import GraphNorm, GraphSizeNorm, InstanceNorm, LayerNorm, NoNorm
+from graphnorm.layers.other_papers import DiffGroupNorm, MeanSubtractionNorm, MessageNorm, PairNorm
 from graphnorm.segments import Segments
 
-__all__ = ["ForeignNorm", "import_norm", "name_factory", "register_norm", "try_norm"]
+__all__ = [
+    "BUILT_IN",
+    "REGISTRY",
+    "CustomNorm",
+    "find_norm",
+    "import_norm",
+    "make_norm",
+    "name_factory",
+    "register_norm",
+    "try_norm",
+]
+
+REGISTRY: dict[str, Callable[..., Norm]] = {
+    "none": NoNorm,
+    "layer": LayerNorm,
+    "batch": BatchNorm,
+    "instance": lambda channels, **options: InstanceNorm(channels, **{"affine": True, **options}),
+    "graph": GraphNorm,
+    "batch-alpha": AlphaBatchNorm,
+    "batch-running": RunningBatchNorm,
+    "batch-detached": DetachedBatchNorm,
+    "size": GraphSizeNorm,
+    "pair": PairNorm,
+    "mean-subtraction": MeanSubtractionNorm,
+    "message": MessageNorm,
+    "diff-group": DiffGroupNorm,
+}
+"""The layers by name: those of the paper, as its experiments call them, and those of other papers."""
+
+BUILT_IN = frozenset(REGISTRY)
+"""The names that come with the package; :func:`register_norm` adds others."""
+
+
+def make_norm(name: str, channels: int, **options: Any) -> Norm:
+    """A layer by name: ``"graph"``, ``"instance"``, ``"batch"``, ``"layer"``, ``"none"``, ``"batch-alpha"``,
+    ``"batch-running"``, ``"batch-detached"``, ``"size"``, ``"pair"``, ``"mean-subtraction"``, ``"message"``,
+    ``"diff-group"``, or one registered by :func:`graphnorm.register_norm`.
+
+    >>> make_norm("graph", 64)
+    GraphNorm(64, eps=1e-05)
+    """
+    return find_norm(name)(channels, **options)
+
+
+def find_norm(name: str) -> Callable[..., Norm]:
+    """The factory of a layer, called with the number of channels."""
+    known = f"The known ones are {', '.join(REGISTRY)}."
+    if not isinstance(name, str):
+        raise TypeError(f"name must be that of a normalization, got {name!r}. {known}")
+    if name not in REGISTRY:
+        near = difflib.get_close_matches(name.lower(), REGISTRY, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else "."
+        raise ValueError(f"unknown normalization {name!r}{hint} {known}")
+    return REGISTRY[name]
+
+
+# ---- custom norms ----------------------------------------------------------------------------------------------
 
 FACTORY = r"([\w.]+):(\w+)"
 """MODULE:FACTORY."""
 
 
 def register_norm(name: str, factory: Callable[..., nn.Module]) -> None:
-    """Make a normalization known by name, to :func:`make_norm`, to the models and to ``compare``.
+    """Register a normalization under a name, for :func:`make_norm`, the models and ``compare``.
 
     Args:
-        name: of letters, digits, ``-``, ``_`` and dots; not one that comes with the package. A name registered before
-            is given to the new one.
-        factory: called with the number of channels; gives a module that is called as ``module(x, batch, batch_size)``,
-            or with the first one or two of these where it takes no more. Where the factory takes ``act``, the
-            activation is left to the module, and the residual too where its call takes ``residual``; otherwise they are
+        name: letters, digits, ``-``, ``_`` and dots; not one that comes with the package. A name registered before
+            is replaced.
+        factory: called with the number of channels; returns a module. That is called as ``module(x, batch,
+            batch_size)``, or with the first one or two of these if it takes no more. If the factory takes ``act``, the
+            activation is left to the module, and so is the residual if its call takes ``residual``; otherwise they are
             applied around it.
 
-    Models with such a layer are trained in this process and one after another, since nothing is known of the module;
-    it never sees a row that belongs to no graph.
+    Models with such a layer are trained in this process and one after another, since it is not known whether the module
+    can be stacked. It never sees a row that belongs to no graph.
 
     >>> register_norm("torch-layer", nn.LayerNorm)
     >>> from graphnorm import make_norm
@@ -56,7 +115,7 @@ def register_norm(name: str, factory: Callable[..., nn.Module]) -> None:
 
 
 def import_norm(text: str) -> str:
-    """Register what a text names, ``NAME=MODULE:FACTORY``, and give the name; modules may be in the current folder.
+    """Register ``NAME=MODULE:FACTORY`` and return the name; modules may be in the current folder.
 
     >>> import_norm("torch-layer=torch.nn:LayerNorm")
     'torch-layer'
@@ -83,7 +142,7 @@ def import_norm(text: str) -> str:
 
 
 def name_factory(name: str) -> str:
-    """Where the factory of a registered normalization is, ``MODULE:FACTORY``, as far as a text can name it; else empty.
+    """``MODULE:FACTORY`` of a registered normalization; empty if it cannot be imported by such a name.
 
     >>> register_norm("torch-layer", nn.LayerNorm)
     >>> name_factory("torch-layer"), name_factory("graph")
@@ -99,7 +158,7 @@ def name_factory(name: str) -> str:
 
 
 def try_norm(name: str, channels: int, device: torch.device | str = "cpu") -> None:
-    """Call a registered normalization once, with 3 and 2 rows of two graphs and no gradient; refuse one that fails."""
+    """Call a custom normalization once, on two graphs of 3 and 2 rows, without gradient; raise an error if it fails."""
     if name in BUILT_IN:
         return
     called = f"its factory, with {channels} channels,"
@@ -125,8 +184,8 @@ def try_norm(name: str, channels: int, device: torch.device | str = "cpu") -> No
         )
 
 
-class ForeignNorm(Norm):
-    """A module of someone else's, called as the layers here are."""
+class CustomNorm(Norm):
+    """Any module, called like a layer of this package."""
 
     def __init__(self, module: nn.Module, in_channels: int, *, act: str | None = None) -> None:
         super().__init__(in_channels, affine=False, act=act)
@@ -134,27 +193,16 @@ class ForeignNorm(Norm):
         self._takes, self._takes_residual = _accepted(module.forward)
 
     def reset_parameters(self) -> None:
-        """Ask the module to."""
         reset = getattr(self.module, "reset_parameters", None)
         if reset is None:
             raise TypeError(f"{type(self.module).__name__} has no reset_parameters")
         reset()
 
     def extra_repr(self) -> str:
-        """What is applied around the module."""
         return f"act={self.act!r}" if self.act else ""
 
-    def forward(
-        self,
-        x: Tensor,
-        batch: Tensor | Segments | None = None,
-        batch_size: int | None = None,
-        *,
-        residual: Tensor | None = None,
-    ) -> Tensor:
-        """Call the module with the rows that belong to a graph; the others come out as 0, plus the residual."""
-        self._check_width(x)
-        segments = as_segments(batch, batch_size)
+    def _normalize(self, x: Tensor, segments: Segments | None, residual: Tensor | None) -> Tensor:
+        """Call the module with the rows that belong to a graph; the others are 0, plus the residual."""
         if segments is None:
             return self._call(x, (None, None), residual)
         rows = x.shape[0]
@@ -172,7 +220,7 @@ class ForeignNorm(Norm):
         if self._takes_residual and self.act is None:  # an activation around it comes before the residual
             out: Tensor = self.module(*arguments, residual=residual)
             return out
-        return self._tail(self.module(*arguments), residual)
+        return self._finish(self.module(*arguments), residual)
 
 
 def _make(
@@ -186,7 +234,7 @@ def _make(
         )
     if isinstance(module, Norm) and (takes_act or act is None):
         return module
-    return ForeignNorm(module, channels, act=None if takes_act else act)
+    return CustomNorm(module, channels, act=None if takes_act else act)
 
 
 def _accepted(forward: Callable[..., Any]) -> tuple[int, bool]:

@@ -10,13 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from graphnorm.adjacency import Adjacency
-from graphnorm.layers.base import as_segments
-from graphnorm.layers.graph import make_norm
+from graphnorm.layers import make_norm
 from graphnorm.ops.categories import project_categories
 from graphnorm.ops.dropout import drop
 from graphnorm.ops.linear import linear
 from graphnorm.ops.neighbour_sum import aggregate, pool
-from graphnorm.segments import Segments
+from graphnorm.segments import Segments, as_segments
 
 __all__ = [
     "GCN",

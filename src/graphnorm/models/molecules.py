@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from graphnorm.adjacency import Adjacency
-from graphnorm.layers.graph import make_norm
+from graphnorm.layers import make_norm
 from graphnorm.models.graph import READOUTS, Dropout, DropoutKey, Linear, graph_structure, number_dropouts
 from graphnorm.ops.neighbour_sum import aggregate, pool
 from graphnorm.segments import Segments

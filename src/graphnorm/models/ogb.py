@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from graphnorm.adjacency import Adjacency
-from graphnorm.layers.batch import BatchNorm
+from graphnorm.layers import BatchNorm
 from graphnorm.models.graph import Dropout, DropoutKey, Linear
 from graphnorm.models.molecules import Encoder, MolecularModel
 from graphnorm.ops.neighbour_sum import aggregate, pool

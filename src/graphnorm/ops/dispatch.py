@@ -1,4 +1,4 @@
-"""Which kernels a tensor gets: chosen by its device, or by ``with graphnorm.backend(...)``."""
+"""Which kernels a tensor gets: by its device, or as ``with graphnorm.backend(...)`` says."""
 
 from __future__ import annotations
 
@@ -7,64 +7,74 @@ import os
 from collections.abc import Callable
 from functools import cache
 from types import ModuleType
+from typing import Any, NamedTuple
 
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
-from graphnorm.backends import chosen_backend
+from graphnorm.backends import chosen_backend, has_c_kernel
 
-__all__ = ["chooser", "triton_kernels", "triton_kernels_for"]
+__all__ = ["Kernels", "choose_kernels", "optional_triton_kernels", "triton_kernels"]
+
+
+class Kernels(NamedTuple):
+    """One implementation of an operation and its gradient. A module with these two functions will do as well."""
+
+    forward: Callable[..., Any]
+    backward: Callable[..., Any]
 
 
 @cache
-def triton_kernels(operation: str) -> ModuleType | None:
-    """An operation's Triton kernels, imported when a GPU tensor first comes by; None where Triton is not installed."""
+def triton_kernels(module: str) -> ModuleType | None:
+    """A module of Triton kernels, imported at its first use; ``None`` where Triton is not installed."""
     try:
-        return importlib.import_module(f"{operation}.gpu")
+        import triton  # noqa: F401
     except ImportError:
         return None
+    return importlib.import_module(module)
 
 
-def triton_kernels_for(operation: str, features: Tensor) -> ModuleType | None:
-    """The Triton kernels of an operation that has a plain way beside them; None where that is to be taken.
+def _interpreted() -> bool:
+    """Whether Triton's interpreter is on, which runs the GPU kernels on CPU tensors."""
+    return os.environ.get("TRITON_INTERPRET") == "1"
 
-    That is everywhere but on a GPU, and in Triton's interpreter where ``backend("triton")`` asks for it.
+
+def optional_triton_kernels(module: str, features: Tensor) -> ModuleType | None:
+    """The Triton kernels for these features, or ``None``: of an operation whose alternative is plain torch."""
+    name = chosen_backend()
+    wanted = (features.is_cuda and name in ("auto", "triton")) or (name == "triton" and _interpreted())
+    return triton_kernels(module) if wanted else None
+
+
+def choose_kernels(features: Tensor, results: int, reference: Any, cpu: Any, triton_module: str) -> Any:
+    """One of an operation's three implementations.
+
+    Args:
+        features: the tensor that decides.
+        results: the number of rows or graphs of the result. Without any, as without features, nothing is launched.
+        reference: the implementation in plain torch.
+        cpu: the one by the C library.
+        triton_module: the name of the module with the one for GPUs.
     """
-    interpreted = chosen_backend() == "triton" and os.environ.get("TRITON_INTERPRET") == "1"
-    on_gpu = features.is_cuda and chosen_backend() in ("auto", "triton")
-    return triton_kernels(operation) if on_gpu or interpreted else None
-
-
-def chooser(cpu: ModuleType, reference: ModuleType) -> Callable[[Tensor, int], ModuleType]:
-    """From an operation's C and plain kernels (its Triton ones lie beside them, in ``gpu``) to its choice.
-
-    The choice takes the features and the number of results, rows or graphs, and gives a module with ``forward`` and
-    ``backward`` as in ``reference``. With no features or no results there is nothing to launch.
-    """
-    operation = reference.__name__.rpartition(".")[0]
-
-    def kernels_for(features: Tensor, results: int) -> ModuleType:
-        name = chosen_backend()
-        if name == "reference" or features.numel() == 0 or results == 0 or isinstance(features, FakeTensor):
-            return reference
-        if name == "auto":
-            if features.is_cuda:
-                return triton_kernels(operation) or reference
-            return cpu if cpu.available(features) else reference
-        if name == "cpu":
-            if not cpu.available(features):
-                raise RuntimeError(
-                    f"backend 'cpu' cannot run a {features.dtype} tensor on {features.device}: it needs a CPU tensor "
-                    "and the C library, which is built at installation where a compiler is found "
-                    "(pip install --force-reinstall graphnorm)"
-                )
-            return cpu
-        gpu = triton_kernels(operation)
-        if gpu is None or not (features.is_cuda or os.environ.get("TRITON_INTERPRET") == "1"):
+    name = chosen_backend()
+    if name == "reference" or features.numel() == 0 or results == 0 or isinstance(features, FakeTensor):
+        return reference
+    if name == "auto":
+        if features.is_cuda:
+            return triton_kernels(triton_module) or reference
+        return cpu if has_c_kernel(features) else reference
+    if name == "cpu":
+        if not has_c_kernel(features):
             raise RuntimeError(
-                f"backend 'triton' cannot run a tensor on {features.device}: it needs Triton (pip install triton) and "
-                "a GPU, or TRITON_INTERPRET=1 in the environment for Triton's interpreter"
+                f"backend 'cpu' cannot run a {features.dtype} tensor on {features.device}: it needs a CPU tensor "
+                "and the C library, which is built at installation where a compiler is found "
+                "(pip install --force-reinstall graphnorm)"
             )
-        return gpu
-
-    return kernels_for
+        return cpu
+    gpu = triton_kernels(triton_module)
+    if gpu is None or not (features.is_cuda or _interpreted()):
+        raise RuntimeError(
+            f"backend 'triton' cannot run a tensor on {features.device}: it needs Triton (pip install triton) and "
+            "a GPU, or TRITON_INTERPRET=1 in the environment for Triton's interpreter"
+        )
+    return gpu

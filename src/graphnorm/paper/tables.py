@@ -17,7 +17,7 @@ from graphnorm.analysis import affordable, conditions, interlacing, spectra
 from graphnorm.analysis.parts import Subject, theory_part
 from graphnorm.data.catalog import find
 from graphnorm.files import plain
-from graphnorm.layers.graph import make_norm
+from graphnorm.layers import make_norm
 from graphnorm.models import MODELS
 from graphnorm.paper.figures import AUTHORS_Q
 from graphnorm.paper.output import Output, Sheet

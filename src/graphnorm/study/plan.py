@@ -12,7 +12,7 @@ import torch
 
 from graphnorm.data import CATALOG, Entry, PackedGraphs
 from graphnorm.errors import GraphnormError, unknown
-from graphnorm.layers.graph import REGISTRY
+from graphnorm.layers import REGISTRY
 from graphnorm.models import BASELINES, MODELS, NORMALIZED
 from graphnorm.settings import QUICK_EPOCHS, Grid, Hyperparameters, Settings, options_of
 from graphnorm.study.protocol import chance_score, find_protocol, make_splits

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from graphnorm.errors import listing
+
 __all__ = ["NOTHING", "Table", "TwoLines"]
 __all__ += ["clock", "counted", "facts", "list_some", "listing", "short", "shown", "signed"]
 
@@ -163,18 +165,6 @@ def facts(values: dict[str, Any], *, as_json: bool = False) -> str:
         name: ", ".join(map(str, value)) if isinstance(value, tuple | list) else value for name, value in values.items()
     }
     return "\n".join(f"{name.replace('_', ' '):{width}}  {text}" for name, text in texts.items())
-
-
-def listing(names: Sequence[str], word: str = "and") -> str:
-    """Names in a sentence.
-
-    >>> listing(["none", "layer", "batch"]), listing(["graph"]), listing(["a", "b"], "or"), listing([])
-    ('none, layer and batch', 'graph', 'a or b', 'none')
-    """
-    if not names:
-        return "none"
-    *others, last = names
-    return f"{', '.join(others)} {word} {last}" if others else last
 
 
 def list_some(names: Sequence[str], most: int = 12) -> str:

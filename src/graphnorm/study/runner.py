@@ -23,7 +23,7 @@ from typing import Any
 
 from graphnorm.data import PackedGraphs
 from graphnorm.errors import StoreError, StudyError
-from graphnorm.layers.registry import try_norm
+from graphnorm.layers import try_norm
 from graphnorm.settings import Running
 from graphnorm.study.halving import losers
 from graphnorm.study.plan import Plan, pack

@@ -22,8 +22,7 @@ import torch
 
 from graphnorm._version import __version__
 from graphnorm.errors import need
-from graphnorm.layers.graph import BUILT_IN, REGISTRY
-from graphnorm.layers.registry import register_norm
+from graphnorm.layers import BUILT_IN, REGISTRY, register_norm
 from graphnorm.training import Outcome, Progress, Split, Trial
 
 __all__ = [

@@ -17,8 +17,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from graphnorm.backends import chosen_backend
-from graphnorm.kernels import library
+from graphnorm.backends import chosen_backend, library
 
 __all__ = ["Moments", "adam_step"]
 

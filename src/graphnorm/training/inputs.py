@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from graphnorm.adjacency import Adjacency
-from graphnorm.blocks import Blocks, row_stride, write_blocks
+from graphnorm.adjacency import Adjacency, Blocks, row_stride, write_blocks
 from graphnorm.data.batching import GraphBatch
 from graphnorm.data.packed import PackedGraphs
 from graphnorm.errors import GraphnormError
@@ -41,7 +40,7 @@ def build_model(trial: Trial, graphs: PackedGraphs) -> nn.Module:
 
 
 class _Matrices(NamedTuple):
-    """All adjacency matrices of a dataset; see :class:`~graphnorm.blocks.Blocks`."""
+    """All adjacency matrices of a dataset; see :class:`~graphnorm.adjacency.Blocks`."""
 
     values: Tensor
     start: Tensor

@@ -17,8 +17,7 @@ from graphnorm._version import exact_version
 from graphnorm.data import PackedGraphs, decoding
 from graphnorm.errors import PATH, GraphnormError, need, require
 from graphnorm.files import replacing
-from graphnorm.layers.graph import BUILT_IN, REGISTRY
-from graphnorm.layers.registry import name_factory
+from graphnorm.layers import BUILT_IN, REGISTRY, name_factory
 from graphnorm.models.registry import find_model
 from graphnorm.training.fleet import default_device
 from graphnorm.training.inputs import build_model

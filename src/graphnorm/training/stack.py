@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 from torch.utils._pytree import tree_map
 
-from graphnorm.layers.registry import ForeignNorm
+from graphnorm.layers import CustomNorm
 from graphnorm.training.adam import Moments, adam_step
 
 __all__ = ["Stack"]
@@ -31,7 +31,7 @@ class Stack:
         stacked, buffers = stack_module_state(list(models))
         stacked = dict(sorted(stacked.items(), key=lambda item: item[1].numel() % _READ_AT_ONCE != 0))
         self.members = len(models)
-        self.one_by_one = any(isinstance(module, ForeignNorm) for module in models[0].modules())
+        self.one_by_one = any(isinstance(module, CustomNorm) for module in models[0].modules())
         """Whether a module of someone else's is in the models, which may not bear ``vmap`` or a CUDA graph."""
         self._skeleton = copy.deepcopy(models[0]).to("meta")  # the structure; its own values are never used
         self.flat = torch.cat([value.detach().reshape(-1) for value in stacked.values()]).to(device)

@@ -1,32 +1,16 @@
-"""Aggregation on the CPU: hands addresses and sizes to the C library (``csrc/aggregate.h``)."""
+"""Sums over neighbours on a CPU, by the C library (``csrc/neighbour_sum.h``)."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from graphnorm.kernels import TYPES, library, output
+from graphnorm.backends import TYPES, address, contiguous, library, output
 from graphnorm.ops.neighbour_sum import reference
-from graphnorm.ops.neighbour_sum.problem import Problem, Wanted
-from graphnorm.ops.standardize.problem import computed_in
+from graphnorm.ops.neighbour_sum.reference import Problem, Wanted
+from graphnorm.ops.precision import accumulation_dtype
 
-_FORWARD, _BACKWARD, _OF_EDGES = 0, 1, 2
-
-
-def available(features: Tensor) -> bool:
-    """Whether the library was built and has a kernel for this tensor."""
-    return library is not None and features.dtype in TYPES and features.is_cpu
-
-
-def _ready(tensor: Tensor | None, dtype: torch.dtype | None = None) -> Tensor | None:
-    """The tensor as the library wants it: contiguous, and of this type where one is named."""
-    if tensor is None or (tensor.is_contiguous() and dtype in (None, tensor.dtype)):
-        return tensor
-    return tensor.to(dtype or tensor.dtype).contiguous()
-
-
-def _address(tensor: Tensor | None) -> int:
-    return 0 if tensor is None else tensor.data_ptr()
+_FORWARD, _BACKWARD, _EDGE_GRADIENT = 0, 1, 2
 
 
 def _stride(tensor: Tensor | None) -> int:
@@ -47,40 +31,40 @@ def _run(
 ) -> None:
     """``edges`` are rowptr, col, edge_of and degree; ``count`` is E."""
     assert library is not None
-    kept = [_ready(t) for t in edges]
+    kept = [contiguous(t) for t in edges]
     rowptr = kept[0]
     assert rowptr is not None
-    acc = computed_in(out.dtype)
-    scale, self_weight = _ready(problem.scale, acc), _ready(problem.self_weight, acc)
+    acc = accumulation_dtype(out.dtype)
+    scale, self_weight = contiguous(problem.scale, acc), contiguous(problem.self_weight, acc)
     arrays: list[int] = []
     for t in kept:
         arrays += (0, 0, 0) if t is None else (t.data_ptr(), _stride(t), t.dtype == torch.int32)
-    library.aggregate(
+    library.neighbour_sum(
         problem.constant,
         TYPES[out.dtype],
         out.shape[0] if out.dim() == 3 else 1,
         rowptr.shape[-1] - 1,
         count,
         out.shape[-1],
-        _address(values),
-        _address(edge_values),
-        _address(x),
+        address(values),
+        address(edge_values),
+        address(x),
         out.data_ptr(),
         *arrays,
-        _address(scale),
+        address(scale),
         _stride(scale),
-        _address(self_weight),
+        address(self_weight),
         problem.relu,
         problem.mean,
         direction,
         torch.get_num_threads(),
-        _address(dw),
+        address(dw),
     )
 
 
 def forward(x: Tensor | None, edge_x: Tensor | None, problem: Problem) -> Tensor:
-    """The C twin of :func:`graphnorm.ops.neighbour_sum.reference.forward`."""
-    x, edge_x = _ready(x), _ready(edge_x)
+    """As :func:`graphnorm.ops.neighbour_sum.reference.forward`."""
+    x, edge_x = contiguous(x), contiguous(edge_x)
     features = edge_x if x is None else x
     assert features is not None
     out = output((*features.shape[:-2], problem.rows, features.shape[-1]), features.dtype)
@@ -92,14 +76,14 @@ def forward(x: Tensor | None, edge_x: Tensor | None, problem: Problem) -> Tensor
 def backward(
     dy: Tensor, x: Tensor | None, edge_x: Tensor | None, problem: Problem, wanted: Wanted
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The C twin of :func:`graphnorm.ops.neighbour_sum.reference.backward`."""
-    dy, x, edge_x = dy.contiguous(), _ready(x), _ready(edge_x)
+    """As :func:`graphnorm.ops.neighbour_sum.reference.backward`."""
+    dy, x, edge_x = dy.contiguous(), contiguous(x), contiguous(edge_x)
     dx, da, dw = reference.not_wanted(dy)
     lead, channels = dy.shape[:-2], dy.shape[-1]
     if wanted.x:
         assert problem.t_col is not None
         dx = output(dy.shape, dy.dtype)
-        total = torch.empty((*lead, 1), dtype=torch.float64) if wanted.self_weight else None
+        total = torch.empty(lead, dtype=torch.float64) if wanted.self_weight else None
         reverse = (problem.t_rowptr, problem.t_col, problem.t_edge, problem.rowptr if problem.mean else None)
         masked = edge_x if problem.relu else None
         _run(_BACKWARD, dy, masked, x, dx, reverse, problem.t_col.shape[-1], problem, total)
@@ -110,5 +94,5 @@ def backward(
         da = output((*lead, wanted.edges, channels), dy.dtype)
         ahead = (problem.rowptr, problem.col, problem.edge_of, None)
         masked_x, masked_edges = (x, edge_x) if problem.relu else (None, None)
-        _run(_OF_EDGES, dy, masked_edges, masked_x, da, ahead, wanted.edges, problem)
+        _run(_EDGE_GRADIENT, dy, masked_edges, masked_x, da, ahead, wanted.edges, problem)
     return dx, da, dw

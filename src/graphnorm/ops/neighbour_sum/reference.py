@@ -1,4 +1,4 @@
-r"""Aggregation in plain torch: the definition, and what every fused kernel is tested against.
+r"""Sums over neighbours in plain torch: the definition, against which every fused kernel is tested.
 
 Row r has the edges e, each from the row c = c(e) and with the features a. With a scale s per row (1 if left out), the
 weight w of a row's own features (0 if left out), and φ the identity or relu:
@@ -21,8 +21,8 @@ readout has no x: it adds up "features of edges", where the edges of a graph are
 So dx is the same operation over the edges reversed, which for a symmetric graph are the edges themselves.
 :math:`\varphi'(0) = 0` for relu, as torch has it. Edges of no row (padding) have da = 0. No gradient flows to s.
 
-Shapes here and in the fused twins: x is (N, C), or (M, N, C) for M members stacked by ``vmap``; see
-:class:`~graphnorm.ops.neighbour_sum.problem.Problem` for the rest.
+Shapes, here and in the fused implementations: x is (N, C), or (M, N, C) for M members stacked by ``vmap``; see
+:class:`Problem` for the rest.
 """
 
 from __future__ import annotations
@@ -33,12 +33,46 @@ import torch
 from torch import Tensor
 
 from graphnorm.adjacency import rows_of
-from graphnorm.ops.neighbour_sum.problem import Problem, Wanted
-from graphnorm.ops.standardize.problem import computed_in, kept_in
+from graphnorm.ops.precision import accumulation_dtype, wide_dtype
+
+
+class Problem(NamedTuple):
+    """Edges, scales and options of one call: all of its arguments but the features.
+
+    Integer arrays and ``scale`` may lack M where all members share them. ``col`` is absent where there are only
+    features of edges to add up, ``edge_of`` where those are in the order of the edges. The transposed arrays serve the
+    backward pass; ``t_edge`` only where the gradient depends on the features of the edges.
+    """
+
+    self_weight: Tensor | None  # ([M]), or `constant` in its place
+    scale: Tensor | None  # ([M,] N), without gradient
+    rowptr: Tensor  # ([M,] R + 1)
+    col: Tensor | None  # ([M,] E)
+    edge_of: Tensor | None  # ([M,] E)
+    t_rowptr: Tensor | None  # ([M,] N + 1)
+    t_col: Tensor | None  # ([M,] E)
+    t_edge: Tensor | None  # ([M,] E)
+    constant: float
+    relu: bool
+    mean: bool
+    max_degree: int | None  # an upper bound on the edges of one row, in both directions
+
+    @property
+    def rows(self) -> int:
+        """R, the number of rows that receive."""
+        return self.rowptr.shape[-1] - 1
+
+
+class Wanted(NamedTuple):
+    """Which gradients to compute; the others come back empty."""
+
+    x: bool
+    edges: int | None  # E, where the gradient of edge_x is wanted
+    self_weight: bool
 
 
 class _Edges(NamedTuple):
-    """The edges of all members laid end to end, so that one index_add serves all.
+    """The edges of all members end to end, so that one index_add serves all.
 
     Every member has one row more than it has: number R takes the edges that belong to none.
     """
@@ -70,7 +104,7 @@ class _Edges(NamedTuple):
 
 
 def _sums(values: Tensor, at: Tensor, members: int, rows: int) -> Tensor:
-    wide = kept_in(values)
+    wide = wide_dtype(values)
     zeros = values.new_zeros(members * rows, values.shape[-1], dtype=wide)
     sums = zeros.index_add(0, at, values.to(wide)).to(values.dtype)
     return sums.reshape(members, rows, values.shape[-1])
@@ -126,11 +160,11 @@ def _before_relu(edges: _Edges, x: Tensor | None, edge_x: Tensor | None, acc: to
 
 
 def forward(x: Tensor | None, edge_x: Tensor | None, problem: Problem) -> Tensor:
-    """y, ([M,] R, C). Differentiable as it stands: this is what ``torch.export`` sees."""
+    """y, ([M,] R, C). Differentiable by torch itself: ``torch.export`` traces this function."""
     features = x if x is not None else edge_x
     assert features is not None
     members = features.shape[0] if features.dim() == 3 else 1
-    acc, scale = computed_in(features.dtype), _scale(problem, computed_in(features.dtype))
+    acc, scale = accumulation_dtype(features.dtype), _scale(problem, accumulation_dtype(features.dtype))
     edges = _edges(problem, members, count_edges(problem, edge_x))
     message = _before_relu(edges, x, edge_x, acc)
     message = torch.relu(message) if problem.relu else message
@@ -148,10 +182,10 @@ def forward(x: Tensor | None, edge_x: Tensor | None, problem: Problem) -> Tensor
 def backward(
     dy: Tensor, x: Tensor | None, edge_x: Tensor | None, problem: Problem, wanted: Wanted
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """dx like x, da like edge_x, dw ([M,] 1). Itself differentiable. Takes no notice of the transposed arrays."""
+    """dx like x, da like edge_x, dw ([M]). Differentiable in turn. Does not use the transposed arrays."""
     lead, channels = dy.shape[:-2], dy.shape[-1]
     members = lead[0] if lead else 1
-    acc, scale = computed_in(dy.dtype), _scale(problem, computed_in(dy.dtype))
+    acc, scale = accumulation_dtype(dy.dtype), _scale(problem, accumulation_dtype(dy.dtype))
     flat = dy.to(acc).reshape(members, problem.rows, channels)
     out = flat if scale is None else flat * scale
     dx, da, dw = not_wanted(dy)
@@ -173,7 +207,7 @@ def backward(
     if wanted.self_weight:
         assert x is not None
         own = x.to(acc).reshape(flat.shape) * (out if scale is None else out * scale)
-        dw = own.flatten(1).sum(-1, dtype=kept_in(own)).to(acc).reshape(*lead, 1)
+        dw = own.flatten(1).sum(-1, dtype=wide_dtype(own)).to(acc).reshape(lead)
     return dx, da, dw
 
 
@@ -181,4 +215,4 @@ def not_wanted(dy: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Placeholders for dx, da and dw."""
     lead = dy.shape[:-2]
     empty = dy.new_empty(*lead, 0, 0)
-    return empty, dy.new_empty(*lead, 0, 0), dy.new_empty(*lead, 0, dtype=computed_in(dy.dtype))
+    return empty, dy.new_empty(*lead, 0, 0), dy.new_empty(*lead, 0, dtype=accumulation_dtype(dy.dtype))

@@ -6,6 +6,6 @@ variance come from. :mod:`~graphnorm.ops.standardize.reference` holds the mathem
 
 from __future__ import annotations
 
-from graphnorm.ops.standardize.call import standardize
+from graphnorm.ops.standardize.api import standardize
 
 __all__ = ["standardize"]

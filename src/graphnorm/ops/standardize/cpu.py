@@ -1,4 +1,4 @@
-"""Standardization on the CPU: hands addresses and sizes to the C library (``csrc/standardize.h``)."""
+"""Standardization on a CPU, by the C library (``csrc/standardize.h``)."""
 
 from __future__ import annotations
 
@@ -7,40 +7,15 @@ import math
 import torch
 from torch import Tensor
 
-from graphnorm.kernels import TYPES, library, output, output_like
-from graphnorm.ops.standardize.problem import (
-    DETACHED,
-    GIVEN,
-    LIVE,
-    Parameters,
-    Problem,
-    computed_in,
-    in_type_of,
-    statistics_shape,
-)  # fmt: skip
+from graphnorm.backends import TYPES, address, contiguous, library, output, output_like
+from graphnorm.ops.precision import accumulation_dtype
+from graphnorm.ops.standardize.reference import DETACHED, GIVEN, LIVE, Parameters, Problem, statistics_shape
 
 _STATISTICS = {LIVE: 0, DETACHED: 1, GIVEN: 2}
 
 
-def available(x: Tensor) -> bool:
-    """Whether the library was built and has a kernel for this tensor."""
-    return library is not None and x.dtype in TYPES and x.is_cpu
-
-
-def ready(tensor: Tensor | None, dtype: torch.dtype) -> Tensor | None:
-    """The tensor as the library wants it: contiguous, of this type."""
-    if tensor is None or (tensor.dtype is dtype and tensor.is_contiguous()):
-        return tensor
-    return tensor.to(dtype).contiguous()
-
-
-def address(tensor: Tensor | None) -> int:
-    """Where a tensor's elements begin; 0 where there is none."""
-    return 0 if tensor is None else tensor.data_ptr()
-
-
 class Plan:
-    """What calls of one shape over the same segments share, in the form that the library takes it."""
+    """All that calls of one shape over the same segments share, in the form that the library takes."""
 
     __slots__ = ("_alive", "acc", "dparameters", "kept", "problem", "shape", "shared", "var_at")
 
@@ -48,15 +23,15 @@ class Plan:
         assert library is not None
         rows, channels = x.shape[-2:]
         members = x.shape[0] if x.dim() == 3 else 1
-        ptr, order = ready(problem.ptr, torch.int64), ready(problem.order, torch.int64)
+        ptr, order = contiguous(problem.ptr, torch.int64), contiguous(problem.order, torch.int64)
         self._alive = ptr, order
-        self.problem, self.acc = problem, computed_in(x.dtype)
+        self.problem, self.acc = problem, accumulation_dtype(x.dtype)
         self.shape = statistics_shape(x, problem.graphs)
         self.dparameters = (*x.shape[:-2], channels)
         count = math.prod(self.shape)
         self.var_at = count * torch.float64.itemsize
         self.kept = (count + -(-count * self.acc.itemsize // torch.float64.itemsize),)
-        self.shared = library.plan(
+        self.shared = library.standardize_plan(
             float(problem.eps),
             TYPES[x.dtype],
             members,
@@ -78,7 +53,7 @@ class Plan:
         return self.apply(x, residual, parameters, mean, mean + self.var_at), (kept,)
 
     def backward(self, dy: Tensor, x: Tensor, parameters: Parameters, kept: Tensor) -> tuple[Tensor, Parameters]:
-        """dx, and the gradients of those parameters that are there, in their types."""
+        """dx, and the gradients of those parameters that are there."""
         mean = kept.data_ptr()
         weight, bias, mean_scale = parameters
         like, acc = torch.empty_like, self.acc  # quicker than from a shape
@@ -87,24 +62,22 @@ class Plan:
             None if bias is None else like(bias, dtype=acc),
             None if mean_scale is None else like(mean_scale, dtype=acc),
         )
-        dx = self.gradient(dy, x, parameters, dparameters, mean, mean + self.var_at)
-        dweight, dbias, dmean_scale = dparameters
-        return dx, (in_type_of(weight, dweight), in_type_of(bias, dbias), in_type_of(mean_scale, dmean_scale))
+        return self.gradient(dy, x, parameters, dparameters, mean, mean + self.var_at), dparameters
 
     def statistics(self, kept: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and variance, ([M,] G, C), of the buffer that :meth:`forward` gave."""
+        """Mean and variance, ([M,] G, C), in the buffer of :meth:`forward`."""
         count = math.prod(self.shape)
         return kept[:count].view(self.shape), kept[count:].view(self.acc)[:count].view(self.shape)
 
     def apply(self, x: Tensor, residual: Tensor | None, parameters: Parameters, mean: int, var: int) -> Tensor:
-        """y; statistics are read from or written to these addresses."""
+        """y. Statistics are read from or written to the addresses ``mean`` and ``var``."""
         assert library is not None
         x = x if x.is_contiguous() else x.contiguous()
         y, acc = output_like(x), self.acc
         weight, bias, mean_scale = parameters
-        weight, bias, mean_scale = ready(weight, acc), ready(bias, acc), ready(mean_scale, acc)
+        weight, bias, mean_scale = contiguous(weight, acc), contiguous(bias, acc), contiguous(mean_scale, acc)
         residual = None if residual is None else residual.contiguous()
-        library.forward(
+        library.standardize_forward(
             self.shared, torch.get_num_threads(), address(weight), address(bias), address(mean_scale), mean, var,
             x.data_ptr(), y.data_ptr(), address(residual),
         )  # fmt: skip
@@ -113,14 +86,14 @@ class Plan:
     def gradient(
         self, dy: Tensor, x: Tensor, parameters: Parameters, dparameters: Parameters, mean: int, var: int
     ) -> Tensor:
-        """dx, from statistics at these addresses; the gradients of the parameters are written to ``dparameters``."""
+        """dx, from the statistics at ``mean`` and ``var``. Gradients of parameters are written to ``dparameters``."""
         assert library is not None
         dy, x = dy if dy.is_contiguous() else dy.contiguous(), x if x.is_contiguous() else x.contiguous()
         dx, acc = output_like(x), self.acc
         weight, bias, mean_scale = parameters
-        weight, bias, mean_scale = ready(weight, acc), ready(bias, acc), ready(mean_scale, acc)
+        weight, bias, mean_scale = contiguous(weight, acc), contiguous(bias, acc), contiguous(mean_scale, acc)
         dweight, dbias, dmean_scale = dparameters
-        library.backward(
+        library.standardize_backward(
             self.shared, torch.get_num_threads(), address(weight), address(bias), address(mean_scale), mean, var,
             x.data_ptr(), dx.data_ptr(), dy.data_ptr(), address(dweight), address(dbias), address(dmean_scale),
         )  # fmt: skip
@@ -128,7 +101,7 @@ class Plan:
 
 
 def forward(x: Tensor, residual: Tensor | None, problem: Problem) -> tuple[Tensor, Tensor, Tensor]:
-    """The C twin of :func:`graphnorm.ops.standardize.reference.forward`."""
+    """As :func:`graphnorm.ops.standardize.reference.forward`."""
     plan = Plan(x, problem)
     if problem.mean is None or problem.var is None:
         mean, var = torch.empty(plan.shape, dtype=torch.float64), torch.empty(plan.shape, dtype=plan.acc)
@@ -138,7 +111,7 @@ def forward(x: Tensor, residual: Tensor | None, problem: Problem) -> tuple[Tenso
 
 
 def backward(dy: Tensor, x: Tensor, problem: Problem) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The C twin of :func:`graphnorm.ops.standardize.reference.backward`."""
+    """As :func:`graphnorm.ops.standardize.reference.backward`."""
     if problem.mean is None or problem.var is None:
         _, mean, var = forward(x, None, problem)
         problem = problem._replace(mean=mean, var=var)

@@ -1,4 +1,4 @@
-"""Standardization on a GPU: plans and launches the Triton kernels. Nothing here waits for the device."""
+"""Standardization on a GPU: plans and launches the Triton kernels. Nothing here synchronises with the device."""
 
 from __future__ import annotations
 
@@ -11,27 +11,16 @@ import torch
 import triton.language as tl
 from torch import Tensor
 
-from graphnorm.kernels import library
-from graphnorm.ops.standardize import gpu_long as long
-from graphnorm.ops.standardize import gpu_short as short
-from graphnorm.ops.standardize import gpu_whole as whole
-from graphnorm.ops.standardize.gpu_common import GROUP
-from graphnorm.ops.standardize.gpu_launch import Launch, Launches, Tile, can_be_early, power_of_two
-from graphnorm.ops.standardize.gpu_scratch import scratch
-from graphnorm.ops.standardize.problem import (
-    GIVEN,
-    LIVE,
-    Parameters,
-    Problem,
-    computed_in,
-    in_type_of,
-    statistics_shape,
-)  # fmt: skip
+from graphnorm.backends import contiguous, library
+from graphnorm.ops.launch import Launch, Launches, Tile, can_be_early, power_of_two, scratch
+from graphnorm.ops.precision import accumulation_dtype
+from graphnorm.ops.standardize import kernels
+from graphnorm.ops.standardize.reference import GIVEN, LIVE, Parameters, Problem, statistics_shape
 
 _UNLIMITED = 2**31 - 1  # rows: no segment is longer
 _LARGEST_TILE = 64  # rows of a segment that still fits the registers of one program
 
-_PROGRAMS = 528  # that share one graph: as many as an H200 runs at a time, forward
+_PROGRAMS = 528  # that share one graph, forward: as many as an H200 runs at a time
 
 _launch_again: Any = None if library is None else library.launch
 
@@ -44,7 +33,7 @@ class Cut(NamedTuple):
     run: int  # segments per program, backward
     fits: bool = False  # every segment fits the backward tile,
     half: bool = False  # and those that fit half of it get that
-    apart: bool = False  # backward, each element of a tile has sums of its own
+    apart: bool = False  # backward, each element of a tile has separate sums
     window: int = 0  # rows per window; 0: no segment can be longer than one
     windows: int = 0  # windows per member
     fine_window: int = 0  # the same, no more rows, for the kernels that write rows of long segments
@@ -97,10 +86,6 @@ def cut(members: int, rows: int, channels: int, graphs: int, largest: int) -> Cu
     )  # fmt: skip
 
 
-def _contiguous(tensor: Tensor | None) -> Tensor | None:
-    return tensor if tensor is None or tensor.is_contiguous() else tensor.contiguous()
-
-
 def _address(tensor: Tensor | None) -> int | None:
     return None if tensor is None else tensor.data_ptr()
 
@@ -110,32 +95,32 @@ def _type(tensor: Tensor | None) -> torch.dtype | None:
 
 
 class Work:
-    """What calls of one shape over the same segments share: how they are cut, and every launch but for its tensors."""
+    """All that calls of one shape over the same segments share: the cut into programs, and launches without tensors."""
 
     def __init__(self, x: Tensor, problem: Problem) -> None:
         rows, channels = x.shape[-2:]
         members = x.shape[0] if x.dim() == 3 else 1
-        graphs, ptr, order = problem.graphs, _contiguous(problem.ptr), _contiguous(problem.order)
+        graphs, ptr, order = problem.graphs, contiguous(problem.ptr), contiguous(problem.order)
         largest = rows if ptr is None or problem.max_size is None else min(rows, problem.max_size)
         self.problem, self.cut = problem, cut(members, rows, channels, graphs, largest)
         per = 1 if ptr is None else 2
         self.per = per if self.cut.window else 0
-        if ptr is None and self.cut.fits:  # one small segment: the tiles want its boundaries all the same
+        if ptr is None and self.cut.fits:  # one small segment: the kernel for tiles needs its boundaries
             ptr = torch.arange(0, rows + 1, rows, device=x.device)
         self.ptr, self.order = ptr, order
         ptr_stride = 0 if ptr is None or ptr.dim() == 1 else ptr.shape[1]
         order_stride = 0 if order is None or order.dim() == 1 else rows
         self.members, self.channels, self.graphs = members, channels, graphs
         self.layout = (rows, graphs, ptr_stride, order_stride)
-        self.device, self.acc = x.device, computed_in(x.dtype)
+        self.device, self.acc = x.device, accumulation_dtype(x.dtype)
         self.index = x.device.index if x.is_cuda else None
         self.key = (self.index, x.dtype, ptr is None, order is None)
         self.shape = statistics_shape(x, graphs)
         self.dparameters = (*x.shape[:-2], channels)
-        # where short kernels have anything to do: short segments, or rows outside of any
+        # the first kernel has short segments to do, or rows outside of any
         has_short = ptr is not None or not self.cut.window
         self.runs = -(-graphs // self.cut.run) if has_short else 0
-        groups = -(-self.runs // GROUP.value)
+        groups = -(-self.runs // kernels.GROUP.value)
         self.slots = 0 if self.per == 1 else self.runs + (self.cut.windows if self.per else groups)
         self.places = members * self.per * self.cut.windows
         self.slot_statistics = 2 * self.places * channels
@@ -164,11 +149,11 @@ class Work:
         return self._launch(kernel, self.members * tiles, tile, (rows, tiles, *sizes), *constants, **rest)
 
     @property
-    def _computed_in(self) -> Any:
+    def _triton_dtype(self) -> Any:
         return tl.float64 if self.acc == torch.float64 else tl.float32
 
     def _forward_launches(self) -> Launches:
-        c, channels, per, acc = self.cut, self.channels, self.per, self._computed_in
+        c, channels, per, acc = self.cut, self.channels, self.per, self._triton_dtype
         eps, relu, given = self.problem.eps, self.problem.relu, self.problem.statistics == GIVEN
         first, second, early = None, None, bool(per) and can_be_early(self.index)
         sizes: tuple[int, ...]
@@ -178,22 +163,22 @@ class Work:
             places = 0 if given else self.places
             sizes = (*self.layout, c.limit, shorts, c.window, c.windows, self.planes[1])
             constants = (channels, eps, relu, given, 0 if given else per, early, acc, c.read, c.join)
-            first = self._launch(short.forward_short, shorts + places, c.forward, sizes, *constants)
+            first = self._launch(kernels.forward_short, shorts + places, c.forward, sizes, *constants)
         early = early and first is not None
         constants = (channels, eps, relu, early, acc)
         if per == 1:
             rest: dict[str, Any] = {"without": (3, 4, 10, 11), "early": early}
-            second = self._launch_whole(whole.whole_apply, (), *constants, **rest)
+            second = self._launch_whole(kernels.whole_apply, (), *constants, **rest)
         elif per:
             sizes = (*self.layout, c.fine_window, c.fine_windows, c.limit)
             count = self.members * per * c.fine_windows
             rest = {"without": (10, 11), "early": early}
-            second = self._launch(long.long_apply, count, c.write, sizes, *constants, **rest)
+            second = self._launch(kernels.long_apply, count, c.write, sizes, *constants, **rest)
         self._forward = Launches(first, second)
         return self._forward
 
     def _backward_launches(self) -> Launches:
-        c, channels, per, acc = self.cut, self.channels, self.per, self._computed_in
+        c, channels, per, acc = self.cut, self.channels, self.per, self._triton_dtype
         eps, relu, live = self.problem.eps, self.problem.relu, self.problem.statistics == LIVE
         second, early = None, bool(per) and can_be_early(self.index)
         sizes: tuple[int, ...]
@@ -202,23 +187,23 @@ class Work:
         if c.fits:
             sizes = (*self.layout, self.runs, c.run, self.slots, self.planes[0])
             constants = (channels, eps, relu, live, acc, c.half)
-            first = self._launch(short.backward_tiles, shorts, c.backward, sizes, *constants)
+            first = self._launch(kernels.backward_tiles, shorts, c.backward, sizes, *constants)
         else:
             sizes = (*self.layout, c.limit, self.runs, c.run, self.slots, self.planes[0])
             sizes = (*sizes, shorts, c.window, c.windows, self.planes[1])
             constants = (channels, eps, relu, live, c.apart, per, early, acc, c.backward.rows, c.join)
-            first = self._launch(short.backward_short, shorts + self.places, c.backward, sizes, *constants)
+            first = self._launch(kernels.backward_short, shorts + self.places, c.backward, sizes, *constants)
         constants = (channels, eps, relu, early, acc)
         if per == 1:
             rest: dict[str, Any] = {"without": (3, 4, 11, 12, 13, 14), "early": early}
-            second = self._launch_whole(whole.whole_gradient, (c.windows, self.planes[1]), *constants, **rest)
+            second = self._launch_whole(kernels.whole_gradient, (c.windows, self.planes[1]), *constants, **rest)
         elif per:
-            adds = self.members * -(-channels // long.ADDED.value)
+            adds = self.members * -(-channels // kernels.ADDED.value)
             sizes = (*self.layout, c.fine_window, c.fine_windows, c.limit, c.window, c.windows)
             sizes = (*sizes, self.slots, *self.planes, adds)
             count = self.members * per * c.fine_windows
             rest = {"more": adds, "without": (11,), "early": early}
-            second = self._launch(long.long_gradient, count, c.write, sizes, *constants, **rest)
+            second = self._launch(kernels.long_gradient, count, c.write, sizes, *constants, **rest)
         self._backward = Launches(first, second)
         return self._backward
 
@@ -232,12 +217,10 @@ class Work:
         return 0 if self.index is None else torch._C._cuda_getCurrentRawStream(self.index)
 
     def new_statistics(self) -> tuple[Tensor, Tensor]:
-        """Room for mean and variance."""
         mean = torch.empty(self.shape, dtype=torch.float64, device=self.device)
         return mean, torch.empty(self.shape, dtype=self.acc, device=self.device)
 
     def _gradient_of(self, parameter: Tensor | None) -> Tensor:
-        """Room for a parameter's gradient."""
         if parameter is not None and parameter.dtype is self.acc and parameter.shape == self.dparameters:
             return torch.empty_like(parameter)
         return torch.empty(self.dparameters, dtype=self.acc, device=self.device)
@@ -245,12 +228,12 @@ class Work:
     def apply(
         self, x: Tensor, residual: Tensor | None, parameters: Parameters, mean: Tensor | None, var: Tensor | None
     ) -> Tensor:
-        """y; statistics are read from or written to ``mean`` and ``var``, where they are given or wanted."""
+        """y. Statistics are read from or written to ``mean`` and ``var``, if these are not ``None``."""
         if not self._on_current_device():
             with torch.cuda.device(self.index):
                 return self.apply(x, residual, parameters, mean, var)
-        x, residual = x if x.is_contiguous() else x.contiguous(), _contiguous(residual)
-        weight, bias, mean_scale = map(_contiguous, parameters)
+        x, residual = x if x.is_contiguous() else x.contiguous(), contiguous(residual)
+        weight, bias, mean_scale = map(contiguous, parameters)
         y, stream = torch.empty_like(x), self._stream()
         slots = counters = None
         if self.per and self.problem.statistics != GIVEN:
@@ -271,12 +254,12 @@ class Work:
         var: Tensor | None,
         wanted: tuple[bool, bool, bool] | None = None,
     ) -> tuple[Tensor, Parameters]:
-        """dx, and the gradients of the parameters that are there, or ``wanted``."""
+        """dx, and the gradients of the parameters that are there, or those ``wanted``."""
         if not self._on_current_device():
             with torch.cuda.device(self.index):
                 return self.gradient(dy, x, parameters, mean, var, wanted)
         x, dy = x if x.is_contiguous() else x.contiguous(), dy if dy.is_contiguous() else dy.contiguous()
-        weight, bias, mean_scale = map(_contiguous, parameters)
+        weight, bias, mean_scale = map(contiguous, parameters)
         dx, stream = torch.empty_like(x), self._stream()
         there = wanted or (weight is not None, bias is not None, mean_scale is not None)
         dweight = self._gradient_of(weight) if there[0] else None
@@ -284,7 +267,7 @@ class Work:
         dmean_scale = self._gradient_of(mean_scale) if there[2] else None
         memory = scratch(self.device, self.index, stream)
         counters = memory.counters(self.backward_counters)
-        if self.per:  # two launches, which may have another's between them
+        if self.per:  # two launches, and another call's may come between them
             shares = torch.empty((self.shares,), dtype=self.acc, device=self.device)
         else:
             shares = memory.room(self.shares, self.acc)
@@ -295,27 +278,27 @@ class Work:
 
 
 class Plan(Work):
-    """Work that eager layers do again and again: what was launched before is launched again without a detour."""
+    """Work that an eager layer repeats: a variant that was launched before goes straight to the driver."""
 
     def __init__(self, x: Tensor, problem: Problem) -> None:
         super().__init__(x, problem)
-        self._in_registers = self.cut.fits  # so are statistics, once more, in the backward pass
+        self._in_registers = self.cut.fits  # then backward computes the statistics again
         self._kept_types = (None, None) if self._in_registers else (torch.float64, self.acc)
         count = math.prod(self.shape)
-        self._var_at = -(-8 * count // 16) * 16  # bytes: kernels want addresses that 16 divides
+        self._var_at = -(-8 * count // 16) * 16  # bytes: kernels need addresses divisible by 16
         self._kept = self._var_at // 8 + -(-count * self.acc.itemsize // 8)
         self._ptr, self._order = _address(self.ptr), _address(self.order)
-        # to make others like them, which is quicker than from a type and a device
+        # new_empty of these is quicker than torch.empty with a type and a device
         self._double, self._acc = x.new_empty(0, dtype=torch.float64), x.new_empty(0, dtype=self.acc)
         self._forward_variants = self._forward_launches().variants
         self._backward_variants = self._backward_launches().variants
-        # of parameters whose gradients come out of the kernels in their own type
+        # types of parameters whose gradients the kernels give in that same type
         self._summed_types = frozenset(itertools.product((None, self.acc), repeat=3))
 
     def forward(self, x: Tensor, residual: Tensor | None, parameters: Parameters) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """y, and what :meth:`backward` needs: statistics in one buffer, all means (double), then all variances.
+        """y, and for :meth:`backward` the statistics in one buffer: all means (double), then all variances.
 
-        Nothing where it finds the statistics again in registers.
+        There is no buffer where backward computes the statistics again.
         """
         weight, bias, mean_scale = parameters
         types = (
@@ -344,7 +327,7 @@ class Plan(Work):
         return self.apply(x, residual, parameters, *self.statistics(*kept)), kept
 
     def backward(self, dy: Tensor, x: Tensor, parameters: Parameters, *kept: Tensor) -> tuple[Tensor, Parameters]:
-        """dx, and the gradients of those parameters that are there, in their types."""
+        """dx, and the gradients of those parameters that are there."""
         weight, bias, mean_scale = parameters
         types = (
             None if weight is None else weight.dtype, None if bias is None else bias.dtype,
@@ -367,12 +350,10 @@ class Plan(Work):
                 shares, counters, dweight, dbias, dmean_scale,
             ) == 0:  # fmt: skip
                 return dx, (dweight, dbias, dmean_scale)
-        dx, (dweight, dbias, dmean_scale) = self.gradient(dy, x, parameters, *self.statistics(*kept))
-        gradients = in_type_of(weight, dweight), in_type_of(bias, dbias), in_type_of(mean_scale, dmean_scale)
-        return dx, gradients
+        return self.gradient(dy, x, parameters, *self.statistics(*kept))
 
     def statistics(self, *kept: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        """Mean and variance, of what :meth:`forward` gave; ``None`` where it did without."""
+        """Mean and variance, in the buffer of :meth:`forward`; ``None`` where there is none."""
         if not kept:
             return None, None
         count, (mean, var) = math.prod(self.shape), kept[0].tensor_split((self._var_at // 8,))
@@ -380,7 +361,7 @@ class Plan(Work):
 
 
 def forward(x: Tensor, residual: Tensor | None, problem: Problem) -> tuple[Tensor, Tensor, Tensor]:
-    """The Triton twin of :func:`graphnorm.ops.standardize.reference.forward`."""
+    """As :func:`graphnorm.ops.standardize.reference.forward`."""
     work = Work(x, problem)
     if problem.mean is not None and problem.var is not None:
         mean, var = problem.mean.contiguous(), problem.var.contiguous()
@@ -390,9 +371,9 @@ def forward(x: Tensor, residual: Tensor | None, problem: Problem) -> tuple[Tenso
 
 
 def backward(dy: Tensor, x: Tensor, problem: Problem) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The Triton twin of :func:`graphnorm.ops.standardize.reference.backward`."""
+    """As :func:`graphnorm.ops.standardize.reference.backward`."""
     work = Work(x, problem)
-    mean, var = _contiguous(problem.mean), _contiguous(problem.var)
+    mean, var = contiguous(problem.mean), contiguous(problem.var)
     if mean is None and not work.cut.fits:
         _, mean, var = forward(x, None, problem)
     wanted = (True, True, True)

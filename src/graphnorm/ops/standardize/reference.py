@@ -1,4 +1,4 @@
-r"""Standardization in plain torch: the definition, and what every fused kernel is tested against.
+r"""Standardization in plain torch: the definition, against which every fused kernel is tested.
 
 For each segment (a graph, or the whole batch) and each channel, over its n values x:
 
@@ -31,8 +31,8 @@ of equal rows, v = 0: at α = 1 the output is β, dx is exactly 0, and dα = −
 as it stands, large but finite. It is what lets GraphNorm leave α = 1 on regular graphs, so it is not cut off.
 Rows of no segment (padding, ids out of range) have act(z) = 0 and dx = 0.
 
-Shapes here and in the fused twins: x is (N, C), or (M, N, C) for M members stacked by ``vmap``; ``ptr`` is (G + 1) or
-(M, G + 1), ``order`` (N) or (M, N), parameters (C) or (M, C), statistics (G, C) or (M, G, C).
+Shapes, here and in the fused implementations: x is (N, C), or (M, N, C) for M members stacked by ``vmap``; ``ptr`` is
+(G + 1) or (M, G + 1), ``order`` (N) or (M, N), parameters (C) or (M, C), statistics (G, C) or (M, G, C).
 """
 
 from __future__ import annotations
@@ -42,11 +42,52 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from graphnorm.ops.standardize.problem import GIVEN, LIVE, Problem, computed_in, kept_in, statistics_shape
+from graphnorm.ops.precision import accumulation_dtype, wide_dtype
+
+LIVE, DETACHED, GIVEN = "live", "detached", "given"
+"""Where statistics come from: computed, computed but constant in the gradient, or passed in (running averages)."""
+
+Parameters = tuple[Tensor | None, Tensor | None, Tensor | None]
+"""weight γ, bias β and mean_scale α, ([M,] C) each; 1, 0 and 1 where they are ``None``."""
+
+
+class Problem(NamedTuple):
+    """Parameters, segments and statistics of one call: all of its arguments but the input.
+
+    ``ptr`` and ``order`` may lack M where all members share them; ``None`` means one segment of all rows, and rows in
+    order. Parameters that are ``None`` are 1, 0 and 1. ``mean`` and ``var`` are there when statistics are given and, in
+    the backward pass, always.
+    """
+
+    weight: Tensor | None  # ([M,] C)
+    bias: Tensor | None  # ([M,] C)
+    mean_scale: Tensor | None  # ([M,] C)
+    ptr: Tensor | None  # ([M,] G + 1) int64
+    order: Tensor | None  # ([M,] N) int64
+    mean: Tensor | None  # ([M,] G, C), in `wide_dtype`
+    var: Tensor | None  # ([M,] G, C), in `accumulation_dtype`
+    eps: float
+    relu: bool
+    statistics: str
+    max_size: int | None  # an upper bound on the rows of one segment
+
+    @property
+    def parameters(self) -> Parameters:
+        return self.weight, self.bias, self.mean_scale
+
+    @property
+    def graphs(self) -> int:
+        """G, the number of segments of each member."""
+        return 1 if self.ptr is None else self.ptr.shape[-1] - 1
+
+
+def statistics_shape(x: Tensor, graphs: int) -> tuple[int, ...]:
+    """([M,] G, C)."""
+    return (*x.shape[:-2], graphs, x.shape[-1])
 
 
 class _Rows(NamedTuple):
-    """The rows of all members laid end to end, so that one index_add serves all.
+    """The rows of all members end to end, so that one index_add serves all.
 
     Every member has one segment more than it has graphs: number G takes the rows that belong to none.
     """
@@ -57,7 +98,7 @@ class _Rows(NamedTuple):
 
     def total(self, values: Tensor) -> Tensor:
         """Sums over segments, (M (G + 1), C). Taken in double: they run over the rows one by one."""
-        wide = kept_in(values)
+        wide = wide_dtype(values)
         zeros = values.new_zeros(self.rows.shape[0], values.shape[-1], dtype=wide)
         return zeros.index_add(0, self.ids, torch.where(self.inside, values, 0).to(wide)).to(values.dtype)
 
@@ -67,10 +108,10 @@ class _Rows(NamedTuple):
 
 
 class _Statistics(NamedTuple):
-    """Per row the centred value c; per segment the mean μ, the variance v, and what follows from them."""
+    """Per row the centred value c; per segment the mean μ and the variance v."""
 
     centred: Tensor  # (M N, C)
-    mean: Tensor  # (M (G + 1), C), in `kept_in`
+    mean: Tensor  # (M (G + 1), C), in `wide_dtype`
     var: Tensor  # (M (G + 1), C)
 
 
@@ -120,7 +161,7 @@ def _statistics(x: Tensor, rows: _Rows, problem: Problem) -> _Statistics:
     rest = rows.average(measured - centre[rows.ids])
     centred = (x - centre[rows.ids]) - rest[rows.ids]
     spread = centred if problem.statistics == LIVE else centred.detach()
-    return _Statistics(centred, centre.to(kept_in(x)) + rest, rows.average(spread * spread))
+    return _Statistics(centred, centre.to(wide_dtype(x)) + rest, rows.average(spread * spread))
 
 
 def standardize_by_ids(
@@ -128,10 +169,10 @@ def standardize_by_ids(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Output, mean and variance, given the segment ([M,] N) of every row, G for rows of no graph.
 
-    Differentiable as it stands: this is what ``torch.export`` and ONNX see.
+    Differentiable by torch itself: ``torch.export`` and ONNX trace this function.
     """
     rows = _rows(ids, graphs)
-    flat = x.reshape(-1, x.shape[-1]).to(computed_in(x.dtype))
+    flat = x.reshape(-1, x.shape[-1]).to(accumulation_dtype(x.dtype))
     stats = _statistics(flat, rows, problem)
     alpha, weight, bias = _parameters(problem, graphs, flat)
     kept = (1 - alpha) * stats.mean.to(flat.dtype)
@@ -164,11 +205,11 @@ def forward(x: Tensor, residual: Tensor | None, problem: Problem) -> tuple[Tenso
 def backward(dy: Tensor, x: Tensor, problem: Problem) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The closed form above: dx like x, and the gradients of weight, bias and mean_scale, ([M,] C).
 
-    Itself differentiable (twice, three times …): live statistics are taken from x anew.
+    Differentiable in turn, in every order: live statistics are computed from x again.
     """
     graphs, channels = problem.graphs, x.shape[-1]
     rows = _rows(segment_ids(problem, x), graphs)
-    acc = computed_in(x.dtype)
+    acc = accumulation_dtype(x.dtype)
     stats = _statistics(x.reshape(-1, channels).to(acc), rows, problem)
     alpha, weight, bias = _parameters(problem, graphs, stats.centred)
     mean = stats.mean.to(acc)

@@ -1,0 +1,301 @@
+"""The way in: checks with remedies, the operation, and its plain form for export."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, SupportsFloat
+
+import torch
+from torch import Tensor
+
+from graphnorm.ops.dispatch import choose_kernels
+from graphnorm.ops.function import define
+from graphnorm.ops.layer_norm import layer_norm
+from graphnorm.ops.precision import accumulation_dtype, wide_dtype
+from graphnorm.ops.standardize import cpu, reference
+from graphnorm.ops.standardize.reference import DETACHED, GIVEN, LIVE, Problem, statistics_shape
+from graphnorm.segments import Segments
+
+SCOPES = ("node", "graph", "batch")
+ACTIVATIONS = (None, "relu")
+
+
+def standardize(
+    x: Tensor,
+    segments: Segments | None = None,
+    *,
+    scope: str = "graph",
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    mean_scale: Tensor | None = None,
+    statistics: str = LIVE,
+    mean: Tensor | None = None,
+    var: Tensor | None = None,
+    eps: float = 1e-5,
+    act: str | None = None,
+    residual: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    r"""Shift by α·mean and divide by the root of the second moment, over a set of values.
+
+    .. math:: y = \mathrm{act}\!\left(\gamma\,\frac{x - \alpha\mu}{\sqrt{E[(x - \alpha\mu)^2] + \varepsilon}} + \beta
+              \right) + \text{residual}
+
+    Args:
+        x: features, shape (N, C), of nodes or edges.
+        segments: which rows form a graph; ``None``: all rows are one graph.
+        scope: over what mean and second moment are taken: ``"node"`` (the channels of one row), ``"graph"`` (the rows
+            of one graph, per channel) or ``"batch"`` (all rows, per channel).
+        weight: γ, shape (C,); 1 if left out.
+        bias: β, shape (C,); 0 if left out.
+        mean_scale: α, shape (C,); 1 if left out. Not with scope ``"node"``.
+        statistics: ``"live"``; ``"detached"``, live but with no gradient through them; or ``"given"``.
+        mean: with ``"given"``, the mean to use, shape (G, C), or (1, C) with scope ``"batch"``.
+        var: with ``"given"``, the variance to use, likewise. The second moment follows as v + (1-α)²·mean².
+        eps: ε, added to the second moment.
+        act: ``"relu"`` or ``None``, applied in the same pass. Its slope at exactly 0 is taken as 1, not 0: where all
+            rows of a graph are equal the standardized value is exactly 0 at α = 1 and β = 0, and a slope of 0 there
+            would keep α and β from ever moving.
+        residual: added after ``act`` in the same pass, shape (N, C).
+
+    Returns:
+        y of x's shape and type; the mean (double) and variance used, shape (G, C), without gradient: empty where they
+        were given, and with scope ``"node"``.
+
+    >>> x = torch.tensor([[1.0], [3.0], [5.0]])
+    >>> y, mean, var = standardize(x, Segments(sizes=[2, 1]))
+    >>> y.T
+    tensor([[-1.0000,  1.0000,  0.0000]])
+    >>> mean.T, var.T
+    (tensor([[2., 5.]], dtype=torch.float64), tensor([[1., 0.]]))
+    """
+    _check_features(x, weight, bias, mean_scale, residual)
+    if act not in ACTIVATIONS:
+        raise ValueError(f"act is {act!r}; it can be 'relu' or None")
+    if not torch.compiler.is_compiling():
+        check_eps(eps)
+    if scope == "node":
+        if mean_scale is not None or statistics != LIVE:
+            raise ValueError("scope 'node' takes no mean_scale and has live statistics only")
+        y = layer_norm(x, residual, weight, bias, float(eps), act == "relu")
+        return y, x.new_empty(0), x.new_empty(0)
+    if scope not in SCOPES:
+        raise ValueError(f"scope is {scope!r}; the scopes are {', '.join(map(repr, SCOPES))}")
+    if statistics not in (LIVE, DETACHED, GIVEN):
+        raise ValueError(f"statistics is {statistics!r}; it can be 'live', 'detached' or 'given'")
+    if (statistics == GIVEN) != (mean is not None) or (mean is None) != (var is None):
+        raise ValueError("mean and var come with statistics='given', both of them, and with nothing else")
+    if segments is not None:
+        check_segments(x, segments)
+    if mean is not None and var is not None:
+        graphs = 1 if segments is None or scope == "batch" else segments.num_graphs
+        _check_statistics(x, graphs, mean, var)
+    late = None
+    if residual is not None and residual.dtype != x.dtype:
+        residual, late = None, residual
+
+    options = (float(eps), act == "relu", statistics)
+    if torch.compiler.is_exporting():
+        y, mean, var = _exported(x, segments, scope, residual, (weight, bias, mean_scale, mean, var), options)
+    else:
+        ptr, order, max_size = layout(x, segments, scope)
+        y, mean, var = standardize_op(
+            x, residual, weight, bias, mean_scale, ptr, order, mean, var, *options, max_size
+        )  # fmt: skip
+    return y if late is None else y + late, mean, var
+
+
+def layout(x: Tensor, segments: Segments | None, scope: str) -> tuple[Tensor | None, Tensor | None, int | None]:
+    """ptr, order and a bound on the rows of a segment, of the segments that ``scope`` makes of the graphs."""
+    rows = x.shape[-2]
+    if segments is None or (not segments.may_pad and segments.num_graphs == 1):
+        return None, None, rows
+    if scope == "graph":
+        return segments.ptr, segments.order, segments.max_size
+    if segments.may_pad:
+        whole = segments.merged(rows)
+        return whole.ptr, whole.order, rows
+    return None, None, rows
+
+
+def _exported(
+    x: Tensor,
+    segments: Segments | None,
+    scope: str,
+    residual: Tensor | None,
+    tensors: tuple[Tensor | None, ...],
+    options: tuple[float, bool, str],
+) -> tuple[Tensor, Tensor, Tensor]:
+    """In plain torch, so that an exported program runs anywhere, in an ONNX runtime too."""
+    if segments is None or (scope == "batch" and not segments.may_pad):
+        ids, graphs = torch.zeros(x.shape[0], dtype=torch.int64, device=x.device), 1
+    else:
+        graphs, ids = segments.num_graphs, segments.bounded_ids(x.shape[0])
+        if scope == "batch":
+            ids, graphs = (ids == graphs).long(), 1
+    weight, bias, mean_scale, mean, var = tensors
+    problem = Problem(weight, bias, mean_scale, None, None, mean, var, *options, None)
+    return reference.standardize_by_ids(x, residual, ids, problem, graphs)
+
+
+# ---- the operation ---------------------------------------------------------------------------------------------
+
+
+def kernels_for(x: Tensor, graphs: int) -> Any:
+    """The implementation for these features: a module with ``forward`` and ``backward`` as in the reference."""
+    return choose_kernels(x, graphs, reference, cpu, "graphnorm.ops.standardize.gpu")
+
+
+def _forward(
+    x: Tensor,
+    residual: Tensor | None,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    mean_scale: Tensor | None,
+    ptr: Tensor | None,
+    order: Tensor | None,
+    mean: Tensor | None,
+    var: Tensor | None,
+    eps: float,
+    relu: bool,
+    statistics: str,
+    max_size: int | None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Output, mean and variance; the latter are empty where they were given."""
+    problem = Problem(weight, bias, mean_scale, ptr, order, mean, var, eps, relu, statistics, max_size)
+    y, mean, var = kernels_for(x, problem.graphs).forward(x, residual, problem)
+    assert mean is not None and var is not None
+    return (y, mean, var) if statistics != GIVEN else (y, mean.new_empty(0), var.new_empty(0))
+
+
+def _backward(
+    dy: Tensor,
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    mean_scale: Tensor | None,
+    ptr: Tensor | None,
+    order: Tensor | None,
+    mean: Tensor | None,
+    var: Tensor | None,
+    eps: float,
+    relu: bool,
+    statistics: str,
+    max_size: int | None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """dx and the gradients of weight, bias and mean_scale, whether these are there or not."""
+    problem = Problem(weight, bias, mean_scale, ptr, order, mean, var, eps, relu, statistics, max_size)
+    dx, dweight, dbias, dmean_scale = kernels_for(x, problem.graphs).backward(dy, x, problem)
+    return dx, dweight, dbias, dmean_scale
+
+
+def _reference_backward(dy: Tensor, x: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    return reference.backward(dy, x, Problem(*rest))
+
+
+def _save(wanted: Any, outputs: tuple[Tensor, ...], x: Tensor, residual: Any, *rest: Any) -> tuple[Any, ...]:
+    """The input, and two numbers per segment and channel."""
+    weight, bias, mean_scale, ptr, order, mean, var, eps, relu, statistics, max_size = rest
+    if statistics != GIVEN:
+        _, mean, var = outputs
+    return x, weight, bias, mean_scale, ptr, order, mean, var, eps, relu, statistics, max_size
+
+
+def _fake_forward(x: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
+    ptr, statistics = rest[4], rest[10]
+    graphs = 1 if ptr is None else ptr.shape[-1] - 1
+    shape = (0,) if statistics == GIVEN else statistics_shape(x, graphs)
+    mean, var = x.new_empty(shape, dtype=wide_dtype(x)), x.new_empty(shape, dtype=accumulation_dtype(x.dtype))
+    return x.new_empty(x.shape), mean, var
+
+
+def _fake_backward(dy: Tensor, x: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    shape, acc = (*x.shape[:-2], x.shape[-1]), accumulation_dtype(x.dtype)
+    dweight, dbias, dmean_scale = (x.new_empty(shape, dtype=acc) for _ in range(3))
+    return x.new_empty(x.shape), dweight, dbias, dmean_scale
+
+
+standardize_op = define(
+    "standardize",
+    _forward,
+    _backward,
+    _reference_backward,
+    dims={
+        "x": 2, "residual": 2, "weight": 1, "bias": 1, "mean_scale": 1, "ptr": 1, "order": 1, "mean": 2, "var": 2,
+        "dy": 2,
+    },
+    save=_save,
+    gradients=("x", "weight", "bias", "mean_scale"),
+    residual="residual",
+    shared=("ptr", "order"),
+    fake=(_fake_forward, _fake_backward),
+)  # fmt: skip
+
+
+# ---- checks ----------------------------------------------------------------------------------------------------
+
+
+def _check_features(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, mean_scale: Tensor | None, residual: Tensor | None
+) -> None:
+    if not isinstance(x, Tensor):
+        raise TypeError(f"x must be a tensor of features, got {type(x).__name__}")
+    shape, device = x.shape, x.device
+    if len(shape) != 2:
+        raise ValueError(f"x must have shape (nodes, channels), got {tuple(shape)}")
+    if not x.is_floating_point():
+        raise TypeError(f"x must hold floating-point features, got {x.dtype}; convert it with x.float()")
+    width = shape[1:]
+    for name, tensor in (("weight", weight), ("bias", bias), ("mean_scale", mean_scale)):
+        if tensor is not None and (not isinstance(tensor, Tensor) or tensor.shape != width or tensor.device != device):
+            _explain_mismatch(x, name, tensor, width, "one entry per channel of x")
+    if residual is not None and (
+        not isinstance(residual, Tensor) or residual.shape != shape or residual.device != device
+    ):
+        _explain_mismatch(x, "residual", residual, shape, "the same shape as x")
+
+
+def _explain_mismatch(x: Tensor, name: str, tensor: Tensor, expected: Sequence[int], why: str) -> None:
+    if not isinstance(tensor, Tensor):
+        raise TypeError(f"{name} must be a tensor, got {type(tensor).__name__}")
+    if tensor.device != x.device:
+        raise ValueError(f"{name} is on {tensor.device}, x is on {x.device}; move one with .to(...)")
+    raise ValueError(
+        f"{name} has shape {tuple(tensor.shape)}, x has shape {tuple(x.shape)}; expected {tuple(expected)}: {why}"
+    )
+
+
+def _check_statistics(x: Tensor, graphs: int, mean: Tensor, var: Tensor) -> None:
+    expected = (graphs, x.shape[1])
+    for name, tensor in (("mean", mean), ("var", var)):
+        if not isinstance(tensor, Tensor) or tensor.shape != expected or tensor.device != x.device:
+            why = "one row per graph, or one for the whole batch, and one entry per channel of x"
+            _explain_mismatch(x, name, tensor, expected, why)
+
+
+def check_eps(eps: float) -> None:
+    """Refuse an ε that is no number, or is negative."""
+    if type(eps) is float and eps >= 0:
+        return
+    if not isinstance(eps, SupportsFloat) or not float(eps) >= 0:
+        raise ValueError(f"eps is {eps!r}; it is a small number that is added to variances, 0 or more")
+
+
+def check_segments(x: Tensor, segments: Segments) -> None:
+    """Refuse segments on another device, or of another number of rows where that is known without synchronising."""
+    if not isinstance(segments, Segments):
+        raise TypeError(f"segments must be Segments, got {type(segments).__name__}; write Segments(batch=…)")
+    if segments.device != x.device:
+        raise ValueError(
+            f"the segments (batch, ptr or sizes) are on {segments.device}, x is on {x.device}; "
+            f"move them with .to({str(x.device)!r})"
+        )
+    check_rows(x, segments.num_rows)
+
+
+def check_rows(x: Tensor, described: int | None) -> None:
+    """Refuse x if its batch describes another number of rows, where that is known."""
+    if described is not None and described != x.shape[0]:
+        raise ValueError(
+            f"x has {x.shape[0]} rows, but batch (or ptr, sizes) describes {described}; "
+            "each row of x needs exactly one graph id, so pass the batch vector that belongs to this x"
+        )

@@ -1,0 +1,74 @@
+"""What every operation made by ``define`` can do, whatever it computes."""
+
+import pytest
+import torch
+from torch.func import vjp, vmap
+
+from graphnorm import Adjacency, Segments
+from graphnorm.layers.functional import aggregate, graph_norm, layer_norm, pool
+from graphnorm.ops import function
+from graphnorm.ops.categories import project_categories
+from graphnorm.ops.dropout import drop
+from graphnorm.ops.linear import linear
+
+SEGMENTS = Segments(sizes=[2, 3])
+EDGES = Adjacency(edge_index=torch.tensor([[0, 1, 4, 3], [1, 0, 0, 2]]), num_nodes=5)
+OPERATIONS = {
+    "standardize": lambda x, w: graph_norm(x, SEGMENTS.to(x.device), w[0], mean_scale=w[1], residual=x, act="relu"),
+    "layer norm": lambda x, w: layer_norm(x, w[0], w[1], residual=x),
+    "neighbour sum": lambda x, w: aggregate(x, EDGES.to(x.device), self_weight=w[0, 0], relu=True),
+    "readout": lambda x, w: pool(x * w[0], SEGMENTS.to(x.device), "mean"),
+    "linear": lambda x, w: linear(x, w, w[0]),
+    "categories": lambda x, w: project_categories(torch.tensor([0, 3, -1], device=x.device), w) * x[:3],
+    "dropout": lambda x, w: drop(x * w[0], torch.tensor(3, device=x.device), torch.tensor(0.5, device=x.device), 1, x),
+}
+
+
+def inputs(device, *lead):
+    return torch.randn(*lead, 5, 4, device=device), torch.randn(*lead, 4, 4, device=device)
+
+
+@pytest.mark.interpreted
+@pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.parametrize("tracked", [True, False])
+def test_vjp_outlives_its_transform(device, name, tracked):
+    """``torch.func.vjp`` runs backward after its transform has ended."""
+    run, given = OPERATIONS[name], inputs(device)
+    leaves = [t.clone().requires_grad_() for t in given]
+    right = run(*leaves)
+    dy = torch.randn_like(right)
+    y, pull_back = vjp(run, *given)
+    with torch.set_grad_enabled(tracked):
+        found = pull_back(dy)
+    torch.testing.assert_close(y, right)
+    for one, other in zip(found, torch.autograd.grad(right, leaves, dy), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_torch_s_own_vmap_gives_the_same(monkeypatch, name):
+    """It serves where torch's internals have changed their names."""
+    x, weight = inputs("cpu", 3)
+    weight.requires_grad_()
+
+    def results():
+        y = vmap(OPERATIONS[name])(x, weight)
+        return y, *torch.autograd.grad(y.square().sum(), weight)
+
+    assert function._QUICK_VMAP
+    quick = results()
+    monkeypatch.setattr(function, "_QUICK_VMAP", False)
+    assert all(torch.equal(a, b) for a, b in zip(quick, results(), strict=True))
+
+
+@pytest.mark.parametrize("name", [*OPERATIONS, "stacked linear"])
+def test_compiled_in_one_graph(name):
+    run = vmap(OPERATIONS["linear"]) if name == "stacked linear" else OPERATIONS[name]
+    leaves = [t.requires_grad_() for t in inputs("cpu", *([3] if name == "stacked linear" else []))]
+    torch.compiler.reset()
+    found, right = torch.compile(run, backend="aot_eager", fullgraph=True)(*leaves), run(*leaves)
+    torch.testing.assert_close(found, right)
+    gradients = [torch.autograd.grad(y.square().sum(), leaves) for y in (found, right)]
+    for one, other in zip(*gradients, strict=True):
+        torch.testing.assert_close(one, other)
+    torch.compiler.reset()
