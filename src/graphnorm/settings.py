@@ -275,9 +275,7 @@ def find_grid(name: str | os.PathLike[str] | Grid) -> Grid:
         return GRIDS[str(name)]
     path = Path(name)
     if path.suffix != ".toml" and not path.exists():
-        raise StudyError(
-            f"there is no grid {str(name)!r}; known: {', '.join(GRIDS)}", remedy="name one, or a .toml file"
-        )
+        raise StudyError(f"there is no grid {str(name)!r}", remedy=f"name {', '.join(GRIDS)} or a .toml file")
     try:
         settings = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
