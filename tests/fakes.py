@@ -10,6 +10,8 @@ import numpy as np
 import torch
 from torch import nn
 
+import graphnorm
+from graphnorm.study import Result
 from graphnorm.study.plan import Plan
 from graphnorm.study.store import Store, Study
 from graphnorm.training import Outcome, Progress, Split, Trial
@@ -123,3 +125,9 @@ class FakeFleet:
         smaller = type(self)(None, [self.trials[k] for k in members], [self.splits[k] for k in members])
         smaller.load_state_dict(self.state_dict() | {"history": torch.from_numpy(self._history[:, list(members)])})
         return smaller
+
+
+def compare(data: Any = "synthetic:trees", **options: Any) -> Result:
+    """``graphnorm.compare`` in this process, without a display."""
+    given = {"epochs": 20, "workers": 1, "device": "cpu", "progress": False} | options
+    return graphnorm.compare(data, **given)
