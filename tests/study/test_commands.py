@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from fakes import FakeFleet
+from graphnorm.study.callbacks import TensorBoard
 
+from fakes import FakeFleet
 from graphnorm import cli
 from graphnorm.data import save_packed, synthetic
-from graphnorm.study.callbacks import TensorBoard
 from graphnorm.training import Outcome, Trial
 
 

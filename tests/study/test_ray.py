@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from graphnorm import cli
-from graphnorm.data import PackedGraphs, synthetic
-from graphnorm.errors import StudyError
 from graphnorm.study.callbacks import Callback
 from graphnorm.study.driver import Driver
 from graphnorm.study.engines.local import InProcess
 from graphnorm.study.grid import Grid
-from graphnorm.study.plan import Plan, make_plan
 from graphnorm.study.search import pack
+
+from graphnorm import cli
+from graphnorm.data import PackedGraphs, synthetic
+from graphnorm.errors import StudyError
+from graphnorm.study.plan import Plan, make_plan
 from graphnorm.study.store import Store
 from graphnorm.training import Trial
 

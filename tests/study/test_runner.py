@@ -17,7 +17,7 @@ from fakes import FakeFleet, rising, scattered
 from graphnorm.data import PackedGraphs, synthetic
 from graphnorm.errors import StoreError, StudyError
 from graphnorm.settings import Grid, Running, Settings
-from graphnorm.study import Callback, Result, Stopped, Store, Study, make_plan, run, runner
+from graphnorm.study import Callback, Result, Stopped, Store, Study, make_plan, run
 from graphnorm.study.halving import Ladder
 from graphnorm.study.plan import Plan, Rung
 from graphnorm.training import Outcome, Progress, Trial
@@ -29,7 +29,6 @@ GRAPHS = synthetic.regular(num_graphs=30, seed=0)
 @pytest.fixture(autouse=True)
 def _small_steps(fleets: type[FakeFleet], monkeypatch: pytest.MonkeyPatch) -> None:
     fleets.values = staticmethod(scattered)
-    monkeypatch.setattr(runner, "STEP_SECONDS", 1e-9)  # one epoch for each question
     monkeypatch.setattr("graphnorm.study.plan.MOST_ON_CPU", 4)
     monkeypatch.setattr("os.fsync", lambda descriptor: None)  # no power is cut here
 

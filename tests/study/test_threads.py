@@ -6,15 +6,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-from graphnorm.data import synthetic
 from graphnorm.study.driver import Driver
 from graphnorm.study.engines import Engine
 from graphnorm.study.engines.local import InProcess, WorkerThreads, local_engine
 from graphnorm.study.grid import Grid
+from graphnorm.training.packing import AT_ONCE_ON_GPU
+
+from graphnorm.data import synthetic
 from graphnorm.study.plan import make_plan
 from graphnorm.study.store import Store
-from graphnorm.training.packing import AT_ONCE_ON_GPU
 
 GRAPHS = synthetic.regular(num_graphs=40, seed=0)
 NORMS = ("graph", "instance", "batch", "layer", "none")
