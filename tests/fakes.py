@@ -127,6 +127,15 @@ class FakeFleet:
         return smaller
 
 
+class Weights:
+    """A probe that sees the first weight of each parameter."""
+
+    at = (0, 2, 6)
+
+    def look(self, model: nn.Module, graphs: Any) -> dict[str, Any]:
+        return {"first": np.array([parameter.flatten()[0].item() for parameter in model.parameters()])}
+
+
 def compare(data: Any = "synthetic:trees", **options: Any) -> Result:
     """``graphnorm.compare`` in this process, without a display."""
     given = {"epochs": 20, "workers": 1, "device": "cpu", "progress": False} | options
