@@ -24,7 +24,7 @@ from typing import Any
 from graphnorm.data import PackedGraphs
 from graphnorm.errors import StoreError, StudyError
 from graphnorm.layers.registry import try_norm
-from graphnorm.settings import Running
+from graphnorm.settings import Running, options_of
 from graphnorm.study.halving import losers
 from graphnorm.study.plan import Plan, pack
 from graphnorm.study.progress import Callback, Callbacks, TensorBoard
@@ -44,7 +44,7 @@ from graphnorm.study.worker import (
 )
 from graphnorm.training import Outcome, Progress, Split, Trial, default_device
 
-__all__ = ["Driver", "Stopped", "packing_device", "run", "slots"]
+__all__ = ["Driver", "Stopped", "make_running", "packing_device", "run", "slots"]
 
 ATTEMPTS = 3
 STEP_SECONDS = 1.0
@@ -80,7 +80,6 @@ def run(
         Stopped: at a signal, with the result so far.
     """
     running = running or Running()
-    _check(running)
     for trial in {trial.norm: trial for trial in plan.trials}.values():
         try_norm(trial.norm, trial.hidden, default_device(running.device))
     if running.tensorboard:
@@ -117,13 +116,18 @@ def run(
     return result
 
 
-def _check(running: Running) -> None:
+def make_running(**given: Any) -> Running:
+    """Where and how trainings run; what does not fit together, or is not on this machine, is refused."""
+    options = options_of(Running)
+    running = Running(**{name: options[name].check(name, value) for name, value in given.items() if value is not None})
     if running.engine == "ray":
-        return
+        return running
     for name in ("address", "cpus_per_worker", "gpus_per_worker"):
         if getattr(running, name) is not None:
             option = "--" + name.replace("_", "-")
             raise StudyError(f"{option} has no meaning for the engine local", remedy="add --engine ray")
+    default_device(running.device)
+    return running
 
 
 def slots(running: Running) -> int:
