@@ -136,3 +136,34 @@ def fleets(monkeypatch: pytest.MonkeyPatch) -> type:
     monkeypatch.setattr("graphnorm.study.halving.Fleet", fresh)
     monkeypatch.setattr("graphnorm.study.runner.STEP_SECONDS", 1e-9)  # one epoch for each question
     return fresh
+
+
+SLOW_EPOCHS = """
+import importlib.abc, sys, time
+
+class Slow(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name != "graphnorm.study.runner":
+            return None
+        sys.meta_path.remove(self)
+        from graphnorm.training import Fleet
+        advance = Fleet.advance
+
+        def slow(self, epochs=None, on_epoch=None):
+            time.sleep(0.1)
+            return advance(self, 1, on_epoch)
+
+        Fleet.advance = slow
+        return None
+
+sys.meta_path.insert(0, Slow())
+"""
+
+
+@pytest.fixture(scope="session")
+def slow_epochs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The environment of a program whose epochs take a tenth of a second, so that there is time to interrupt."""
+    site = tmp_path_factory.mktemp("site")
+    (site / "sitecustomize.py").write_text(SLOW_EPOCHS)
+    paths = (str(site), str(Path(graphnorm.__file__).parents[1]))
+    return os.environ | {"PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}

@@ -109,34 +109,12 @@ def wait_until(condition: Callable[[], bool], process: subprocess.Popen[str], se
         time.sleep(0.02)
 
 
-def slowly(bench: Bench) -> dict[str, str]:
-    """An environment in which an epoch takes a while, so that there is time to interrupt."""
-    site = bench.folder / "slow"
-    site.mkdir(exist_ok=True)
-    (site / "sitecustomize.py").write_text(
-        "import importlib.abc, sys, time\n"
-        "class Slow(importlib.abc.MetaPathFinder):\n"
-        "    def find_spec(self, name, path, target=None):\n"
-        "        if name != 'graphnorm.study.runner':\n"
-        "            return None\n"
-        "        sys.meta_path.remove(self)\n"
-        "        from graphnorm.training import Fleet\n"
-        "        advance = Fleet.advance\n"
-        "        def slow(self, epochs=None, on_epoch=None):\n"
-        "            time.sleep(0.1)\n"
-        "            return advance(self, 1, on_epoch)\n"
-        "        Fleet.advance = slow\n"
-        "        return None\n"
-        "sys.meta_path.insert(0, Slow())\n"
-    )
-    environment = bench.environment()
-    return environment | {"PYTHONPATH": f"{site}{os.pathsep}{environment['PYTHONPATH']}"}
-
-
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGKILL, -9), (signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_ended_by_a_signal(bench: Bench, calm: Table, number: signal.Signals, code: int) -> None:
+def test_ended_by_a_signal(
+    bench: Bench, calm: Table, slow_epochs: dict[str, str], number: signal.Signals, code: int
+) -> None:
     store = f"{number.name}.db"
-    process = bench.start(store, env=slowly(bench))
+    process = bench.start(store, env=slow_epochs)
     wait_until(lambda: bool(bench.checkpoints(store)), process)
     process.send_signal(number)
     _, err = process.communicate(timeout=60)
@@ -151,8 +129,10 @@ def test_ended_by_a_signal(bench: Bench, calm: Table, number: signal.Signals, co
     assert not bench.checkpoints(store)
 
 
-def test_a_second_writer_is_told_and_a_reader_goes_on(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
-    process = bench.start("two.db", env=slowly(bench))
+def test_a_second_writer_is_told_and_a_reader_goes_on(
+    bench: Bench, slow_epochs: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    process = bench.start("two.db", env=slow_epochs)
     try:
         wait_until(lambda: bool(bench.checkpoints("two.db")), process)
         assert bench.run("two.db") == 2
@@ -226,8 +206,8 @@ def test_worker_processes_come_to_the_same_table_also_when_one_is_killed(bench: 
     assert bench.table("workers.db") == calm
 
 
-def test_worker_processes_end_with_their_driver(bench: Bench, calm: Table) -> None:
-    process = bench.start("orphans.db", "--workers", "2", env=slowly(bench))
+def test_worker_processes_end_with_their_driver(bench: Bench, calm: Table, slow_epochs: dict[str, str]) -> None:
+    process = bench.start("orphans.db", "--workers", "2", env=slow_epochs)
     wait_until(lambda: bool(bench.checkpoints("orphans.db")), process)
     children = workers(process.pid)
     assert len(children) == 2

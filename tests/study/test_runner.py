@@ -151,6 +151,13 @@ def test_a_stopped_study_goes_on_from_its_checkpoint(
     bench.check_curves()
 
 
+def test_a_signal_in_the_last_epoch_of_all_is_no_stop(bench: Bench, fleets: type[FakeFleet]) -> None:
+    fleets.trouble = staticmethod(
+        lambda fleet: (len(fleets.made), fleet.epoch) == (4, 15) and signal.raise_signal(signal.SIGINT)
+    )
+    assert bench.run().counts == {"done": 16}
+
+
 def test_a_second_ctrl_c_ends_at_once(bench: Bench, fleets: type[FakeFleet]) -> None:
     def press_twice(fleet: FakeFleet) -> None:
         signal.raise_signal(signal.SIGINT)

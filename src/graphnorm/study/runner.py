@@ -106,8 +106,8 @@ def run(
             engine = _make_engine(plan, data, running, len(store.fleets(study)))
             try:
                 with _stopping_on_signals(driver.stop) as received:
-                    driver.run(engine)
-                stopped_by = received[0] if received else None
+                    finished = driver.run(engine)
+                stopped_by = received[0] if received and not finished else None
             finally:
                 engine.close()
     result = read(store, plan)
