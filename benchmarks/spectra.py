@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 
 from graphnorm.analysis import Aggregation, Spectra, conditions, dense_q, interlacing, spectra, tolerance
-from graphnorm.analysis.results import plain
 from graphnorm.data import PackedGraphs, load
+from graphnorm.files import plain
 
 RESULTS = Path(__file__).parent / "results" / "spectra-cpu.json"
 DATASETS = ("MUTAG", "PTC", "PROTEINS", "NCI1", "IMDB-BINARY", "COLLAB", "REDDIT-BINARY")

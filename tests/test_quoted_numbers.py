@@ -68,7 +68,7 @@ def test_where_nine_of_ten_alphas_lie() -> None:
         dataset, low, high, share = re.search(  # type: ignore[union-attr]
             r"(.+?): after .* lie from ([\d.]+) to ([\d.]+); (\d+)% are", sentence
         ).groups()
-        assert re.search(rf"from {low} to {high} on {dataset} \({share} %", page)
+        assert f"| {dataset} | {low} to {high} | {share} % |" in page
 
 
 def test_what_the_protocol_adds() -> None:

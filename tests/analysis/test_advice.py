@@ -13,9 +13,9 @@ from graphnorm.analysis import (
     Facts,
     Measured,
     advise,
+    classify_from_mean,
     conditions,
     measured_by_study,
-    probe_mean,
     regularity,
     spectra,
 )
@@ -26,9 +26,9 @@ from graphnorm.training import Outcome, Trial
 
 
 def facts_of(graphs: PackedGraphs) -> Facts:
-    probe = probe_mean(graphs)
-    assert probe is not None
-    return Facts(regularity(graphs).summary(), conditions(spectra(graphs)).summary(), probe.summary())
+    accuracy = classify_from_mean(graphs)
+    assert accuracy is not None
+    return Facts(regularity(graphs).summary(), conditions(spectra(graphs)).summary(), accuracy.summary())
 
 
 def measured(speed: dict[str, float] | None = None, **scores: list[float]) -> Measured:
@@ -48,32 +48,17 @@ WORSE = [value - 9 - 0.3 * (place % 3) for place, value in enumerate(GOOD)]
 ALIKE = [value + (0.5 if place % 2 else -0.6) for place, value in enumerate(GOOD)]
 
 
-class TestProbe:
-    def test_where_the_classes_differ(self) -> None:
-        regular, trees = (probe_mean(make(60)) for make in (synthetic.regular, synthetic.trees))
-        assert regular is not None
-        assert trees is not None
-        assert regular.mean.min() == 1
-        assert regular.rest.mean() < 0.65
-        assert trees.rest.mean() > 0.9  # the degrees vary more in one class; their mean hardly differs
-        assert trees.mean.mean() < 0.75
-        assert regular.summary()["difference"] == pytest.approx(regular.mean.mean() - regular.rest.mean())
-        assert regular.majority == 0.5
-
-    def test_too_few_graphs(self) -> None:
-        assert probe_mean(synthetic.trees(60), range(6)) is None
-
-
 class TestPredictions:
     def test_regular_graphs(self) -> None:
         advice = advise(facts_of(synthetic.regular(60)))
         assert (advice.first, advice.basis, advice.clear) == ("graph", "prediction", False)
         assert "instance" not in advice.contenders
         assert {"batch", "none"} <= set(advice.contenders)
-        assert advice.statements[0].certainty == "certain"
-        assert "on 100% of the graphs (Proposition 1)" in advice.statements[0].text
+        signal, mean, condition = advice.statements
+        assert (signal.certainty, signal.favours, signal.against) == ("certain", ("graph",), ("instance",))
+        assert (mean.certainty, mean.favours, mean.against) == ("likely", ("graph",), ("instance",))
+        assert (condition.certainty, condition.favours, condition.against) == ("weak", (), ())  # no signal to speed up
         assert "not instance" in advice.verdict
-        assert "No clear winner" in advice.verdict
         text = str(advice)
         for statement in advice.statements:
             assert f"[{statement.certainty}: {statement.evidence}]" in text
@@ -81,9 +66,10 @@ class TestPredictions:
     def test_irregular_graphs(self) -> None:
         advice = advise(facts_of(synthetic.trees(60)))
         assert advice.contenders == ("graph", "instance", "batch", "layer", "none")
-        assert "No clear winner" in advice.verdict
-        assert not any(statement.certainty == "certain" for statement in advice.statements)
-        assert any("better than the means that it subtracts" in statement.text for statement in advice.statements)
+        assert {statement.certainty for statement in advice.statements} == {"weak"}
+        _, mean, condition = advice.statements
+        assert mean.favours == ("instance", "graph")  # the spread predicts the class better
+        assert (condition.about, condition.against) == ("speed", ("none", "layer"))
 
     @pytest.mark.parametrize(("deviation", "against"), [(0.4, ("batch",)), (0.02, ())])
     def test_noise(self, deviation: float, against: tuple[str, ...]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from graphnorm.analysis import Aggregation, conditions, rate_study, regularity, spectra, typical_graphs
+from graphnorm.analysis import Aggregation, conditions, convergence_rates, regularity, spectra, typical_graphs
 from graphnorm.analysis.plots import (
     panels,
     plot_conditions,
@@ -58,7 +58,7 @@ def test_regularity_and_typical_graphs() -> None:
 
 
 def test_rates() -> None:
-    study = rate_study(noise=(0.0, 0.1), samples=(100, 200), seeds=(0,))
+    study = convergence_rates(noise=(0.0, 0.1), samples=(100, 200), seeds=(0,))
     figure = plot_rates(study)
     measured = figure.axes[0].collections[1].get_offsets()[:, 1]
     np.testing.assert_allclose(measured, -np.log(study.measured[:, 1]))

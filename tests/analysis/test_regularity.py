@@ -8,7 +8,7 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from graphnorm.analysis import Aggregation, Regularity, dense_q, regularity, typical_graphs
+from graphnorm.analysis import Aggregation, Regularity, classify_from_mean, dense_q, regularity, typical_graphs
 from graphnorm.data import PackedGraphs, from_networkx, load, synthetic, to_networkx
 
 
@@ -112,3 +112,19 @@ def test_imdb_is_the_regular_one(archives: Path) -> None:
     assert imdb["share_complete"] == pytest.approx(0.139)
     assert imdb["share_hub_cliques"] > 0.6 > 0.1 > proteins["share_hub_cliques"]
     assert imdb["share_without_signal"] == pytest.approx(0.139)
+
+
+def test_whether_the_mean_distinguishes_the_classes() -> None:
+    regular, trees = (classify_from_mean(make(60)) for make in (synthetic.regular, synthetic.trees))
+    assert regular is not None
+    assert trees is not None
+    assert regular.mean.min() == 1
+    assert regular.spread.mean() < 0.65
+    assert trees.spread.mean() > 0.9  # the degrees vary more in one class; their mean hardly differs
+    assert trees.mean.mean() < 0.75
+    assert regular.summary()["difference"] == pytest.approx(regular.mean.mean() - regular.spread.mean())
+    assert regular.majority == 0.5
+
+
+def test_too_few_graphs_to_classify() -> None:
+    assert classify_from_mean(synthetic.trees(60), range(6)) is None

@@ -18,14 +18,13 @@ from graphnorm.analysis import (
     affordable,
     conditions,
     dense_q,
-    extremes,
+    extreme_singular_values,
     interlacing,
     sparse_q,
     spectra,
     tolerance,
 )
 from graphnorm.analysis import spectrum as spectrum_module
-from graphnorm.analysis.twins import quotients, twin_classes
 from graphnorm.data import PackedGraphs, from_networkx, load, synthetic
 from graphnorm.errors import GraphnormError
 
@@ -86,32 +85,31 @@ def test_any_small_graph(seed: int, size: int, density: float, which: Aggregatio
     assert interlacing(spectra(graphs, None, which)).holds.all()
 
 
-def test_twins_are_found(corner_cases: PackedGraphs) -> None:
-    batch = corner_cases.batch(range(corner_cases.num_graphs))
-    twins = twin_classes(batch)
-    adjacency = np.zeros((batch.num_rows, batch.num_rows), bool)
-    adjacency[batch.row.numpy(), batch.col.numpy()] = True
-    closed = adjacency | np.eye(batch.num_rows, dtype=bool)
-    graph = batch.batch.numpy()
-    for i in range(batch.num_rows):
-        same_graph = graph == graph[i]
-        open_twins = same_graph & (adjacency == adjacency[i]).all(1)
-        closed_twins = same_graph & (closed == closed[i]).all(1)
-        expected = closed_twins if closed_twins.sum() > 1 else open_twins
-        np.testing.assert_array_equal(twins.representative == twins.representative[i], expected)
-        assert twins.multiplicity[i] == expected.sum()
-        assert twins.closed[i] == (closed_twins.sum() > 1)
-        assert twins.representative[i] == np.flatnonzero(expected)[0]
+def sizes_without_twins(graphs: PackedGraphs) -> list[int]:
+    """The number of classes of nodes with the same neighbours, by comparing rows of the adjacency matrix."""
+    sizes = []
+    for k in range(graphs.num_graphs):
+        batch = graphs.batch([k])
+        adjacency = np.zeros((batch.num_rows, batch.num_rows), bool)
+        adjacency[batch.row.numpy(), batch.col.numpy()] = True
+        closed = adjacency | np.eye(batch.num_rows, dtype=bool)
+        twins = (adjacency[:, None] == adjacency).all(2) | (closed[:, None] == closed).all(2)
+        sizes.append(len(np.unique(twins, axis=0)))
+    return sizes
 
 
-def test_a_star_and_a_clique_shrink(corner_cases: PackedGraphs) -> None:
-    sizes = quotients(corner_cases, np.array([3, 4, 5, 8]), Aggregation()).sizes
-    assert sizes.tolist() == [2, 1, 2, 3]
+def test_twins_cost_nothing(corner_cases: PackedGraphs) -> None:
+    sizes = sizes_without_twins(corner_cases)
+    assert [sizes[k] for k in (3, 4, 5, 8)] == [2, 1, 2, 3]  # a star, cliques, cliques around a hub
+    for k, size in enumerate(sizes):
+        cost = 2 * size**3  # a graph may take half of the work
+        assert affordable(corner_cases, np.array([k]), cost).tolist() == [k]
+        assert affordable(corner_cases, np.array([k]), cost - 1).tolist() == []
 
 
 def test_batches_do_not_change_the_result(corner_cases: PackedGraphs, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = spectra(corner_cases)
-    monkeypatch.setattr("graphnorm.analysis.twins.EDGES_PER_BATCH", 7)
+    monkeypatch.setattr(spectrum_module, "EDGES_PER_BATCH", 7)
     monkeypatch.setattr(spectrum_module, "NUMBERS_PER_STACK", 1)
     parts = spectra(corner_cases)
     np.testing.assert_allclose(parts.q, whole.q, atol=1e-14)
@@ -196,7 +194,7 @@ def test_extremes_of_a_large_graph() -> None:
     small = nx.path_graph(9)
     graphs = from_networkx([tree, grid, ring, small, nx.empty_graph(1)], [0, 1, 0, 1, 0])
     for aggregation in AGGREGATIONS:
-        ends = extremes(graphs, None, aggregation)
+        ends = extreme_singular_values(graphs, None, aggregation)
         whole = spectra(graphs, None, aggregation)
         zero = tolerance(whole.sizes, whole.largest)
         for k in range(4):
@@ -206,10 +204,19 @@ def test_extremes_of_a_large_graph() -> None:
         assert np.isnan(ends.shifted[4]).all()
 
 
+def test_extremes_that_converge_slowly(monkeypatch: pytest.MonkeyPatch) -> None:
+    graphs = from_networkx([nx.random_labeled_tree(600, seed=1), nx.empty_graph(1)], [0, 1])
+    ends, whole = extreme_singular_values(graphs, [0], Aggregation("gcn")), spectra(graphs, [0], Aggregation("gcn"))
+    np.testing.assert_allclose(ends.shifted[0, 1], whole.of(0)[1][-1], rtol=1e-12)
+    monkeypatch.setattr(spectrum_module, "MAX_RESTARTS", 1)
+    with pytest.raises(GraphnormError, match="did not converge"):
+        extreme_singular_values(graphs, [0], Aggregation("gcn"))
+
+
 def test_affordable_graphs() -> None:
     graphs = synthetic.trees(30)
-    ids = np.arange(30)[::-1]
-    sizes = quotients(graphs, ids.copy(), Aggregation()).sizes.astype(float)
+    ids = np.arange(30)[::-1].copy()
+    sizes = np.array(sizes_without_twins(graphs), float)[ids]
     some = affordable(graphs, ids, float((sizes**3)[:10].sum()))
     assert some.tolist() == ids[:10].tolist()
     assert len(affordable(graphs, ids)) == 30
@@ -233,7 +240,7 @@ def test_mistakes(corner_cases: PackedGraphs, mistake: object, message: str) -> 
 
 def test_a_graph_too_large(corner_cases: PackedGraphs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spectrum_module, "MAX_DENSE", 11)
-    with pytest.raises(GraphnormError, match=r"12 nodes.*extremes"):
+    with pytest.raises(GraphnormError, match=r"12 nodes.*extreme_singular_values"):
         spectra(corner_cases)
     assert 9 not in affordable(corner_cases, np.arange(11))
 

@@ -1,4 +1,4 @@
-"""What the data tests share: the real archives, a cache of their own, and small datasets in files."""
+"""Fixtures of the data tests: the real archives, a separate cache, and small datasets in files."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def cache(shared_cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Keep the user's cache out of the tests; it is shared by a session's tests, as users share theirs."""
+    """Use a cache of our own, shared by all tests of a session."""
     monkeypatch.setenv("GRAPHNORM_CACHE", str(shared_cache))
     return shared_cache
 
@@ -55,7 +55,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(scope="session")
 def archives() -> Path:
-    """The folder of real archives; tests that want it are skipped where it is absent."""
+    """The folder of real archives. Tests that need it are skipped if it is absent."""
     folder = os.environ.get("GRAPHNORM_DATA")
     if not folder or not (Path(folder) / "MUTAG.zip").exists():
         pytest.skip("GRAPHNORM_DATA names no folder with the benchmark archives")
@@ -106,7 +106,7 @@ def write_ogb(tmp_path: Path) -> Callable[..., Path]:
 
 @pytest.fixture
 def zipped() -> Callable[[Path], Path]:
-    """Pack a folder into a zip of the same name beside it."""
+    """Pack a folder into a zip with the same name in the same place."""
 
     def pack(folder: Path) -> Path:
         path = folder.with_suffix(".zip")

@@ -43,7 +43,7 @@ def test_counts(archives: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", [n for n in EXPECTED if n not in ("PTC_MR", "ogbg-molhiv")])
 def test_the_papers_table(archives: Path, name: str) -> None:
-    """The paper cuts its averages off after the first digit, or rounds them; PTC's edges are its own."""
+    """The paper truncates or rounds its averages to one digit. Its edges of PTC follow another rule."""
     statistics, paper = load(name, archives).statistics(), CATALOG[name].paper
     assert paper is not None
     assert statistics.avg_nodes == pytest.approx(paper.avg_nodes, abs=0.1)

@@ -1,4 +1,4 @@
-"""Fetching, from a server on this machine that behaves badly in every way we could think of."""
+"""Downloads from a local server that behaves badly in every way we could think of."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from graphnorm.data.download import fetch, sha256_of
+from graphnorm.data import sha256_of
+from graphnorm.data.download import download
 from graphnorm.errors import DownloadError
 
 CONTENT = bytes(range(256)) * 4096
@@ -19,12 +20,12 @@ SHA256 = hashlib.sha256(CONTENT).hexdigest()
 
 
 class Server(http.server.ThreadingHTTPServer):
-    """Serves CONTENT at any address, and keeps account of the requests."""
+    """Serve CONTENT at any address, and record the requests."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.ranges: list[str | None] = []
-        self.cuts: list[int] = []  # the next answers stop after so many bytes
+        self.cuts: list[int] = []  # the next answers stop after this many bytes
         self.ranged = True
         self.etag: str | None = '"one"'
         self.sized = True
@@ -74,7 +75,7 @@ def server() -> Iterator[Server]:
 
 
 def get(url: str, target: Path, **keywords: object) -> Path:
-    return fetch(url, target, pause=0.0, progress=False, timeout=5, **keywords)  # type: ignore[arg-type]
+    return download(url, target, pause=0.0, progress=False, timeout=5, **keywords)  # type: ignore[arg-type]
 
 
 def files(folder: Path) -> list[str]:
@@ -87,7 +88,7 @@ def test_a_plain_download(server: Server, tmp_path: Path) -> None:
     assert files(path.parent) == ["file.zip"]
     assert sha256_of(path) == SHA256
     get(server.url, path)
-    assert server.ranges == [None]  # what is there is not fetched again
+    assert server.ranges == [None]  # an existing file is not downloaded again
 
 
 def test_a_cut_is_resumed(server: Server, tmp_path: Path) -> None:
@@ -150,7 +151,7 @@ def test_a_wrong_checksum_leaves_nothing(server: Server, tmp_path: Path) -> None
 @pytest.mark.parametrize("sized", [True, False])
 def test_more_than_expected_is_refused(server: Server, tmp_path: Path, sized: bool) -> None:
     server.sized = sized
-    with pytest.raises(DownloadError, match="more than the 500000 bytes"):
+    with pytest.raises(DownloadError, match="more than 500000 bytes"):
         get(server.url, tmp_path / "file.zip", max_bytes=500_000)
     assert files(tmp_path) == []
 
@@ -170,7 +171,7 @@ def test_a_server_in_trouble_is_asked_again(server: Server, tmp_path: Path) -> N
 
 
 def test_offline(tmp_path: Path) -> None:
-    with pytest.raises(DownloadError, match=r"cannot be fetched: .*Remedy: fetch it by other means"):
+    with pytest.raises(DownloadError, match=r"cannot be downloaded: .*Remedy: download it by other means"):
         get("http://127.0.0.1:9/file.zip", tmp_path / "file.zip", attempts=2)
     with pytest.raises(DownloadError, match="not a web address"):
         get("file:///etc/passwd", tmp_path / "file.zip")
@@ -181,7 +182,7 @@ def test_two_processes_fetch_it_once(server: Server, tmp_path: Path) -> None:
     context = multiprocessing.get_context("spawn")
     workers = [
         context.Process(
-            target=fetch,
+            target=download,
             args=(server.url, tmp_path / "file.zip"),
             kwargs={"sha256": SHA256, "progress": False},
         )
@@ -200,5 +201,5 @@ def test_the_progress_bar_counts_every_byte(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
-    fetch(server.url, tmp_path / "file.zip", progress=True)
+    download(server.url, tmp_path / "file.zip", progress=True)
     assert "file.zip: 100%" in capsys.readouterr().err

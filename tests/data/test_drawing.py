@@ -1,4 +1,4 @@
-"""Drawings: what is drawn, and that a file is written wholly or not at all."""
+"""Which graphs are drawn, and the files of drawings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Damaged files, by the thousand: always a clean load or one clear error, and nothing left half-written."""
+"""Thousands of damaged files: each loads or gives one clear error, and nothing is left half-written."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SLOWEST = 5.0  # seconds that a single small file may take
 
 
 def mutate(content: bytes, random_: random.Random) -> bytes:
-    """One to four wounds: flipped bits, other bytes, holes, doubled or swapped pieces, cuts, foreign text."""
+    """Apply one to four mutations: flipped bits, other bytes, removed, doubled or swapped pieces, cuts, new text."""
     data = bytearray(content)
     for _ in range(random_.randint(1, 4)):
         at = random_.randrange(len(data) + 1)
@@ -50,7 +50,7 @@ def mutate(content: bytes, random_: random.Random) -> bytes:
 
 
 def loaded_or_refused(path: Path, **keywords: object) -> PackedGraphs | None:
-    """The dataset, or None where one clear error was given."""
+    """The dataset, or None after one clear error."""
     try:
         return load(path, **keywords)  # type: ignore[arg-type]
     except GraphnormError as error:
@@ -83,7 +83,7 @@ def fuzz(
     given_: Path | None = None,
     **keywords: object,
 ) -> int:
-    """Load ``given_`` (or the file itself) so many times with the file mutated; how often it loaded."""
+    """Mutate the file and load ``given_`` (by default the file), ``rounds`` times; return how often it loaded."""
     random_ = random.Random(seed)
     own_cache.mkdir(exist_ok=True)
     siblings = sorted(path.parent.iterdir())
@@ -102,7 +102,7 @@ def test_archives(write_tu: Callable[..., Path], tmp_path: Path, own_cache: Path
     with zipfile.ZipFile(path, "w", method) as archive:
         for file in sorted(folder.iterdir()):
             archive.write(file, f"TINY/{file.name}")
-    assert fuzz(path.read_bytes(), path, own_cache, 1500, seed=method) < 1500  # some wounds are noticed
+    assert fuzz(path.read_bytes(), path, own_cache, 1500, seed=method) < 1500  # some mutations are noticed
 
 
 @pytest.mark.parametrize("part", ["A", "graph_indicator", "graph_labels", "node_labels", "node_attributes"])
@@ -110,14 +110,14 @@ def test_text_files(write_tu: Callable[..., Path], own_cache: Path, part: str) -
     folder = write_tu(node_attributes="1,2\n3,4\n5,6\n7,8\n9,0.5\n1e3,2\n")
     path = folder / f"TINY_{part}.txt"
     loads = fuzz(path.read_bytes(), path, own_cache, 600, len(part), folder, symmetrise=True, merge_duplicates=True)
-    assert loads > 0  # mild wounds are survived, so the loop is not just testing the first check
+    assert loads > 0  # some mutations are harmless, so not only the first check is tested
 
 
 def test_a_real_archive(archives: Path, tmp_path: Path, own_cache: Path) -> None:
     path = tmp_path / "MUTAG.zip"
     content = (archives / "MUTAG.zip").read_bytes()
     path.write_bytes(content)
-    assert fuzz(content, path, own_cache, 1500, seed=0) < 1500  # some wounds are noticed
+    assert fuzz(content, path, own_cache, 1500, seed=0) < 1500  # some mutations are noticed
 
 
 def test_the_texts_of_a_real_archive(archives: Path, tmp_path: Path, own_cache: Path) -> None:
@@ -166,7 +166,7 @@ def test_packed_files(tmp_path: Path, own_cache: Path) -> None:
         path.unlink()
         path.write_bytes(mutate(content[:header], random_) + content[header:])
         loads += loaded_or_refused(path) is not None
-    assert loads < 600  # some wounds are noticed
+    assert loads < 600  # some mutations are noticed
 
 
 @given(

@@ -1,7 +1,8 @@
-"""Names, places and the order in which they are searched."""
+"""Where ``load`` looks for data, what it refuses, and its cache."""
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -9,15 +10,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from graphnorm.data import (
-    CATALOG,
     DataError,
     DownloadError,
     MissingDependencyError,
-    UnknownDatasetError,
+    PackedGraphs,
+    cache_root,
     draw,
     find,
     from_smiles,
@@ -30,48 +30,7 @@ from graphnorm.data import (
     to_networkx,
 )
 from graphnorm.data import loading as loading_module
-from graphnorm.data.download import fetch
-from graphnorm.data.images import read_cifar10
-
-
-@pytest.mark.parametrize(
-    ("written", "meant"),
-    [
-        ("MUTAG", "MUTAG"),
-        ("mutag", "MUTAG"),
-        ("PTC", "PTC"),
-        ("PTC_MR", "PTC_MR"),
-        ("ptc-mr", "PTC_MR"),
-        ("IMDB-B", "IMDB-BINARY"),
-        ("imdbbinary", "IMDB-BINARY"),
-        ("RDT-B", "REDDIT-BINARY"),
-        ("Reddit Binary", "REDDIT-BINARY"),
-        ("ogbg_molhiv", "ogbg-molhiv"),
-        ("molhiv", "ogbg-molhiv"),
-        ("CIFAR10", "CIFAR-10"),
-        ("regular", "synthetic:regular"),
-    ],
-)
-def test_names_as_people_write_them(written: str, meant: str) -> None:
-    assert find(written).name == meant
-
-
-def test_the_papers_eight_datasets_are_whole() -> None:
-    paper = [entry for entry in CATALOG.values() if entry.paper]
-    assert len(paper) == 8
-    for entry in paper:
-        assert entry.counts is not None
-        assert entry.paper is not None
-        assert entry.counts.num_graphs == entry.paper.num_graphs
-        assert entry.copy_sha256 is not None
-    assert {e.name for e in paper if e.readout == "sum"} == {"MUTAG", "PTC", "PROTEINS", "NCI1"}
-
-
-def test_unknown_names_get_a_hint() -> None:
-    with pytest.raises(UnknownDatasetError, match=r"no dataset 'PROTEIN'.*did you mean PROTEINS"):
-        load("PROTEIN")
-    with pytest.raises(UnknownDatasetError, match="known: MUTAG, PTC"):
-        load("qqqqqqqq")
+from graphnorm.data.download import download
 
 
 def test_a_name_beats_a_folder_and_a_path_beats_a_name(
@@ -93,13 +52,13 @@ def test_the_data_folder_comes_first_then_the_cache_then_the_web(
     entry = find("MUTAG")
     asked: list[str] = []
 
-    def fetch(url: str, target: Path, **_: object) -> Path:
+    def fake_download(url: str, target: Path, **_: object) -> Path:
         asked.append(url)
         target.parent.mkdir(parents=True)
         shutil.copy(archives / "MUTAG.zip", target)
         return target
 
-    monkeypatch.setattr(loading_module, "fetch", fetch)
+    monkeypatch.setattr(loading_module, "download_file", fake_download)
     monkeypatch.delenv("GRAPHNORM_DATA")
     assert locate(entry) is None
     with pytest.raises(DownloadError, match=r"MUTAG is not on this machine.*GRAPHNORM_DATA"):
@@ -151,11 +110,12 @@ def test_options_that_do_not_apply_are_refused(what: str, options: dict[str, Any
     [
         ("rdkit", "chem", lambda folder: from_smiles(["C", "CC"], [0, 1])),
         ("pyarrow", "chem", lambda folder: load(folder / "x.parquet")),
-        ("filelock", "data", lambda folder: fetch("http://127.0.0.1:9/x", folder / "x")),
+        ("filelock", "data", lambda folder: download("http://127.0.0.1:9/x", folder / "x")),
+        ("tqdm", "data", lambda folder: download("http://127.0.0.1:9/x", folder / "x")),
         ("safetensors", "data", lambda folder: save_packed(synthetic.trees(2), folder / "x")),
         ("networkx", "plots", lambda folder: to_networkx(synthetic.trees(2), 0)),
         ("matplotlib", "plots", lambda folder: draw(synthetic.trees(2))),
-        ("PIL", "plots", lambda folder: read_cifar10(folder / "cifar10.npz")),
+        ("PIL", "plots", load_cifar10),
     ],
 )
 def test_a_missing_package_is_named(
@@ -165,14 +125,8 @@ def test_a_missing_package_is_named(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    (tmp_path / "x.parquet").touch()
-    arrays = {
-        "jpeg": np.zeros(1, np.uint8),
-        "offsets": np.zeros(2, np.int64),
-        "labels": np.zeros(1, np.uint8),
-    }
-    parts = {f"{part}_{name}": array for part in ("train", "test") for name, array in arrays.items()}
-    np.savez(tmp_path / "cifar10.npz", **parts)
+    for file in ("x.parquet", "cifar10.npz"):
+        (tmp_path / file).touch()
     for name in [package, *(module for module in sys.modules if module.startswith(f"{package}."))]:
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(MissingDependencyError, match=rf"needs the package .*pip install 'graphnorm\[{extra}\]'"):
@@ -188,15 +142,23 @@ def test_without_safetensors_there_is_no_cache(
     assert not own_cache.exists()
 
 
+def test_files_of_another_kind_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "graphs.txt").write_text("1, 2\n")
+    with pytest.raises(DataError, match="cannot be read from files of this kind") as error:
+        load(tmp_path / "graphs.txt")
+    assert error.value.where == tmp_path / "graphs.txt"
+    with pytest.raises(DataError, match="the name is empty"):
+        load("")
+
+
 def test_images_are_not_graphs() -> None:
     with pytest.raises(DataError, match="load_cifar10"):
         load("CIFAR-10")
-    assert callable(load_cifar10)
 
 
 @pytest.mark.usefixtures("own_cache")  # molecules made by another test would be found there
 def test_importing_needs_no_optional_package() -> None:
-    """What the GPU machine of a cluster has: torch and numpy."""
+    """torch and numpy are enough."""
     script = """
 import sys
 for name in ("rdkit", "ogb", "tyro", "filelock", "networkx", "matplotlib", "pyarrow", "pandas", "PIL", "tqdm",
@@ -212,7 +174,7 @@ for name in ("molecules",):
     else:
         raise AssertionError(name)
 """
-    # torch itself may want some of these, so it is imported first
+    # torch itself may import some of these, so it comes first
     result = subprocess.run(
         [sys.executable, "-c", f"import torch, torch._dynamo\n{script}"],
         capture_output=True,
@@ -220,3 +182,74 @@ for name in ("molecules",):
         check=False,
     )
     assert result.returncode == 0, result.stderr
+
+
+def test_the_second_load_comes_from_the_cache(
+    write_tu: Callable[..., Path], own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write_tu()
+    first = load(folder)
+    assert len(list((own_cache / "packed").iterdir())) == 1
+
+    def fail(*_: object, **__: object) -> PackedGraphs:
+        raise AssertionError("read again")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loading_module, "read_tu", fail)
+        assert load(folder) == first
+    assert load(folder, features="degree") != first
+    write_tu(graph_labels="0\n0\n1\n")
+    os.utime(folder / "TINY_graph_labels.txt", ns=(1, 1))
+    assert load(folder).labels.tolist() == [0, 0, 1]
+
+
+def test_a_damaged_cache_is_made_again(write_tu: Callable[..., Path], own_cache: Path) -> None:
+    folder = write_tu()
+    first = load(folder)
+    (path,) = (own_cache / "packed").iterdir()
+    good = path.read_bytes()
+    for content in (b"", good[:40], good[:-4], b"x" * len(good), good.replace(b"packed-1", b"packed-0")):
+        path.unlink()  # loaded graphs may still be mapped to it
+        path.write_bytes(content)
+        assert load(folder) == first
+        assert path.read_bytes() == good
+
+
+def test_a_cache_that_cannot_be_written(
+    write_tu: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a-file").write_text("not a folder")
+    monkeypatch.setenv("GRAPHNORM_CACHE", str(tmp_path / "a-file"))
+    assert load(write_tu()).num_graphs == 3
+
+
+def test_an_interrupted_save_leaves_nothing(
+    write_tu: Callable[..., Path], own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import safetensors.torch
+
+    def interrupted(tensors: object, path: Path, metadata: object) -> None:
+        Path(path).write_bytes(b"half")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(safetensors.torch, "save_file", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        load(write_tu())
+    assert list((own_cache / "packed").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("platform", "variable", "expected"),
+    [
+        ("linux", "XDG_CACHE_HOME", "{}"),
+        ("win32", "LOCALAPPDATA", "{}"),
+        ("darwin", "HOME", "{}/Library/Caches"),
+    ],
+)
+def test_where_the_cache_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, platform: str, variable: str, expected: str
+) -> None:
+    monkeypatch.delenv("GRAPHNORM_CACHE")
+    monkeypatch.setattr(sys, "platform", platform)
+    monkeypatch.setenv(variable, str(tmp_path))
+    assert cache_root() == Path(expected.format(tmp_path)) / "graphnorm"

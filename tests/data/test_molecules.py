@@ -1,4 +1,4 @@
-"""Molecules against OGB's own featuriser, tables of SMILES, and the mistakes in them."""
+"""Molecules compared with OGB's own features, tables of SMILES, and mistakes in them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from graphnorm.data import DataError, DataWarning, PackedGraphs, from_smiles, load, read_smiles, save_packed
-from graphnorm.data.vocabulary import ATOM_FEATURES, BOND_FEATURES, cardinalities
+from graphnorm.data.molecules import ATOM_FEATURES, BOND_FEATURES, cardinalities
 
 ODD = [
     "[2H]O[Xe]",
@@ -143,15 +143,15 @@ MISTAKES = {
     "empty smiles": ("smiles,label\nCCO,1\n,0\n", 3, {}, "1 of 2 SMILES cannot be read"),
     "no label": ("smiles,label\nCCO,1\nCC,\n", 3, {}, "no value in the column 'label'"),
     "one class": ("smiles,label\nCCO,1\nCC,1\n", 2, {}, "same label, 1"),
-    "short line": ("smiles,label\nCCO,1\nCC\n", 3, {}, "1 of 2 fields"),
+    "short line": ("smiles,label\nCCO,1\nCC\n", 3, {}, "1 instead of 2 fields"),
     "no smiles column": ("a,b\nCCO,1\nCC,0\n", 1, {}, "columns are 'a', 'b'.*smiles="),
     "no label column": ("smiles,a,b\nCCO,1,2\nCC,0,1\n", 1, {}, "columns are 'a', 'b'.*--label"),
     "unknown column": ("smiles,a\nCCO,1\nCC,0\n", 1, {"label": "z"}, "no column 'z'"),
     "same column twice": ("smiles,a,a\nCCO,1,2\n", 1, {}, "two columns have the same name"),
     "no rows": ("smiles,label\n", None, {}, "no rows"),
     "nothing": ("", None, {}, "no rows"),
-    "not a number": ("smiles,label\nCCO,1\nCC,high\n", 3, {"threshold": 1.0}, "'high' is not a number"),
-    "nan": ("smiles,label\nCCO,1\nCC,nan\n", 3, {"threshold": "median"}, "measurement is nan"),
+    "not a number": ("smiles,label\nCCO,1\nCC,high\n", 3, {"threshold": 1.0}, "'high' is not a finite number"),
+    "nan": ("smiles,label\nCCO,1\nCC,nan\n", 3, {"threshold": "median"}, "'nan' is not a finite number"),
     "open quote": ('smiles,label\nCCO,1\n"CC,0\n', 3, {}, "cannot be read"),
     "null": ("smiles,label\nCCO,\0\n", None, {}, "null bytes"),
 }
@@ -163,8 +163,8 @@ def test_mistakes_name_file_line_and_remedy(tmp_path: Path, mistake: str) -> Non
     path = write(tmp_path / "t.csv", text)
     with pytest.raises(DataError, match=message) as error:
         load(path, **keywords)  # type: ignore[arg-type]
-    assert str(error.value).startswith(f"{path}:{line}: " if line else f"{path}: ")
-    assert "Remedy: " in str(error.value)
+    assert (Path(str(error.value.where)), error.value.line) == (path, line)
+    assert error.value.remedy
 
 
 def test_wrong_encoding(tmp_path: Path) -> None:
@@ -199,7 +199,7 @@ def test_a_damaged_parquet(tmp_path: Path) -> None:
 def test_a_table_without_labels(tmp_path: Path) -> None:
     path = tmp_path / "new.csv"
     path.write_text("name,mass,smiles\na,46,CCO\nb,30,CC\n")
-    with pytest.raises(DataError, match="no one column that must be the labels"):
+    with pytest.raises(DataError, match="not clear which column has the labels"):
         load(path)
     graphs = load(path, unlabelled=True)
     assert graphs.classes == ("unknown",)

@@ -18,7 +18,7 @@ def test_seeded_balanced_and_by_name(name: str) -> None:
     assert graphs == family()
     assert graphs.statistics().class_sizes == (200, 200)
     assert all(nx.is_connected(to_networkx(graphs, g)) for g in range(20)) or name == "regular"
-    with pytest.raises(DataError, match="two graphs or more"):
+    with pytest.raises(DataError, match="at least two graphs"):
         family(1)
 
 
@@ -34,7 +34,7 @@ def shifted(graphs: PackedGraphs, alpha: float) -> torch.Tensor:
 
 
 def test_regular_graphs_vanish_under_the_whole_shift_alone() -> None:
-    """Proposition 1: nothing is left to tell the classes apart; with α = 1/2 the degree is."""
+    """Proposition 1: with α = 1 nothing is left that separates the classes; with α = 1/2 the degree does."""
     graphs = synthetic.regular(60)
     assert shifted(graphs, 1.0).max() < 1e-9
     per_node = shifted(graphs, 0.5) / graphs.sizes

@@ -18,8 +18,7 @@ import numpy as np
 import pytest
 
 from fake_training import LEVEL, FakeTraining
-from graphnorm.analysis.alpha import Alphas
-from graphnorm.analysis.batch_noise import Moments, along, batch_noise
+from graphnorm.analysis import Alphas, Moments, batch_noise, join_epochs
 from graphnorm.data import PackedGraphs, from_networkx, load
 from graphnorm.errors import GraphnormError
 from graphnorm.paper.products import QUICK_NOTE
@@ -334,7 +333,7 @@ def test_the_file_that_reproduce_leaves_beside_its_store(tmp_path: Path) -> None
 
     def seen(dataset: str, size: int) -> Seen:
         layers = tuple(
-            replace(along([batch_noise(moments, size, layer=name, epoch=e) for e in (0, 3)]), layer=name)
+            replace(join_epochs([batch_noise(moments, size, layer=name, epoch=e) for e in (0, 3)]), layer=name)
             for name in ("convolutions.0.first_norm", "convolutions.3.second_norm")
             for moments in [Moments(np.ones(40), random.normal(size=(40, 5)), np.ones((40, 5)))]
         )

@@ -1,36 +1,36 @@
-"""Advice: which normalization to try first, with the evidence behind each sentence and how sure it is.
+"""Advice: which normalization to try first, with the evidence for each statement and its certainty.
 
-Two kinds of evidence come together. *Predictions* follow from the graphs alone: Proposition 1 where it applies is
-mathematics; the rest are hints from the paper's explanations. *Measurements* are trainings on the same graphs, and they
-outrank predictions. Both are said, and where they disagree, that is said too.
+There are two kinds of evidence. *Predictions* follow from the graphs alone: Proposition 1, where it applies, is
+mathematics, and the others are hints from the paper's explanations. *Measurements* are scores of models trained on the
+same graphs. They outrank predictions. The advice gives both, and says where they disagree.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import NoneType
 from typing import Any, Literal
 
-from graphnorm.analysis.measured import Measured
-from graphnorm.analysis.results import Result
+from graphnorm.analysis.measurement import Measurement
 from graphnorm.errors import require
-from graphnorm.study.guessing import has_learned
-from graphnorm.wording import listing
+from graphnorm.study.protocol import has_learned
+from graphnorm.study.render import listing
+from graphnorm.study.result import Result
 
 __all__ = ["Advice", "Facts", "Statement", "advise"]
 
 Certainty = Literal["certain", "likely", "weak"]
 NORMS = ("graph", "instance", "batch", "layer", "none")
 MEASURABLE = 2.0
-"""Standard errors that a difference of probes must have to count."""
+"""Differences of accuracies below so many standard errors do not count."""
 SAME = 1e-4
 """Scores, in percent, that differ by less are equal."""
 
 
 @dataclass(frozen=True)
-class Statement(Result):
-    """One sentence, and what stands behind it."""
+class Statement(Measurement):
+    """A statement, its evidence and its certainty."""
 
     text: str
     evidence: str
@@ -38,37 +38,37 @@ class Statement(Result):
     favours: tuple[str, ...] = ()
     against: tuple[str, ...] = ()
     about: Literal["score", "speed"] = "score"
-    """What is expected to be better: the score, or the speed of training."""
+    """Whether it predicts the score or the speed of training."""
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What was found out about a dataset without training: summaries of the tools, None where one was not run."""
+    """Summaries of the tools on a dataset; None where a tool was not run."""
 
     regularity: Mapping[str, Any] | None = None
     """:meth:`Regularity.summary`."""
     condition: Mapping[str, Any] | None = None
     """:meth:`Conditions.summary`."""
-    probe: Mapping[str, Any] | None = None
-    """:meth:`Probe.summary`."""
+    mean_versus_spread: Mapping[str, Any] | None = None
+    """:meth:`MeanVersusSpread.summary`."""
     noise: Mapping[str, Any] | None = None
     """The last norm layer's :meth:`LayerNoise.summary`."""
 
 
 @dataclass(frozen=True)
-class Advice(Result):
-    """What to try."""
+class Advice(Measurement):
+    """Which normalization to try first, and why."""
 
     first: str
     """The normalization to try first."""
     contenders: tuple[str, ...]
-    """Those that nothing speaks against, or that did not score significantly less; ``first`` among them."""
+    """Those that no evidence rules out, ``first`` among them."""
     clear: bool
-    """Whether ``first`` is better than all others with significance."""
+    """Whether ``first`` is significantly better than all others."""
     basis: Literal["measurement", "prediction"]
     verdict: str
     agreement: str
-    """Whether predictions and measurement agree; empty without a measurement."""
+    """Where predictions and measurement agree; empty without a measurement."""
     statements: tuple[Statement, ...]
 
     def __str__(self) -> str:
@@ -78,8 +78,8 @@ class Advice(Result):
         return "\n".join(lines + (["", self.agreement] if self.agreement else []))
 
 
-def advise(facts: Facts, measured: Measured | None = None) -> Advice:
-    """Say which normalization to try first.
+def advise(facts: Facts, measured: Result | None = None) -> Advice:
+    """Recommend a normalization to try first.
 
     >>> regular = {"share_without_signal": 1.0, "graphs": 400, "signal_kept_quantiles": {"0.5": 0.0}}
     >>> advice = advise(Facts(regularity=regular))
@@ -89,21 +89,12 @@ def advise(facts: Facts, measured: Measured | None = None) -> Advice:
     require(
         "facts", facts, Facts, "Facts about a dataset, of summaries: Facts(regularity=regularity(graphs).summary())"
     )
-    require("measured", measured, (Measured, NoneType), "what measured_by_study or a comparison gives, or None")
-    predictions = [
-        statement
-        for statement in (
-            _about_signal(facts.regularity),
-            _about_probe(facts.probe),
-            _about_condition(facts.condition, facts.regularity),
-            _about_noise(facts.noise),
-        )
-        if statement is not None
-    ]
-    if measured is not None and measured.means:
-        if has_learned(max(measured.means.values()), measured.guessing):
+    require("measured", measured, (Result, NoneType), "the Result of compare or search, or None")
+    predictions = list(_predictions(facts))
+    if measured is not None and measured.best is not None:
+        if has_learned(measured.norms[measured.best].mean, measured.chance):
             return _from_measurement(measured, predictions)
-        return _from_predictions([_no_better_than_guessing(measured), *predictions], "nothing that was trained learned")
+        return _from_predictions([_no_better_than_chance(measured), *predictions], "nothing that was trained learned")
     return _from_predictions(predictions, "nothing was trained")
 
 
@@ -111,155 +102,115 @@ def advise(facts: Facts, measured: Measured | None = None) -> Advice:
 
 
 def _from_predictions(predictions: Sequence[Statement], why: str) -> Advice:
-    """why: there is no measurement."""
+    """why: the reason that there is no measurement."""
     excluded = {norm for statement in predictions for norm in statement.against if statement.certainty != "weak"}
     contenders = tuple(norm for norm in NORMS if norm not in excluded)
     others = f"No clear winner among {listing(contenders)}: {why}. Measure it with graphnorm compare."
     if "instance" in excluded:
-        verdict = f"Try graph first, and not instance, which removes something that tells these graphs apart. {others}"
+        verdict = f"Try graph first, and not instance, which removes what distinguishes these graphs. {others}"
     else:
         verdict = (
-            "Nothing in these graphs speaks strongly for one normalization. Try graph first: it contains instance "
-            f"(α = 1) and can do otherwise. {others}"
+            "These graphs do not strongly favour one normalization. Try graph first: it contains instance as the case "
+            f"α = 1. {others}"
         )
     return Advice("graph", contenders, False, "prediction", verdict, "", tuple(predictions))
 
 
-def _about_signal(regularity: Mapping[str, Any] | None) -> Statement | None:
-    if regularity is None or regularity.get("signal_kept_quantiles") is None:
-        return None
-    lost, kept = regularity["share_without_signal"], regularity["signal_kept_quantiles"]["0.5"]
-    evidence = (
-        f"‖HQN‖/‖HQ‖ on {regularity['graphs']:,} graphs: median {kept:.2f}, nothing left on {lost:.1%}; exact for the "
-        "first layer"
-    )
+def _predictions(facts: Facts) -> Iterator[Statement]:
+    regularity, condition, noise = facts.regularity, facts.condition, facts.noise
+    signal = regularity is not None and regularity.get("signal_kept_quantiles") is not None
+    without_signal = regularity["share_without_signal"] if regularity is not None and signal else 0.0
+    if regularity is not None and signal:
+        yield _about_signal(regularity["graphs"], regularity["signal_kept_quantiles"]["0.5"], without_signal)
+    if facts.mean_versus_spread is not None:
+        yield _about_mean(facts.mean_versus_spread)
+    if condition is not None and (compared := condition["better"] + condition["equal"] + condition["worse"]):
+        yield _about_condition(compared, condition["median_improvement"], without_signal)
+    if noise is not None and noise["relative_deviation"][-1] is not None:
+        yield _about_noise(noise)
+
+
+def _about_signal(graphs: int, kept: float, lost: float) -> Statement:
+    """kept: the median share of the signal; lost: the share of graphs without any."""
+    evidence = f"‖HQN‖/‖HQ‖ on {graphs:,} graphs: median {kept:.2f}, zero on {lost:.1%}; exact for the first layer"
+    if lost < 0.05 and kept >= 0.5:
+        text = f"InstanceNorm keeps {kept:.0%} of the first layer's signal in the median graph: no reason against it."
+        return Statement(text, evidence, "weak", favours=("instance", "graph"))
     if lost >= 0.5:
-        return Statement(
-            f"InstanceNorm subtracts the whole signal of the first layer on {lost:.0%} of the graphs (Proposition 1). "
-            "They all look alike to it. GraphNorm can learn to keep the mean.",
-            evidence,
-            "certain",
-            favours=("graph",),
-            against=("instance",),
+        certainty: Certainty = "certain"
+        loss = f"removes the whole signal of the first layer on {lost:.0%} of the graphs (Proposition 1)"
+    else:
+        certainty = "weak"
+        loss = f"removes much of the first layer's signal: it keeps {kept:.0%} of it in the median graph" + (
+            f", and nothing on {lost:.0%}" if lost >= 0.005 else ""
         )
-    if lost >= 0.05 or kept < 0.5:
-        return Statement(
-            f"InstanceNorm removes much of the first layer's signal: it keeps {kept:.0%} of it in the median graph"
-            f"{f', and nothing on {lost:.0%}' if lost >= 0.005 else ''}. GraphNorm can learn to keep it.",
-            evidence,
-            "weak",
-            favours=("graph",),
-            against=("instance",),
-        )
-    return Statement(
-        f"The full shift leaves {kept:.0%} of the first layer's signal in the median graph: no reason against "
-        "InstanceNorm.",
-        evidence,
-        "weak",
-        favours=("instance", "graph"),
-    )
+    text = f"InstanceNorm {loss}. GraphNorm can learn to keep the mean."
+    return Statement(text, evidence, certainty, favours=("graph",), against=("instance",))
 
 
-def _about_probe(probe: Mapping[str, Any] | None) -> Statement | None:
-    if probe is None:
-        return None
-    mean, rest, error = probe["accuracy_from_the_mean"], probe["accuracy_from_the_rest"], probe["standard_error"]
+def _about_mean(accuracy: Mapping[str, Any]) -> Statement:
+    names = ("accuracy_from_the_mean", "accuracy_from_the_rest", "standard_error", "majority")
+    mean, rest, error, majority = (accuracy[name] for name in names)
     evidence = (
         f"logistic regressions on the first layer, 5 folds: {mean:.1%} from the means, {rest:.1%} from the spread, "
-        f"{probe['majority']:.1%} by guessing; standard error of the difference {error:.1%}"
+        f"{majority:.1%} by guessing; standard error of the difference {error:.1%}"
     )
-    difference = mean - rest
+    difference, subject = mean - rest, "The graphs' means, which a shift subtracts, predict the class"
     if abs(difference) <= MEASURABLE * error or abs(difference) < 0.01:
-        text = "The graphs' means, which a shift subtracts, tell the classes apart no better than what it leaves."
-        return Statement(text, evidence, "weak")
+        return Statement(f"{subject} no better than the rest.", evidence, "weak")
     if difference < 0:
-        return Statement(
-            "What the shift leaves tells the classes apart better than the means that it subtracts.",
-            evidence,
-            "weak",
-            favours=("instance", "graph"),
-        )
-    blind = rest <= probe["majority"] + 0.05
-    return Statement(
-        "The graphs' means, which the full shift subtracts, tell the classes apart better than what it leaves"
-        + (": without them a linear layer can only guess." if blind else "."),
-        evidence,
-        "likely" if difference > 0.02 else "weak",
-        favours=("graph",),
-        against=("instance",),
-    )
+        return Statement(f"{subject} less well than the rest.", evidence, "weak", favours=("instance", "graph"))
+    blind = ": without them a linear layer can only guess" if rest <= majority + 0.05 else ""
+    certainty: Certainty = "likely" if difference > 0.02 else "weak"
+    text = f"{subject} better than the rest{blind}."
+    return Statement(text, evidence, certainty, favours=("graph",), against=("instance",))
 
 
-def _about_condition(condition: Mapping[str, Any] | None, regularity: Mapping[str, Any] | None) -> Statement | None:
-    if condition is None:
-        return None
-    compared = condition["better"] + condition["equal"] + condition["worse"]
-    if not compared:
-        return None
-    gain = condition["median_improvement"]
+def _about_condition(compared: int, gain: float, without_signal: float) -> Statement:
+    """gain: the median improvement; without_signal: the share of graphs on which the shift leaves no signal."""
     evidence = (
-        f"median of κ(Q)/κ(QN) over {compared:,} graphs; the paper argues from it, but it bounds the speed of a linear "
-        "model only"
+        f"median of κ(Q)/κ(QN) over {compared:,} graphs; this is the paper's argument, but it bounds the speed of "
+        "linear models only"
     )
-    if regularity is not None and (regularity.get("share_without_signal") or 0.0) >= 0.5:
-        return Statement(
-            f"A shift would make the aggregation's condition number {gain:.2f} times better, but here it has no signal "
-            "left to work on.",
-            evidence,
-            "weak",
-        )
+    if without_signal >= 0.5:
+        text = f"A shift improves the aggregation's condition number {gain:.2f} times, but here it leaves no signal."
+        return Statement(text, evidence, "weak")
     if gain > 1.1:
-        return Statement(
-            f"A shift makes the aggregation's condition number {gain:.2f} times better in the median: norms that shift "
-            "each graph, graph and instance, should train faster than none and layer.",
-            evidence,
-            "weak",
-            favours=("graph", "instance"),
-            against=("none", "layer"),
-            about="speed",
+        text = (
+            f"A shift improves the aggregation's condition number {gain:.2f} times in the median: graph and instance, "
+            "which shift each graph, should train faster than none and layer."
         )
-    return Statement(
-        f"A shift hardly changes the aggregation's condition number ({gain:.2f} times): little speed to gain by it.",
-        evidence,
-        "weak",
-    )
+        return Statement(text, evidence, "weak", ("graph", "instance"), ("none", "layer"), about="speed")
+    text = f"A shift hardly changes the aggregation's condition number ({gain:.2f} times), so it gains little speed."
+    return Statement(text, evidence, "weak")
 
 
-def _about_noise(noise: Mapping[str, Any] | None) -> Statement | None:
-    deviation = None if noise is None else noise["relative_deviation"][-1]
-    if noise is None or deviation is None:
-        return None
+def _about_noise(noise: Mapping[str, Any]) -> Statement:
+    deviation = noise["relative_deviation"][-1]
     evidence = (
         f"relative deviation of batches of {noise['batch_size']} from the dataset at {noise['layer']}, after "
         f"{noise['epochs'][-1]} epochs"
     )
-    if deviation > 0.1:
-        return Statement(
-            f"Batch statistics are noisy: they stray by {deviation:.2f} standard deviations from the dataset's. "
-            "BatchNorm may train less steadily and evaluate with averages that fit no batch.",
-            evidence,
-            "weak",
-            favours=("graph", "instance"),
-            against=("batch",),
-        )
-    return Statement(
-        f"Batch statistics are steady ({deviation:.2f} standard deviations): no reason against BatchNorm.",
-        evidence,
-        "weak",
-        favours=("batch",),
+    if deviation <= 0.1:
+        text = f"Batch statistics are steady ({deviation:.2f} standard deviations): no reason against BatchNorm."
+        return Statement(text, evidence, "weak", favours=("batch",))
+    text = (
+        f"Batch statistics are noisy: they deviate by {deviation:.2f} standard deviations from the dataset's. "
+        "BatchNorm may train less steadily, and its running averages may fit no batch."
     )
+    return Statement(text, evidence, "weak", favours=("graph", "instance"), against=("batch",))
 
 
 # ---- measurement ----------------------------------------------------------------------------------------------------
 
 
-def _from_measurement(measured: Measured, predictions: Sequence[Statement]) -> Advice:
-    means = measured.means
+def _from_measurement(measured: Result, predictions: Sequence[Statement]) -> Advice:
+    means = _means(measured)
     top = max(means.values())
     tied = [norm for norm, mean in means.items() if top - mean < SAME]
-    best = max(tied, key=lambda norm: measured.speed.get(norm, 0.0))
+    best = max(tied, key=lambda norm: measured.convergence.area.get(norm, 0.0))
     others = [norm for norm in means if norm != best]
-    tests = {norm: measured.test(best, norm) for norm in others}
+    tests = {norm: measured.pair(best, norm) for norm in others}
     impossible = {norm for statement in predictions for norm in statement.against if statement.certainty == "certain"}
     beaten = [
         norm
@@ -280,7 +231,9 @@ def _from_measurement(measured: Measured, predictions: Sequence[Statement]) -> A
     else:
         reason = "the highest score"
         if len(tied) > 1:
-            reason = "one of the highest scores" + (" and the fastest training among these" if measured.speed else "")
+            reason = "one of the highest scores" + (
+                " and the fastest training among these" if measured.convergence.area else ""
+            )
         verdict = (
             f"No clear winner. Try {best} first, with {reason}; {listing(contenders[1:])} cannot be told from it by "
             f"significance.{ruled_out}"
@@ -289,63 +242,70 @@ def _from_measurement(measured: Measured, predictions: Sequence[Statement]) -> A
     return Advice(best, contenders, clear, "measurement", verdict, agreement, (*statements, *predictions))
 
 
-def _no_better_than_guessing(measured: Measured) -> Statement:
-    best, mean = next(iter(measured.means.items()))
+def _means(measured: Result) -> dict[str, float]:
+    """The average of each normalization that has a score, from the best on."""
+    return {norm: measured.norms[norm].mean for norm in measured.ranking}
+
+
+def _no_better_than_chance(measured: Result) -> Statement:
+    best, mean = next(iter(_means(measured).items()))
     return Statement(
-        f"The trainings say nothing: the highest score, that of {best}, is no better than guessing. Train for longer.",
-        f"{measured.source}: {mean:.1f} % after {measured.epochs} epochs, where guessing has {measured.guessing:.1f} %",
+        f"The trainings say nothing: the highest score, that of {best}, is no better than chance. Train for longer.",
+        f"study {measured.study}: {mean:.1f} % after {max(measured.values_of('epochs'))} epochs, where chance has "
+        f"{measured.chance:.1f} %",
         "likely",
     )
 
 
-def _score(measured: Measured, best: str, tied: Sequence[str]) -> Statement:
-    count = len(measured.scores[best])
+def _score(measured: Result, best: str, tied: Sequence[str]) -> Statement:
+    count = len(measured.norms[best].scores)
     shared = f", and shares it with {listing([norm for norm in tied if norm != best])}" if len(tied) > 1 else ""
     optimistic = (
-        " The folds that chose the epoch are those reported: optimistic." if measured.protocol == "paper" else ""
+        " The folds that chose the epoch are those reported: optimistic." if measured.protocol.name == "paper" else ""
     )
     return Statement(
-        f"{best} has the highest score, {measured.means[best]:.1f} %{shared}.",
-        f"{measured.source}: {measured.model}, {measured.epochs} epochs, protocol {measured.protocol}, {count} "
-        f"{measured.unit}s.{optimistic}",
+        f"{best} has the highest score, {measured.norms[best].mean:.1f} %{shared}.",
+        f"study {measured.study}: {measured.model}, {max(measured.values_of('epochs'))} epochs, protocol "
+        f"{measured.protocol.name}, {count} {measured.protocol.unit}s.{optimistic}",
         "likely" if count >= 5 else "weak",
         favours=(best,),
     )
 
 
-def _against(measured: Measured, best: str, norm: str) -> Statement:
-    test = measured.test(best, norm)
+def _against(measured: Result, best: str, norm: str) -> Statement:
+    test = measured.pair(best, norm)
     difference = test.difference or 0.0
     chance = "no test possible" if test.p_adjusted is None else f"p = {test.p_adjusted:.3f} after Holm's correction"
     interval = "" if test.low is None else f", 95 % interval {test.low:+.1f} to {test.high:+.1f}"
     how = f"paired over {test.pairs}" if test.paired else f"Welch's test, at least {test.pairs}"
-    evidence = f"{how} {measured.unit}s{interval}, {chance}" + (f"; {test.note}" if test.note else "")
+    evidence = f"{how} {measured.protocol.unit}s{interval}, {chance}" + (f"; {test.note}" if test.note else "")
     if abs(difference) < SAME:
         return Statement(f"{norm} scored the same as {best}.", evidence, "weak")
     if test.significant:
         text = f"{norm} scored {difference:.1f} points less than {best}: more than chance."
         return Statement(text, evidence, "likely", favours=(best,), against=(norm,))
     if test.note and test.pairs > 1:
-        text = f"{norm} scored {difference:.1f} points less than {best} on every {measured.unit}, but these are few."
+        unit = measured.protocol.unit
+        text = f"{norm} scored {difference:.1f} points less than {best} on every {unit}, but these are few."
         return Statement(text, evidence, "likely" if difference > 5 else "weak", against=(norm,))
     return Statement(f"{norm} scored {difference:.1f} points less than {best}: may be chance.", evidence, "weak")
 
 
-def _agreement(measured: Measured, predictions: Sequence[Statement]) -> str:
-    """Whether what the predictions said of the normalizations that were measured came true."""
+def _agreement(measured: Result, predictions: Sequence[Statement]) -> str:
+    """Which predictions about the measured normalizations came true."""
     said = [
         _came_true(measured, statement, norm)
         for statement in predictions
         for norm in statement.against
-        if norm in measured.means
+        if norm in measured.ranking
     ]
     known = dict.fromkeys(sentence for sentence in said if sentence)
     return f"Prediction and measurement: {'; '.join(known)}." if known else ""
 
 
-def _came_true(measured: Measured, statement: Statement, norm: str) -> str:
-    """What a statement against a normalization expected, and what happened; empty if that was not measured."""
-    values = measured.means if statement.about == "score" else measured.speed
+def _came_true(measured: Result, statement: Statement, norm: str) -> str:
+    """The prediction against a normalization, and the outcome; empty if it was not measured."""
+    values = _means(measured) if statement.about == "score" else measured.convergence.area
     rivals = [rival for rival in statement.favours if rival in values]
     if not rivals or norm not in values:
         return ""
@@ -360,5 +320,5 @@ def _came_true(measured: Measured, statement: Statement, norm: str) -> str:
     expected = f"{norm} was expected to score less than {rival} ({statement.certainty}), {turn} scored"
     if abs(lead) < SAME:
         return f"{expected} the same"
-    sure = "" if measured.test(rival, norm).significant else ", not significantly"
+    sure = "" if measured.pair(rival, norm).significant else ", not significantly"
     return f"{expected} {abs(lead):.1f} points {'less' if lead > 0 else 'more'}{sure}"

@@ -1,6 +1,6 @@
-"""The parts of an analysis of one dataset: each runs its tools and says in plain words what came out.
+"""The parts of ``graphnorm analyze``. A part runs some tools on a dataset and describes the results.
 
-A part is a function from a :class:`Subject` to a :class:`Finding`. List it in :data:`PARTS`.
+A part is a function from a :class:`Subject` to a :class:`Finding`, listed in :data:`PARTS`.
 """
 
 from __future__ import annotations
@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from graphnorm.analysis import linear_gnn, plots, theory
-from graphnorm.analysis.aggregation import Aggregation
-from graphnorm.analysis.alpha import alpha_along_training
-from graphnorm.analysis.batch_noise import noise_along_training
-from graphnorm.analysis.checkpoints import dense_first
+from graphnorm.analysis import plots, theory
+from graphnorm.analysis.along_training import (
+    alpha_along_training,
+    curvature_along_training,
+    log_spaced_epochs,
+    noise_along_training,
+)
+from graphnorm.analysis.measurement import Integers
 from graphnorm.analysis.regularity import regularity, typical_graphs
-from graphnorm.analysis.results import Integers
-from graphnorm.analysis.smoothness import curvature_along_training
-from graphnorm.analysis.spectrum import affordable, conditions, interlacing, spectra
+from graphnorm.analysis.spectrum import Aggregation, affordable, conditions, interlacing, spectra
 from graphnorm.data import CATALOG, PackedGraphs
 from graphnorm.errors import GraphnormError
 from graphnorm.training.fleet import default_device
@@ -31,39 +32,40 @@ __all__ = ["ABOUT_DATA", "PARTS", "Finding", "Subject"]
 
 PANELS = 6
 LARGEST_PANEL = 500
+"""Nodes of a graph whose spectrum is drawn."""
 
 
 @dataclass(frozen=True, eq=False)
 class Subject:
-    """What is looked at, and how."""
+    """The dataset to analyze, and the options."""
 
     graphs: PackedGraphs
     sample: int | None = None
-    """How many graphs are drawn at random; None for all."""
+    """The number of graphs, drawn at random; None for all."""
     aggregation: Aggregation = field(default_factory=Aggregation)
     seed: int = 0
     epochs: int = 20
     """Of the parts that train."""
     device: str | None = None
-    """Where they train; None for a GPU where there is one."""
+    """Where they train; None for a GPU if there is one."""
     progress: bool = False
 
     def __post_init__(self) -> None:
         if self.epochs < 1:
             raise GraphnormError(f"{self.epochs} epochs train nothing", remedy="ask for one or more")
         if self.device is not None:
-            default_device(self.device)  # a wrong one is known at once
+            default_device(self.device)  # fail at once if there is no such device
         if self.sample is not None and self.sample < 1:
             raise GraphnormError(f"{self.sample} graphs cannot be analysed", remedy="ask for one or more")
 
     @property
     def ids(self) -> Integers:
-        """The graphs in random order, as many as are wanted."""
+        """The sampled graphs, in random order."""
         return np.random.default_rng(self.seed).permutation(self.graphs.num_graphs)[: self.sample]
 
     @property
     def training(self) -> dict[str, Any]:
-        """What the tools take that train: the paper's setting, with the catalogue's readout for a dataset it knows."""
+        """Options of the tools that train. A dataset of the catalogue is trained with the paper's readout."""
         entry = CATALOG.get(self.graphs.name)
         return {
             "model": self.aggregation.model,
@@ -79,17 +81,20 @@ class Subject:
 
 @dataclass(frozen=True, eq=False)
 class Finding:
-    """What a part has to say."""
+    """The result of a part."""
 
     title: str
     text: tuple[str, ...]
-    """Paragraphs in plain words."""
+    """Paragraphs."""
     summary: dict[str, Any]
-    """The numbers behind them."""
+    """The numbers behind the text."""
     per_graph: dict[str, Any]
-    """Arrays with one entry for each graph that was looked at; may be empty."""
+    """Arrays with one entry for each graph; may be empty."""
     figures: dict[str, Figure]
     """By file name, without its ending."""
+
+
+# ---- from the graphs alone ------------------------------------------------------------------------------------------
 
 
 def spectrum_part(subject: Subject) -> Finding:
@@ -99,27 +104,37 @@ def spectrum_part(subject: Subject) -> Finding:
     if not len(ids):
         raise GraphnormError(
             "every graph is too large for all its singular values",
-            remedy="use graphnorm.analysis.extremes, or leave out the part 'spectrum'",
+            remedy="use graphnorm.analysis.extreme_singular_values, or leave out the part 'spectrum'",
         )
     result = spectra(graphs, ids, subject.aggregation, progress=subject.progress)
     theorem, condition = interlacing(result), conditions(result)
     holds, numbers = theorem.summary(), condition.summary()
-    label = f"{graphs.name} · {result.aggregation}"
-    shown = np.flatnonzero(result.sizes <= LARGEST_PANEL)
-    shown = shown if len(shown) else np.arange(len(ids))
-    shown = np.random.default_rng(subject.seed).permutation(shown)[:PANELS]
-    left_out = len(subject.ids) - len(ids)
+    left_out, to_zero = len(subject.ids) - len(ids), numbers["shifted_to_zero"]
     text = [
         f"Singular values of the aggregation Q ({result.aggregation}) and of QN, which also subtracts the mean, on "
         f"{len(ids):,} of {graphs.num_graphs:,} graphs."
-        + (f" {left_out:,} were left out to stay within minutes." if left_out else ""),
+        + (f" {left_out:,} were left out because they would take too long." if left_out else ""),
         f"They interlace, as Theorem 1 says, on {holds['holds']:,} of {holds['graphs']:,} graphs. The largest excess "
-        f"is {holds['largest_excess_over_tolerance']:.2f} of what rounding may account for (4·n·ε·λₙ).",
-        _about_condition(numbers),
+        f"is {holds['largest_excess_over_tolerance']:.2f} of the rounding tolerance 4·n·ε·λₙ.",
     ]
+    if numbers["better"] + numbers["equal"] + numbers["worse"]:
+        text.append(
+            f"The median condition number, over nonzero singular values, is {numbers['median_condition_q']:.3g} for Q "
+            f"and {numbers['median_condition_shifted']:.3g} for QN. The median of their quotients is "
+            f"{numbers['median_improvement']:.3g}. The shift improves it on {numbers['better']:,} graphs, leaves it "
+            f"unchanged on {numbers['equal']:,} and worsens it on {numbers['worse']:,}."
+            + (" (There Q is singular, and the shift makes one of its zeros small.)" if numbers["worse"] else "")
+        )
+    else:
+        text.append("There is no graph on which condition numbers can be compared.")
+    if to_zero:
+        text[-1] += f" On {to_zero:,} graphs QN = 0: the shift leaves nothing of the aggregation."
+    shown = np.flatnonzero(result.sizes <= LARGEST_PANEL)
+    shown = np.random.default_rng(subject.seed).permutation(shown if len(shown) else np.arange(len(ids)))[:PANELS]
+    label = f"{graphs.name} · {result.aggregation}"
     return Finding(
         title="Spectrum: the shift as a preconditioner",
-        text=tuple(paragraph for paragraph in text if paragraph),
+        text=tuple(text),
         summary={"aggregation": result.aggregation, "theorem_1": holds, "condition": numbers},
         per_graph={
             "ids": result.ids,
@@ -137,27 +152,8 @@ def spectrum_part(subject: Subject) -> Finding:
     )
 
 
-def _about_condition(numbers: dict[str, Any]) -> str:
-    compared = numbers["better"] + numbers["equal"] + numbers["worse"]
-    to_zero = numbers["shifted_to_zero"]
-    zero = f" On {to_zero:,} graphs QN = 0: the shift leaves nothing of the aggregation." if to_zero else ""
-    if not compared:
-        return f"There is no graph on which condition numbers can be compared.{zero}"
-    worse = (
-        " (Q is singular there, and the shift turns one of its zeros into a small nonzero value.)"
-        if numbers["worse"]
-        else ""
-    )
-    return (
-        f"The condition number, over nonzero values, is {numbers['median_condition_q']:.3g} for Q and "
-        f"{numbers['median_condition_shifted']:.3g} for QN in the median; the median of their quotients is "
-        f"{numbers['median_improvement']:.3g}. The shift makes it better on {numbers['better']:,} graphs, leaves it "
-        f"unchanged on {numbers['equal']:,} and makes it worse on {numbers['worse']:,}.{worse}{zero}"
-    )
-
-
 def regularity_part(subject: Subject) -> Finding:
-    """Degrees, cliques, and what the full shift keeps of the first layer's signal."""
+    """Degrees, cliques, and the share of the first layer's signal that the full shift keeps."""
     graphs = subject.graphs
     result = regularity(graphs, np.sort(subject.ids), subject.aggregation, progress=subject.progress)
     numbers = result.summary()
@@ -165,23 +161,22 @@ def regularity_part(subject: Subject) -> Finding:
     shares = (
         f"{numbers['share_regular']:.1%} of the graphs are regular, {numbers['share_complete']:.1%} complete, "
         f"{numbers['share_clique_union']:.1%} unions of cliques, and {numbers['share_hub_cliques']:.1%} unions of "
-        "cliques once the nodes joined to all others are taken out."
+        "cliques after removing the nodes that are joined to all others."
     )
     signal = (
         "The features are 0 everywhere: there is no signal."
         if kept is None
         else f"Subtracting the whole mean, as InstanceNorm does, keeps {kept['0.5']:.0%} of the norm of the first "
-        f"layer's signal in the median graph, between {kept['0.05']:.0%} and {kept['0.95']:.0%} on nine graphs of "
-        f"ten, and nothing at all on {numbers['share_without_signal']:.1%} of them (Proposition 1)."
+        f"layer's signal in the median graph, and {kept['0.05']:.0%} to {kept['0.95']:.0%} in nine graphs of ten. It "
+        f"keeps nothing in {numbers['share_without_signal']:.1%} of the graphs (Proposition 1)."
     )
     structure = (
-        f"Of the structure A + I it keeps {numbers['structure_kept_quantiles']['0.5']:.0%} in the median graph "
-        "(Proposition 2: nothing on complete graphs). What is subtracted is the graph's mean. Whether that mean tells "
-        "the classes apart is not said here; GraphNorm's α can learn to keep it."
+        f"It keeps {numbers['structure_kept_quantiles']['0.5']:.0%} of the structure A + I in the median graph "
+        "(Proposition 2: nothing in complete graphs). The rest is the graph's mean. This does not say whether the mean "
+        "distinguishes the classes. GraphNorm's α can learn to keep it."
     )
     figures = {"regularity": plots.plot_regularity(result, title=graphs.name)}
-    typical = typical_graphs(result)
-    if len(typical):
+    if len(typical := typical_graphs(result)):
         title = f"{graphs.name}: from least to most signal kept"
         figures["typical"] = plots.plot_typical(graphs, result, typical, title=title)
     return Finding(
@@ -194,12 +189,11 @@ def regularity_part(subject: Subject) -> Finding:
 
 
 def theory_part(subject: Subject) -> Finding:
-    """The linear example of Appendix A.2, the gradient formula of A.5, Fact 1; the same for all data."""
-    study = linear_gnn.rate_study(progress=subject.progress)
-    numbers = study.summary()
+    """The linear GNN of Appendix A.2, the gradient formula of A.5, Fact 1. It is the same for all data."""
+    rates = theory.convergence_rates(progress=subject.progress)
+    numbers = rates.summary()
     gradient = theory.check_weight_gradient(seed=subject.seed)
-    alphas = (0.0, 0.5, 0.9, 1.0)
-    distances = {alpha: theory.instance_norm_witness(alpha, seed=subject.seed).distance for alpha in alphas}
+    distances = {a: theory.closest_instance_norm(a, seed=subject.seed).distance for a in (0.0, 0.5, 0.9, 1.0)}
     text = (
         f"The linear GNN of Appendix A.2, {numbers['runs']} runs over noise levels and sample sizes: gradient descent "
         f"converges at the predicted speed to within {numbers['largest_error_of_speed']:.2%}. With the shift it was "
@@ -207,7 +201,7 @@ def theory_part(subject: Subject) -> Finding:
         "median.",
         f"The gradient formula of Appendix A.5 agrees with autograd to {gradient.fixed_scale:.0e} with the scale held "
         f"fixed. With the part through the scale, which the paper leaves out, it agrees to {gradient.whole:.0e}.",
-        "Fact 1: the InstanceNorm closest to a GraphNorm on two graphs x and x + c is away from it by "
+        "Fact 1: on two graphs x and x + c, the distance from a GraphNorm to the closest InstanceNorm is "
         + ", ".join(f"{distance:.2g} (α = {alpha:g})" for alpha, distance in distances.items())
         + ".",
     )
@@ -216,55 +210,53 @@ def theory_part(subject: Subject) -> Finding:
         text=text,
         summary={"linear_gnn": numbers, "gradient": gradient, "fact_1_distance": distances},
         per_graph={},
-        figures={"rates": plots.plot_rates(study, title="Linear GNN: speed of convergence")},
+        figures={"rates": plots.plot_rates(rates, title="Linear GNN: speed of convergence")},
     )
+
+
+# ---- from training --------------------------------------------------------------------------------------------------
 
 
 def noise_part(subject: Subject) -> Finding:
     """How far batch statistics are from the dataset's, along a training with BatchNorm."""
     batch_size = min(128, max(1, len(subject.ids) // 4))
     layers = noise_along_training(
-        subject.graphs, batch_size=batch_size, at=dense_first(subject.epochs, 12), **subject.training
+        subject.graphs, batch_size=batch_size, at=log_spaced_epochs(subject.epochs, 12), **subject.training
     )
-    first, last = layers[0], layers[-1]
-
-    def words(place: int) -> str:
-        return f"{first.relative_deviation[place]:.2g} at the first norm layer and {last.relative_deviation[place]:.2g}"
-
+    first, last = layers[0].relative_deviation, layers[-1].relative_deviation
     text = (
         f"BatchNorm with batches of {batch_size} graphs. The relative deviation of a batch's mean and standard "
-        f"deviation from the dataset's is {words(0)} at the last before training, {words(-1)} at the last after "
-        f"{subject.epochs} epochs. It is measured in the dataset's standard deviations: 0 would be no noise. What "
-        "BatchNorm subtracts and divides by moves by about that much from step to step, and at evaluation it is "
-        "replaced by an average.",
+        f"deviation from the dataset's is {first[0]:.2g} at the first norm layer and {last[0]:.2g} at the last before "
+        f"training, and {first[-1]:.2g} and {last[-1]:.2g} after {subject.epochs} epochs. The unit is the dataset's "
+        "standard deviation: 0 is no noise. The mean and standard deviation that BatchNorm uses vary by about that "
+        "much from step to step. In evaluation it uses an average of them.",
     )
     return Finding(
         title="Batch noise: what BatchNorm would bring",
         text=text,
         summary={"batch_size": batch_size, "layers": [noise.summary() for noise in layers]},
         per_graph={},
-        figures={"noise": plots.plot_noise([first, last], title=subject.graphs.name)},
+        figures={"noise": plots.plot_noise([layers[0], layers[-1]], title=subject.graphs.name)},
     )
 
 
 def alpha_part(subject: Subject) -> Finding:
-    """What share of the mean a trained GraphNorm takes away."""
-    found = alpha_along_training(subject.graphs, at=dense_first(subject.epochs, 12), **subject.training)
+    """The share of the mean that a trained GraphNorm subtracts."""
+    found = alpha_along_training(subject.graphs, at=log_spaced_epochs(subject.epochs, 12), **subject.training)
     numbers = found.summary()
     ends = " ".join(
-        f"{layer}: {values['quantiles']['0.5']:.2f} ({values['quantiles']['0.05']:.2f} to "
-        f"{values['quantiles']['0.95']:.2f})."
-        for layer, values in numbers.items()
+        f"{layer}: {of['quantiles']['0.5']:.2f} ({of['quantiles']['0.05']:.2f} to {of['quantiles']['0.95']:.2f})."
+        for layer, of in numbers.items()
     )
     far = max(values["median_distance_from_1"] for values in numbers.values())
     text = (
-        f"GraphNorm's α, trained for {subject.epochs} epochs with three seeds, begins at 1, the full shift of "
-        f"InstanceNorm. Its median over the channels, and between which values nine of ten lie: {ends}",
-        f"The layer whose α moved furthest is {far:.2f} away from 1 in the median channel. How far α moves depends on "
-        "the learning rate and the epochs, too: a small move is no proof that the full shift is best.",
+        f"GraphNorm's α after {subject.epochs} epochs, with three seeds. It starts at 1, the full shift of "
+        f"InstanceNorm. The median over the channels of each layer, and the range of nine channels in ten: {ends}",
+        f"In the layer whose α moved furthest, the median channel is {far:.2f} away from 1. How far α moves also "
+        "depends on the learning rate and the epochs: a small move does not prove that the full shift is best.",
     )
     return Finding(
-        title="α: what the network chose to keep of the mean",
+        title="α: how much of the mean the network subtracts",
         text=text,
         summary={"epochs": subject.epochs, "layers": numbers},
         per_graph={},
@@ -274,19 +266,19 @@ def alpha_part(subject: Subject) -> Finding:
 
 def curvature_part(subject: Subject) -> Finding:
     """Extreme Hessian eigenvalues along training with each normalization."""
-    found = curvature_along_training(subject.graphs, at=dense_first(subject.epochs, 5), **subject.training)
+    found = curvature_along_training(subject.graphs, at=log_spaced_epochs(subject.epochs, 5), **subject.training)
     numbers = found.summary()
     largest = {norm: values["median_largest_when_trained"] for norm, values in numbers.items()}
     order = ", ".join(f"{norm} {largest[norm]:.3g}" for norm in sorted(largest, key=lambda norm: largest[norm]))
     text = (
-        "The largest eigenvalue of the Hessian of the training loss on one batch, in the median of the epochs looked "
-        f"at, from the smoothest on: {order}.",
+        "The largest eigenvalue of the Hessian of the training loss on one batch, in the median over epochs, smoothest "
+        f"first: {order}.",
         f"The iterations met their tolerance of 1 % in {found.converged.mean():.0%} of the cases; elsewhere the number "
-        "is a lower bound. One training each. The numbers depend on the scale of the weights, which normalized layers "
-        "ignore: read them together with the loss, which is in the figure.",
+        "is a lower bound. Each normalization was trained once. The numbers depend on the scale of the weights, which "
+        "normalized layers ignore: read them together with the loss, which is in the figure.",
     )
     return Finding(
-        title="Curvature: how smooth the loss is on the way",
+        title="Curvature: how smooth the loss is along training",
         text=text,
         summary={"norms": numbers},
         per_graph={},
@@ -305,4 +297,4 @@ PARTS: dict[str, Callable[[Subject], Finding]] = {
 """Every part by its name, in the order of the summary."""
 
 ABOUT_DATA = ("spectrum", "regularity")
-"""Parts that say something of the data at hand without training, and run unless others are asked for."""
+"""The default parts. They describe the data at hand and train nothing."""

@@ -1,48 +1,56 @@
-"""How regular graphs are, and how much of the first layer's signal the full shift removes.
+"""How regular graphs are, and how much of the first layer's signal the full shift of InstanceNorm removes.
 
-H is (features × nodes), the first layer aggregates it to HQ, and the full shift of InstanceNorm makes HQN of it.
+H is (features × nodes). The first layer aggregates it to HQ, and the full shift makes it HQN.
 
-**Proposition 1** says that HQN = 0 on a regular graph whose features are the degree. Its measure on any graph is
-*signal kept*, ‖HQN‖_F / ‖HQ‖_F with the dataset's own features: 0 where all nodes come out of the first
-aggregation alike, 1 where features have mean 0.
+**Proposition 1.** On a regular graph whose features are the degrees, HQN = 0. *Signal kept* measures this on any graph:
+‖HQN‖_F / ‖HQ‖_F with the dataset's own features. It is 0 where the first aggregation gives all nodes the same value,
+and 1 where all features have mean 0.
 
-**Proposition 2** says that Q_GIN N = ξN on a complete graph: of its structure A + I nothing is left. Its measure
-is *structure kept*, ‖(A+I)N‖_F / ‖A+I‖_F. With degrees d of A + I it is √(1 − Σd²/(n·Σd)), and it is 0 on
-complete graphs only.
+**Proposition 2.** On a complete graph, Q_GIN N = ξN: nothing is left of the structure A + I. *Structure kept* is
+‖(A+I)N‖_F / ‖A+I‖_F. With the degrees d of A + I it is √(1 − Σd²/(n·Σd)). It is 0 on complete graphs only.
+
+**Does it matter?** The shift splits HQ into its mean over a graph's nodes, which it subtracts, and the rest.
+:func:`classify_from_mean` fits a logistic regression to each. If the means do much better, the shift removes what
+distinguishes the classes, and a learned α can help. This looks at one linear layer; deeper layers may find more in the
+rest.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from tqdm import tqdm
 
-from graphnorm.analysis.aggregation import Aggregation, sparse_q
-from graphnorm.analysis.results import Floats, Integers, Result
-from graphnorm.analysis.spectrum import check_ids
-from graphnorm.analysis.twins import batches, twin_classes
+from graphnorm.analysis.measurement import Booleans, Floats, Integers, Measurement
+from graphnorm.analysis.spectrum import Aggregation, check_ids, in_batches, same_neighbours, sparse_q
+from graphnorm.data import GraphBatch, PackedGraphs
+from graphnorm.errors import need
 
-if TYPE_CHECKING:
-    from graphnorm.data import GraphBatch, PackedGraphs
+__all__ = ["MeanVersusSpread", "Regularity", "classify_from_mean", "regularity", "typical_graphs"]
 
-__all__ = ["Regularity", "regularity", "sparse_features", "typical_graphs"]
+sparse = need("scipy.sparse", "graphnorm.analysis", "analysis")
 
-Booleans = npt.NDArray[np.bool_]
+FOLDS = 5
+
+
+# ---- regularity -----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
-class Regularity(Result):
-    """What is said of each of K graphs; every array is (K,)."""
+class Regularity(Measurement):
+    """The regularity of K graphs; every array is (K,)."""
 
     ids: Integers
     sizes: Integers
     mean_degree: Floats
     degree_variance: Floats
-    """Among the nodes of the graph; 0 for regular graphs."""
+    """Over the nodes of the graph; 0 for regular graphs."""
     regular: Booleans
     """Every node has the same degree."""
     complete: Booleans
@@ -50,37 +58,35 @@ class Regularity(Result):
     clique_union: Booleans
     """Every connected component is complete."""
     hub_cliques: Booleans
-    """A union of cliques is left without the nodes that are joined to all others (the hubs, of which there may
-    be none): what ego networks of films and papers look like."""
+    """A union of cliques is left if one removes the hubs, the nodes that are joined to all others. There may be none.
+    Ego networks of films and papers look like this."""
     signal_kept: Floats
     """‖HQN‖_F / ‖HQ‖_F; NaN where HQ = 0."""
     structure_kept: Floats
     """‖(A+I)N‖_F / ‖A+I‖_F."""
 
     def summary(self) -> dict[str, Any]:
-        """Give shares of all graphs, and quantiles of what the shift keeps."""
+        """Shares of all graphs, and quantiles of the signal and structure kept."""
         kept = self.signal_kept[np.isfinite(self.signal_kept)]
-        quantiles = (0.05, 0.25, 0.5, 0.75, 0.95)
+        deviation = np.sqrt(self.degree_variance) / np.maximum(self.mean_degree, 1e-300)
+
+        def quantiles(values: Floats) -> dict[str, float]:
+            levels = (0.05, 0.25, 0.5, 0.75, 0.95)
+            return dict(zip(map(str, levels), np.quantile(values, levels), strict=True))
+
         return {
             "graphs": len(self.ids),
             "single_nodes": int((self.sizes == 1).sum()),
             "median_degree_variance": float(np.median(self.degree_variance)),
-            "median_relative_degree_deviation": float(np.median(self._relative_deviation())),
+            "median_relative_degree_deviation": float(np.median(deviation)),
             "share_regular": float(self.regular.mean()),
             "share_complete": float(self.complete.mean()),
             "share_clique_union": float(self.clique_union.mean()),
             "share_hub_cliques": float(self.hub_cliques.mean()),
-            "signal_kept_quantiles": dict(zip(map(str, quantiles), np.quantile(kept, quantiles), strict=True))
-            if len(kept)
-            else None,
+            "signal_kept_quantiles": quantiles(kept) if len(kept) else None,
             "share_without_signal": float((kept < 1e-6).mean()) if len(kept) else None,
-            "structure_kept_quantiles": dict(
-                zip(map(str, quantiles), np.quantile(self.structure_kept, quantiles), strict=True)
-            ),
+            "structure_kept_quantiles": quantiles(self.structure_kept),
         }
-
-    def _relative_deviation(self) -> Floats:
-        return np.sqrt(self.degree_variance) / np.maximum(self.mean_degree, 1e-300)
 
 
 def regularity(
@@ -90,45 +96,28 @@ def regularity(
     *,
     progress: bool = False,
 ) -> Regularity:
-    """Measure the regularity of all graphs, or of those given; the aggregation is that of ``signal_kept``.
+    """Measure the regularity of all graphs, or of those in ``ids``. ``signal_kept`` depends on the aggregation.
 
     >>> from graphnorm.data import synthetic
     >>> result = regularity(synthetic.regular(20))
     >>> bool(result.regular.all()), float(result.signal_kept.max()) < 1e-12  # Proposition 1
     (True, True)
     """
-    from tqdm import tqdm
-
-    aggregation = aggregation or Aggregation()
     chosen = check_ids(graphs, ids)
+    parts = []
     with tqdm(total=len(chosen), desc="regularity", unit=" graphs", disable=not progress, delay=1.0) as bar:
-        parts = []
-        for batch in batches(graphs, chosen):
-            parts.append(_structure(batch) | {"signal_kept": _signal_kept(graphs, batch, aggregation)})
+        for batch in in_batches(graphs, chosen):
+            signal = _signal(graphs, batch, aggregation or Aggregation())
+            rest, whole = (np.bincount(signal.graph, of, batch.num_graphs) for of in (signal.deviation, signal.square))
+            kept = np.sqrt(np.divide(rest, whole, out=np.full(batch.num_graphs, np.nan), where=whole > 0))
+            parts.append(_structure(batch) | {"signal_kept": kept})
             bar.update(batch.num_graphs)
     arrays = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     return Regularity(ids=chosen, sizes=graphs.sizes.cpu().numpy()[chosen], **arrays)
 
 
-def typical_graphs(result: Regularity, count: int = 4, *, max_nodes: int = 400) -> Integers:
-    """Give ids of graphs at evenly spaced quantiles of the signal kept, of usual size among their like.
-
-    The k-th is, of the k-th of ``count`` equal parts of the graphs in the order of ``signal_kept``, the one whose
-    number of nodes is the median of that part.
-    """
-    usable = np.flatnonzero(np.isfinite(result.signal_kept) & (result.sizes <= max_nodes))
-    by_signal = usable[np.argsort(result.signal_kept[usable], kind="stable")]
-    parts = [part for part in np.array_split(by_signal, count) if len(part)]
-    middle = [part[np.argsort(result.sizes[part], kind="stable")[len(part) // 2]] for part in parts]
-    return result.ids[middle] if middle else np.empty(0, np.int64)
-
-
-def _structure(batch: GraphBatch) -> dict[str, Any]:
-    graph, degree = batch.batch.numpy(), batch.degree.numpy()
-    sizes = batch.sizes.numpy()
-    twins = twin_classes(batch)
-    of_node = sizes[graph]
-    hub = degree == of_node - 1
+def _structure(batch: GraphBatch) -> dict[str, npt.NDArray[Any]]:
+    graph, degree, sizes = batch.batch.numpy(), batch.degree.numpy(), batch.sizes.numpy()
 
     def total(values: npt.NDArray[Any]) -> Floats:
         return np.asarray(np.bincount(graph, values, batch.num_graphs), np.float64)
@@ -136,59 +125,139 @@ def _structure(batch: GraphBatch) -> dict[str, Any]:
     def everywhere(condition: Booleans) -> Booleans:
         return np.asarray(total(~condition) == 0)
 
-    hubs = total(hub)[graph]
-    mean = total(degree) / sizes
-    # Closed twins of a clique's member are the others of its clique, with or without hubs around.
-    clique_size = np.where(twins.closed, twins.multiplicity, 1)
-    closed_degree = degree + 1.0
-    kept = 1 - total(closed_degree**2) / (sizes * total(closed_degree))
+    classes = same_neighbours(batch)
+    # The closed twins of a member of a clique are the other members, with or without hubs around them.
+    clique_size = np.where(classes.closed, classes.multiplicity, 1)
+    hub = degree == sizes[graph] - 1
     complete = everywhere(hub)
+    mean = total(degree) / sizes
+    looped = degree + 1.0  # the degrees of A + I
+    kept = 1 - total(looped**2) / (sizes * total(looped))
     return {
         "mean_degree": mean,
         "degree_variance": total((degree - mean[graph]) ** 2) / sizes,
         "regular": everywhere(degree == degree[batch.ptr.numpy()[:-1][graph]]),
         "complete": complete,
         "clique_union": everywhere(clique_size == degree + 1),
-        "hub_cliques": everywhere(hub | (clique_size == degree + 1 - hubs)),
+        "hub_cliques": everywhere(hub | (clique_size == degree + 1 - total(hub)[graph])),
         "structure_kept": np.where(complete, 0.0, np.sqrt(np.maximum(kept, 0.0))),
     }
 
 
-def _signal_kept(graphs: PackedGraphs, batch: GraphBatch, aggregation: Aggregation) -> Floats:
-    """(B,): ‖HQN‖_F / ‖HQ‖_F of each graph.
+def typical_graphs(result: Regularity, count: int = 4, *, max_nodes: int = 400) -> Integers:
+    """Ids of ``count`` graphs, from little to much signal kept.
 
-    HQ is sparse. Let m be the mean of a feature over the n nodes of a graph: its squared deviations are those of
-    the nonzero entries, and m² for each of the zeros.
+    The graphs are ordered by ``signal_kept`` and split into ``count`` equal parts. From each part comes the graph with
+    the median number of nodes.
     """
-    signal = sparse_q(batch, aggregation) @ sparse_features(graphs, batch)
-    graph, sizes, width = batch.batch.numpy(), batch.sizes.numpy(), signal.shape[1]
-    row = np.repeat(graph, np.diff(signal.indptr))
-    key, cell = np.unique(row * width + signal.indices, return_inverse=True)
-    owner = key // width
-    mean = np.bincount(cell, weights=signal.data) / sizes[owner]
-    zeros = sizes[owner] - np.bincount(cell)
-
-    def per_graph(of: Integers, values: Floats) -> Floats:
-        return np.asarray(np.bincount(of, values, batch.num_graphs), np.float64)
-
-    shifted = per_graph(row, (signal.data - mean[cell]) ** 2) + per_graph(owner, zeros * mean**2)
-    whole = per_graph(row, signal.data**2)
-    kept = np.full(batch.num_graphs, np.nan)
-    np.divide(shifted, whole, out=kept, where=whole > 0)
-    return np.asarray(np.sqrt(kept))
+    usable = np.flatnonzero(np.isfinite(result.signal_kept) & (result.sizes <= max_nodes))
+    by_signal = usable[np.argsort(result.signal_kept[usable], kind="stable")]
+    parts = [part for part in np.array_split(by_signal, count) if len(part)]
+    middle = [part[np.argsort(result.sizes[part], kind="stable")[len(part) // 2]] for part in parts]
+    return result.ids[np.array(middle, np.int64)]
 
 
-def sparse_features(graphs: PackedGraphs, batch: GraphBatch) -> Any:
-    """(R, F) ``csr_array``: the first layer's features, tags one-hot and continuous ones beside them."""
-    from scipy import sparse
+# ---- does the mean distinguish the classes? -------------------------------------------------------------------------
 
-    rows = batch.num_rows
+
+@dataclass(frozen=True, eq=False)
+class MeanVersusSpread(Measurement):
+    """Accuracies of two classifiers, between 0 and 1, on each of 5 folds: (5,) arrays."""
+
+    mean: Floats
+    """From the mean of each feature over a graph's nodes, which the shift removes."""
+    spread: Floats
+    """From the standard deviation of each feature, which the shift keeps."""
+    majority: float
+    """The share of the largest class: the accuracy of guessing."""
+
+    def summary(self) -> dict[str, Any]:
+        """Averages, and the difference with its standard error over folds."""
+        difference = self.mean - self.spread
+        return {
+            "accuracy_from_the_mean": float(self.mean.mean()),
+            "accuracy_from_the_rest": float(self.spread.mean()),
+            "majority": self.majority,
+            "difference": float(difference.mean()),
+            "standard_error": float(difference.std(ddof=1) / np.sqrt(len(difference))),
+        }
+
+
+def classify_from_mean(
+    graphs: PackedGraphs, ids: Sequence[int] | Integers | None = None, aggregation: Aggregation | None = None
+) -> MeanVersusSpread | None:
+    """Fit logistic regressions to the means and to the spreads of HQ, on all graphs or on those in ``ids``.
+
+    None if a class has fewer than five graphs.
+
+    >>> from graphnorm.data import synthetic
+    >>> found = classify_from_mean(synthetic.regular(60))
+    >>> float(found.mean.min()), bool(found.spread.mean() < 0.7)  # all of the signal is in the mean
+    (1.0, True)
+    """
+    linear_model, model_selection, pipeline, preprocessing = (
+        need(f"sklearn.{module}", "a linear classifier", "analysis")
+        for module in ("linear_model", "model_selection", "pipeline", "preprocessing")
+    )
+    chosen = check_ids(graphs, ids)
+    labels = graphs.labels.cpu().numpy()[chosen]
+    _, counts = np.unique(labels, return_counts=True)
+    if len(counts) < 2 or counts.min() < FOLDS:
+        return None
+    means, spreads = [], []
+    for batch in in_batches(graphs, chosen):
+        signal = _signal(graphs, batch, aggregation or Aggregation())
+        mean, spread = np.zeros((2, batch.num_graphs, graphs.num_features))
+        mean[signal.graph, signal.feature] = signal.mean
+        # Rounding leaves a tiny deviation of a constant.
+        deviation = np.where(signal.deviation < 1e-12 * signal.square, 0.0, signal.deviation)
+        spread[signal.graph, signal.feature] = np.sqrt(deviation / batch.sizes.numpy()[signal.graph])
+        means.append(mean)
+        spreads.append(spread)
+    folds = model_selection.StratifiedKFold(FOLDS, shuffle=True, random_state=0)
+
+    def accuracy(parts: list[Floats]) -> Floats:
+        model = pipeline.make_pipeline(preprocessing.StandardScaler(), linear_model.LogisticRegression(max_iter=300))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of iterations that have not converged
+            return np.asarray(model_selection.cross_val_score(model, np.concatenate(parts), labels, cv=folds))
+
+    return MeanVersusSpread(accuracy(means), accuracy(spreads), float(counts.max() / len(labels)))
+
+
+# ---- the first layer's signal ---------------------------------------------------------------------------------------
+
+
+class _Signal(NamedTuple):
+    """HQ of a batch of graphs: one entry for each graph and feature that has a nonzero value."""
+
+    graph: Integers
+    feature: Integers
+    mean: Floats
+    """Over the graph's nodes."""
+    deviation: Floats
+    """The sum of squared deviations from the mean, ‖HQN‖² of one feature."""
+    square: Floats
+    """The sum of squares, ‖HQ‖² of one feature."""
+
+
+def _signal(graphs: PackedGraphs, batch: GraphBatch, aggregation: Aggregation) -> _Signal:
     parts = []
-    if batch.tags is not None:
+    if batch.tags is not None:  # one-hot
         first = np.concatenate(([0], np.cumsum(graphs.cardinalities)))
-        place = batch.tags.numpy().astype(np.int64) + first[:-1]
-        pointer = np.arange(rows + 1) * place.shape[1]
-        parts.append(sparse.csr_array((np.ones(place.size), place.reshape(-1), pointer), shape=(rows, int(first[-1]))))
+        column = batch.tags.numpy().astype(np.int64) + first[:-1]
+        ptr = np.arange(batch.num_rows + 1) * column.shape[1]
+        shape = (batch.num_rows, int(first[-1]))
+        parts.append(sparse.csr_array((np.ones(column.size), column.reshape(-1), ptr), shape=shape))
     if batch.x is not None:
         parts.append(sparse.csr_array(batch.x.to(torch.float64).numpy()))
-    return sparse.csr_array(sparse.hstack(parts)) if len(parts) > 1 else parts[0]
+    signal = (sparse_q(batch, aggregation) @ sparse.hstack(parts)).tocsr()
+    width = signal.shape[1]
+    graph = np.repeat(batch.batch.numpy(), np.diff(signal.indptr))
+    cell, of = np.unique(graph * width + signal.indices, return_inverse=True)
+    size = batch.sizes.numpy()[cell // width]
+    mean = np.bincount(of, weights=signal.data) / size
+    # The zeros, which are not stored, are off by the mean.
+    deviation = np.bincount(of, weights=(signal.data - mean[of]) ** 2) + (size - np.bincount(of)) * mean**2
+    square = np.asarray(np.bincount(of, weights=signal.data**2), np.float64)
+    return _Signal(cell // width, cell % width, mean, deviation, square)

@@ -13,8 +13,9 @@ from graphnorm.commands.options import add_data, add_json, load_graphs
 from graphnorm.errors import GraphnormError
 
 if TYPE_CHECKING:
-    from graphnorm.analysis import Facts, Measured
+    from graphnorm.analysis import Facts
     from graphnorm.data import PackedGraphs
+    from graphnorm.study import Result
 
 SAMPLE = 1000
 """Graphs that are looked at where there is no analysis to read."""
@@ -54,7 +55,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Print the advice."""
     from graphnorm.analysis import advise
-    from graphnorm.analysis.results import plain
+    from graphnorm.files import plain
 
     graphs = load_graphs(options)
     measured = None if options.study is None else _measured(options.study, graphs)
@@ -71,13 +72,32 @@ def run(options: argparse.Namespace) -> None:
     print(f"{graphs.name}\n\n{advice}")
 
 
-def _measured(path: Path, graphs: PackedGraphs) -> Measured:
-    from graphnorm.analysis import measured_by_study
-    from graphnorm.comparison.evidence import measured_by_comparison
+def _measured(path: Path, graphs: PackedGraphs) -> Result:
+    """The result of these graphs: of a comparison's folder, or of the study of a store that has trained most."""
+    from graphnorm.study import Store, load_result, read
 
     if not path.exists():
         raise GraphnormError("there is no such file or folder", where=path, remedy="name what compare or search wrote")
-    return measured_by_comparison(path, graphs) if path.is_dir() else measured_by_study(path, graphs)
+    if path.is_dir():
+        found = load_result(path)
+        if found.fingerprint != graphs.fingerprint:
+            raise GraphnormError(
+                f"this compares other graphs ({found.dataset}) than {graphs.name} as it was loaded here",
+                where=path,
+                remedy="compare the same data, read with the same options",
+            )
+        return found
+    with Store(path, writable=False) as store:
+        studies = [study for study in store.studies() if study.spec.get("fingerprint") == graphs.fingerprint]
+        for study in sorted(studies, key=lambda study: -study.finished):
+            if study.spec.get("protocol") != "all" and (result := read(store, store.plan(study))).ranking:
+                return result
+        names = ", ".join(study.name for study in store.studies()) or "none"
+    raise GraphnormError(
+        f"no study here has results for these graphs ({graphs.name}); there are: {names}",
+        where=path,
+        remedy="run graphnorm search on the same data, or leave --study out",
+    )
 
 
 def _parts(options: argparse.Namespace, graphs: PackedGraphs) -> dict[str, Any]:
@@ -105,8 +125,7 @@ def _facts(graphs: PackedGraphs, parts: dict[str, Any], *, progress: bool) -> Fa
     """What was analysed before, and a quick look for the rest."""
     import numpy as np
 
-    from graphnorm.analysis import Facts, conditions, probe_mean, regularity, spectra
-    from graphnorm.analysis.spectrum import affordable
+    from graphnorm.analysis import Facts, affordable, classify_from_mean, conditions, regularity, spectra
 
     if progress and ("regularity" not in parts or "spectrum" not in parts):
         print(f"looking at up to {SAMPLE:,} graphs …", file=sys.stderr, flush=True)
@@ -116,10 +135,10 @@ def _facts(graphs: PackedGraphs, parts: dict[str, Any], *, progress: bool) -> Fa
     else:
         within = np.sort(affordable(graphs, sample))
         condition = conditions(spectra(graphs, within)).summary() if len(within) else None
-    probe = probe_mean(graphs, sample)
+    accuracy = classify_from_mean(graphs, sample)
     return Facts(
         regularity=parts["regularity"] if "regularity" in parts else regularity(graphs, sample).summary(),
         condition=condition,
-        probe=None if probe is None else probe.summary(),
+        mean_versus_spread=None if accuracy is None else accuracy.summary(),
         noise=parts["noise"]["layers"][-1] if "noise" in parts else None,
     )

@@ -105,7 +105,7 @@ def default_folder(name: str) -> Path:
 
 def _analyze(options: argparse.Namespace, subject: Subject, parts: list[str], folder: Path) -> None:
     from graphnorm.analysis.parts import PARTS
-    from graphnorm.analysis.results import plain
+    from graphnorm.files import plain
 
     start = time.monotonic()
     graphs = subject.graphs

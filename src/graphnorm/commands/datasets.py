@@ -118,8 +118,7 @@ def _cells(row: dict[str, Any]) -> list[str]:
 
 
 def _get(options: argparse.Namespace) -> None:
-    from graphnorm.data import find, load, load_cifar10, obtain
-    from graphnorm.data.download import sha256_of
+    from graphnorm.data import find, load, load_cifar10, obtain, sha256_of
     from graphnorm.study.render import facts
 
     entry = find(options.name)

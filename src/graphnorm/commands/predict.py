@@ -67,14 +67,12 @@ def _load(options: argparse.Namespace, saved: SavedModel) -> tuple[PackedGraphs,
 
     A table's labels are read as the model's were, where the command does not say otherwise.
     """
-    from graphnorm.data import load
-    from graphnorm.data.molecules import pick_smiles
-    from graphnorm.data.tables import SUFFIXES, read_table
+    from graphnorm.data import TABLE_SUFFIXES, find_smiles_column, load, read_table
 
     keywords, smiles, path = given(options, Loading), None, Path(options.data)
-    if path.suffix in SUFFIXES and not path.is_dir():
+    if path.suffix in TABLE_SUFFIXES and not path.is_dir():
         columns = read_table(path).columns
-        smiles = columns[pick_smiles(list(columns), options.smiles, path)]
+        smiles = columns[find_smiles_column(columns, options.smiles, path)]
         if options.label is None and saved.label_column in columns:
             keywords["label"] = saved.label_column
         if options.threshold is None and keywords.get("label") is not None:
@@ -107,7 +105,7 @@ def _predict(
 
 
 def _why_not(saved: SavedModel, graphs: PackedGraphs) -> str:
-    from graphnorm.data.molecules import UNKNOWN
+    from graphnorm.data import UNKNOWN
 
     if graphs.classes == (UNKNOWN,):
         column = graphs.label_column

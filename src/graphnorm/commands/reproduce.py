@@ -6,33 +6,33 @@ import argparse
 import json
 import shlex
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any
 
-from graphnorm.commands.options import Subparsers, common
-from graphnorm.commands.printing import print_table
-from graphnorm.errors import GraphnormError, StudyError
-from graphnorm.wording import listing
+from graphnorm.commands.options import add_json, add_options, given, whole_number
+from graphnorm.errors import StudyError
+from graphnorm.settings import Loading, Running, options_of
 
 if TYPE_CHECKING:
-    from graphnorm.paper.laboratory import Laboratory
-    from graphnorm.paper.recipe import Recipe
-
-__all__ = ["add"]
+    from graphnorm.paper.items import Item
+    from graphnorm.paper.reproduce import Reproduction
 
 DESCRIPTION = """\
 Measure tables and figures of the GraphNorm paper again, and write them beside the reported numbers.
 
 ITEM is one of these, or all:
 
-{items}
+  table1  accuracy on graph classification          fig7    singular values of Q and QN on six datasets
+  table2  test ROC-AUC on ogbg-molhiv               fig8    batch noise on four more datasets
+  table3  statistics of the datasets                fig9    batch noise by depth
+  fig2    training curves of GIN                    fig10   batch noise by batch size
+  fig3    singular values of Q and QN               fig11   GraphNorm and BatchNorm by batch size
+  fig4    batch noise of graphs and of images       fig12   GraphNorm and variants of BatchNorm
+  fig5    the learned shift on regular graphs       alpha   the learned α of GraphNorm
+  fig6    training curves of GCN                    theory  Theorem 1 on every graph, the linear example, Fact 1
 
-What is trained goes into one store: items share their trials, and the same command goes on where it was stopped. What
-{apart} train goes into a file beside the store, model by model.
+What is trained goes into one store: items share their trials, and the same command goes on where it was stopped.
 
 In full, a table takes days on a CPU; --quick takes minutes, and says so on everything it writes. The tables have
 baselines beside the normalized models; --models or --norms leave out those that --baselines does not name.
@@ -46,48 +46,22 @@ examples:
   graphnorm reproduce table1 --datasets NCI1 --train-only --store gpu.db   part by part, into one store ...
   graphnorm reproduce all --no-train --store gpu.db --out results          ... and the items of all it has
 """
+PARTS = ("datasets", "models", "norms", "protocols", "baselines")
 
 
-class _Help(argparse.RawDescriptionHelpFormatter):
-    """Fills in the items, which are known once torch is imported: only for who asks for this help."""
-
-    def add_text(self, text: str | None) -> None:
-        super().add_text(_describe_items(text) if text is DESCRIPTION else text)
-
-
-def _describe_items(text: str) -> str:
-    from graphnorm.paper.recipes import RECIPES
-
-    apart = [item for item, recipe in RECIPES.items() if recipe.watched or recipe.learned]
-    items = "\n".join(f"  {item:<8}{recipe.caption}" for item, recipe in RECIPES.items())
-    return text.format(items=items, apart=listing(apart))
-
-
-def add(subparsers: Subparsers) -> None:
-    """Add the command."""
-    parser = subparsers.add_parser(
-        "reproduce",
-        help="tables and figures of the paper, measured here",
-        description=DESCRIPTION,
-        epilog=EXAMPLES,
-        formatter_class=_Help,
-        parents=[common(data_root=None, json=False)],
-    )
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    add_json(parser)
     parser.add_argument("items", nargs="+", metavar="ITEM", help="what to reproduce, or all")
     parser.add_argument("--quick", action="store_true", help="scaled down to minutes on a CPU; marked on every output")
     parser.add_argument("--out", type=Path, metavar="DIR", help="default: reproduction, or reproduction-quick")
     parser.add_argument("--store", type=Path, metavar="FILE", help="default: graphnorm.db in the output folder")
-    parser.add_argument(
-        "--noise", type=Path, metavar="FILE", help="batch noise (default: beside the store, .noise.json)"
-    )
-    parser.add_argument("--device", help="cpu, cuda ... (default: a GPU where there is one)")
-    parser.add_argument("--workers", type=int, metavar="N", help="processes to train in, on a CPU")
     parser.add_argument("--dry-run", action="store_true", help="say what would be trained, and stop")
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--train-only", action="store_true", help="train what the store lacks, and make no items of it")
     how.add_argument("--no-train", action="store_true", help="make the items of what the store has")
     part = parser.add_argument_group("a part of an item")
-    for name in ("datasets", "models", "norms", "protocols"):
+    for name in PARTS[:-1]:
         part.add_argument(f"--{name}", metavar="A,B,…", help=f"only these {name}")
     part.add_argument(
         "--baselines", metavar="A,B,…", help="only these of the tables' other rows (wl, ogb-gin …), or none"
@@ -95,104 +69,120 @@ def add(subparsers: Subparsers) -> None:
     part.add_argument(
         "--grid", metavar="GRID", help="another grid: paper, curves, quick, or a .toml file (not for molhiv)"
     )
-    part.add_argument("--seeds", type=int, metavar="N", help="another number of seeds")
-    parser.set_defaults(run=_run)
+    part.add_argument("--seeds", type=whole_number, metavar="N", help="another number of seeds")
+    add_options(parser, "where and how it runs", Running)
+    add_options(parser, "datasets", Loading, "data_root")
 
 
-def _run(options: argparse.Namespace) -> None:
-    from graphnorm.paper.laboratory import Laboratory
+def run(options: argparse.Namespace) -> None:
+    """Train what the items lack, make them, and judge the paper's claims."""
+    from graphnorm.paper.reproduce import Reproduction
 
-    recipes = _recipes(options)
-    if too_large := [recipe.item for recipe in recipes if not recipe.datasets]:
-        if len(too_large) == len(recipes):
+    items = _items(options)
+    if too_large := [item.name for item in items if not item.datasets]:
+        if len(too_large) == len(items):
             raise StudyError(f"there is no quick pass of {', '.join(too_large)}", remedy="leave out --quick, on a GPU")
         print(f"no quick pass: {', '.join(too_large)}", file=sys.stderr)
-        recipes = [recipe for recipe in recipes if recipe.datasets]
+        items = [item for item in items if item.datasets]
     folder: Path = options.out or Path("reproduction-quick" if options.quick else "reproduction")
-    laboratory = Laboratory(
+    checks = options_of(Running)
+    reproduction = Reproduction(
         options.store or folder / "graphnorm.db",
         data_root=options.data_root,
-        device=options.device,
-        workers=options.workers,
+        running=Running(**{name: checks[name].check(name, value) for name, value in given(options, Running).items()}),
         progress=not options.json,
-        noise=options.noise,
     )
-    if options.no_train and options.store and not (options.store.exists() or laboratory.notebook.path.exists()):
+    if options.no_train and options.store and not options.store.exists():
         raise StudyError(
             "there is no such store", where=options.store, remedy="check the path, or leave out --no-train"
         )
     if not options.no_train:
-        laboratory.check_data(recipes)
+        reproduction.check_data(items)
     if options.dry_run:
-        _show_plans(options, laboratory, recipes)
-        return
-    if not options.no_train and any(recipe.watched or recipe.learned for recipe in recipes):
-        _check_place(laboratory.notebook.path.parent)
-    if options.train_only:
-        _check_place(laboratory.store.parent)
-        with _stoppable():
-            _train(options, laboratory, recipes)
-        return
-    _check_place(folder)
-    _keep_more(folder, laboratory.store, recipes, options.quick)
-    with _stoppable():
-        _make(options, laboratory, recipes, folder)
+        _show_plans(options, reproduction, items)
+    elif options.train_only:
+        _check_place(reproduction.store.parent)
+        _train(options, reproduction, items)
+    else:
+        _check_place(folder)
+        _refuse_to_replace_more(folder, reproduction.store, items, options.quick)
+        _make(options, reproduction, items, folder)
 
 
-@contextmanager
-def _stoppable() -> Iterator[None]:
-    """Says, where a signal ends the training, that it can go on."""
-    from graphnorm.paper.laboratory import Interrupted
-
-    try:
-        yield
-    except Interrupted as stop:
-        print("graphnorm: stopped; the same command goes on from here", file=sys.stderr)
-        raise SystemExit(128 + stop.signal) from None
-
-
-def _train(options: argparse.Namespace, laboratory: Laboratory, recipes: list[Recipe]) -> None:
+def _train(options: argparse.Namespace, reproduction: Reproduction, items: list[Item]) -> None:
     """Train what the items need."""
-    if idle := [recipe.item for recipe in recipes if not recipe.trains]:
-        if len(idle) == len(recipes):
+    if idle := [item.name for item in items if not item.trains]:
+        if len(idle) == len(items):
             raise StudyError(f"nothing is trained for {', '.join(idle)}", remedy="leave out --train-only")
         print(f"nothing is trained for {', '.join(idle)}", file=sys.stderr)
-    recipes = [recipe for recipe in recipes if recipe.trains]
-    for recipe in recipes:
-        laboratory.train(recipe)
-    items, store = [recipe.item for recipe in recipes], str(laboratory.store)
+    items = [item for item in items if item.trains]
+    for item in items:
+        reproduction.train(item)
+    names, store = [item.name for item in items], str(reproduction.store)
     if options.json:
-        print(json.dumps({"items": items, "store": store}, indent=1))
+        print(json.dumps({"items": names, "store": store}, indent=1))
         return
     quick = " --quick" if options.quick else ""
-    print(f"{', '.join(items)}: trained. What is made of all that is there:")
-    print(f"  graphnorm reproduce {' '.join(items)}{quick} --no-train --store {shlex.quote(store)}")
+    print(f"{', '.join(names)}: trained. To make the items of all that is there:")
+    print(f"  graphnorm reproduce {' '.join(names)}{quick} --no-train --store {shlex.quote(store)}")
 
 
-def _make(options: argparse.Namespace, laboratory: Laboratory, recipes: list[Recipe], folder: Path) -> None:
-    """Make the items, and the page of claims; train what they need, where that is allowed."""
-    from graphnorm.paper.material import LeftOutError
+def _make(options: argparse.Namespace, reproduction: Reproduction, items: list[Item], folder: Path) -> None:
+    """Make the items, and judge the claims; train what they need, where that is allowed."""
+    from graphnorm.paper.noise import LeftOutError
 
     written: dict[str, list[str]] = {}
-    for recipe in recipes:
+    for item in items:
         try:
-            product = laboratory.make(recipe, quick=options.quick, train=not options.no_train)
+            output = reproduction.make(item, quick=options.quick, train=not options.no_train)
         except LeftOutError as error:
-            if recipe is recipes[-1] and not written:
+            if item is items[-1] and not written:
                 raise
             where = f" ({error.where})" if error.where else ""
-            print(f"{recipe.item}: left out, {error.problem}{where}", file=sys.stderr)
+            print(f"{item.name}: left out, {error.problem}{where}", file=sys.stderr)
             continue
-        written[recipe.item] = [str(path) for path in product.write(folder)]
+        written[item.name] = [str(path) for path in output.write(folder)]
         if not options.json:
-            print(f"{recipe.item}: {product.title}")
-            for sentence in product.sentences:
+            print(f"{item.name}: {output.title}")
+            for sentence in output.sentences:
                 print(f"  {sentence}")
-    written["claims"] = [str(_write_claims(folder, options.quick))]
+    written["claims"] = _write_claims(folder, options.quick)
     if options.json:
         print(json.dumps(written, indent=1))
     else:
-        print(f"written to {folder}: figures as .png, .svg and .pdf, tables as .md and .tex, data as .csv and .json")
+        print(f"written to {folder}: figures as .png and .svg, tables as .md and .tex, data as .csv and .json")
+
+
+def _write_claims(folder: Path, quick: bool) -> list[str]:
+    """Judge the claims of all items that the folder holds."""
+    from graphnorm.files import replacing
+    from graphnorm.paper.claims import claims_markdown, judge_claims
+    from graphnorm.paper.items import ITEMS
+
+    whole = {name: item.quick() if quick else item for name, item in ITEMS.items()}
+    claims = {name: item.claims for name, item in whole.items()}
+    planned = {name: item.planned for name, item in whole.items()}
+    judged = judge_claims(claims, _held_items(folder, quick), planned)
+    texts = {".json": json.dumps(judged, indent=1, ensure_ascii=False) + "\n", ".md": claims_markdown(judged)}
+    files = []
+    for ending, text in texts.items():
+        files.append(folder / f"claims{'-quick' if quick else ''}{ending}")
+        with replacing(files[-1]) as fresh:
+            fresh.write_text(text, encoding="utf-8")
+    return [str(path) for path in files]
+
+
+def _held_items(folder: Path, quick: bool) -> dict[str, Any]:
+    """The facts of the items that a folder holds, by name."""
+    items: dict[str, Any] = {}
+    for file in sorted(folder.glob("*-quick.json" if quick else "*.json")):
+        try:
+            content = json.loads(file.read_text(encoding="utf-8"))
+            if content["quick"] is quick:
+                items[content["item"]] = content
+        except (KeyError, TypeError, UnicodeDecodeError, json.JSONDecodeError):
+            continue  # not one of ours
+    return items
 
 
 def _check_place(folder: Path) -> None:
@@ -208,130 +198,103 @@ def _check_place(folder: Path) -> None:
         raise
 
 
-def _keep_more(folder: Path, store: Path, recipes: list[Recipe], quick: bool) -> None:
-    """Refuse to put a part of an item in the place of what the folder holds of it, where that is made of more."""
-    from graphnorm.paper.claims import read_items
-    from graphnorm.paper.narrowing import covers, describe
+def _refuse_to_replace_more(folder: Path, store: Path, items: list[Item], quick: bool) -> None:
+    """Do not overwrite a complete item with a subset."""
+    from graphnorm.paper.items import covers, describe_narrow
 
-    try:
-        held = read_items(folder, quick=quick)
-    except GraphnormError:
-        return  # there are none
-    for recipe in recipes:
-        if recipe.narrow is None or recipe.item not in held:
+    held = _held_items(folder, quick)
+    for item in items:
+        if item.narrow is None or item.name not in held:
             continue
-        old = held[recipe.item].get("narrowed")
-        if not covers(recipe.narrow, old):
-            has = "all of it" if old is None else f"other parts of it ({describe(old)})"
+        old = held[item.name].get("narrowed")
+        if not covers(item.narrow, old):
+            has = "all of it" if old is None else f"other parts of it ({describe_narrow(old)})"
+            part = describe_narrow(item.narrow)
             raise StudyError(
-                f"{recipe.item} is here already, with {has}; a part ({describe(recipe.narrow)}) would take its place",
+                f"{item.name} is here already, with {has}; a part ({part}) would take its place",
                 where=folder,
                 remedy=f"name another folder, and the same store: --out DIR --store {store}",
             )
 
 
-def _write_claims(folder: Path, quick: bool) -> Path:
-    """The page of claims, of all items that the folder holds."""
-    from graphnorm.files import replacing
-    from graphnorm.paper.claims import claims_page, read_items
-
-    path = folder / ("claims-quick.md" if quick else "claims.md")
-    with replacing(path) as fresh:
-        fresh.write_text(claims_page(read_items(folder, quick=quick)), encoding="utf-8")
-    return path
-
-
-def _recipes(options: argparse.Namespace) -> list[Recipe]:
+def _items(options: argparse.Namespace) -> list[Item]:
     """What is left of each item; those of which nothing is are left out, where there are others."""
-    from graphnorm.paper.recipe import NothingLeftError
-    from graphnorm.paper.recipes import find_recipes
+    from dataclasses import replace
+
+    from graphnorm.paper.items import QUICK, NothingLeftError, find_items
+    from graphnorm.settings import find_grid
 
     if options.seeds is not None and options.seeds < 1:
         raise StudyError(f"--seeds is {options.seeds}", remedy="give 1 or more")
-    items = find_recipes(options.items)
-    _check_names(options)
-    recipes, nothing = [], []
-    for item in items:
+    choice: dict[str, Any] = {
+        name: None if (text := getattr(options, name)) is None else tuple(part.strip() for part in text.split(","))
+        for name in PARTS
+    }
+    whole = find_items(options.items)
+    _check_names(choice)
+    grid = None if options.grid is None else find_grid(options.grid)
+    if options.quick:
+        whole = [item.quick() for item in whole]
+        grid = grid and replace(grid, name=QUICK.grid)
+    items, nothing = [], []
+    for item in whole:
         try:
-            recipes.append(_part(options, item))
+            items.append(item.narrowed(**choice, grid=grid, seeds=options.seeds))
         except NothingLeftError as error:
-            nothing.append((item.item, error))
-    if not recipes:
+            nothing.append((item.name, error))
+    if not items:
         raise nothing[0][1]
     if nothing:
         print(f"nothing is left of {', '.join(name for name, _ in nothing)}", file=sys.stderr)
     if options.grid is not None:
-        _check_grid(recipes)
-    return recipes
+        _check_grid(items)
+    return items
 
 
-def _check_grid(recipes: list[Recipe]) -> None:
+def _check_grid(items: list[Item]) -> None:
     """Refuse a grid that no item takes, and say which of the others are trained with their own."""
-    fixed = [recipe.item for recipe in recipes if not any(part.takes_grid for part in recipe.trained)]
-    if len(fixed) == len(recipes):
+    fixed = [item.name for item in items if not any(part.takes_grid for part in item.trained)]
+    if len(fixed) == len(items):
         raise StudyError(
             f"{', '.join(fixed)}: --grid changes nothing of it, its settings are fixed", remedy="leave out --grid"
         )
-    if own := [recipe.item for recipe in recipes if not all(part.takes_grid for part in recipe.trained)]:
+    if own := [item.name for item in items if not all(part.takes_grid for part in item.trained)]:
         print(f"--grid is not for ogbg-molhiv, which keeps its settings in {', '.join(own)}", file=sys.stderr)
 
 
-def _check_names(options: argparse.Namespace) -> None:
+def _check_names(choice: dict[str, Any]) -> None:
     """Refuse names that no item has."""
-    from graphnorm.paper.recipes import RECIPES
+    from graphnorm.paper.items import ITEMS
 
-    parts = [part for recipe in RECIPES.values() for part in recipe.trained]
-    for option, what in (("models", "model"), ("norms", "norm"), ("protocols", "protocol")):
+    parts = [part for item in ITEMS.values() for part in item.trained]
+    for option in ("models", "norms", "protocols"):
         known = list(dict.fromkeys(name for part in parts for name in getattr(part, option)))
-        given = (getattr(options, option) or "none").split(",")
-        if unknown := [name for name in map(str.strip, given) if name not in (*known, "none")]:
+        if unknown := [name for name in choice[option] or () if name not in (*known, "none")]:
             raise StudyError(
-                f"there is no {what} {', '.join(map(repr, unknown))} in the paper's items; known: {', '.join(known)}",
+                f"there is no {option.removesuffix('s')} {', '.join(map(repr, unknown))} in the paper's items; "
+                f"known: {', '.join(known)}",
                 remedy="choose some",
             )
 
 
-def _part(options: argparse.Namespace, recipe: Recipe) -> Recipe:
-    from graphnorm.paper.recipe import QUICK
-    from graphnorm.study.grid import find_grid
+def _show_plans(options: argparse.Namespace, reproduction: Reproduction, items: list[Item]) -> None:
+    from graphnorm.study.render import Table
 
-    choice: dict[str, Any] = {
-        name: None if (given := getattr(options, name)) is None else tuple(text.strip() for text in given.split(","))
-        for name in ("datasets", "models", "norms", "protocols", "baselines")
-    }
-    grid = None if options.grid is None else find_grid(options.grid)
-    if options.quick:
-        recipe = recipe.quick()
-        grid = None if grid is None else replace(grid, name=QUICK.grid)
-    return recipe.narrowed(**choice, grid=grid, seeds=options.seeds)
-
-
-def _show_plans(options: argparse.Namespace, laboratory: Laboratory, recipes: list[Recipe]) -> None:
-    rows: list[list[str | int]] = []
+    rows: list[list[Any]] = []
     different: set[str] = set()
-    notes: dict[int, str] = {}
-    for recipe in recipes:
-        for planned in laboratory.plans(recipe, train=not options.no_train):
-            left = laboratory.lacking(planned.plan)
+    train = not options.no_train
+    for item in items:
+        for planned in (*reproduction.plans(item, train=train), *reproduction.probed_plans(item, train=train)):
+            left = reproduction.missing(planned.plan)
             different |= set(left)
-            names = [recipe.item, planned.dataset, planned.model, planned.protocol]
+            names = [item.name, planned.dataset, planned.model, planned.protocol]
             rows.append([*names, len(planned.plan.trials), len(left)])
-        for dataset, model, done, note in laboratory.apart(recipe):
-            if note:
-                notes[len(rows)] = note
-            rows.append([recipe.item, dataset, model, "all graphs", 1, int(not done)])
     columns = ("item", "dataset", "model", "protocol", "trials", "to train")
     if options.json:
-        described = [dict(zip(columns, row, strict=True)) for row in rows]
-        for place, note in notes.items():
-            described[place]["note"] = note
-        print(json.dumps(described, indent=1))
+        print(json.dumps([dict(zip(columns, row, strict=True)) for row in rows], indent=1))
         return
-    texts = [[cell if isinstance(cell, str) else f"{cell:,}" for cell in row] for row in rows]
-    print_table(columns, texts, left=columns[:4])
-    for note in dict.fromkeys(notes.values()):
-        print(note)
-    if idle := [recipe.item for recipe in recipes if recipe.item not in {row[0] for row in rows}]:
+    print(Table(columns, [[*row[:4], f"{row[4]:,}", f"{row[5]:,}"] for row in rows]).to_text(left=columns[:4]))
+    if idle := [item.name for item in items if item.name not in {row[0] for row in rows}]:
         print(f"nothing is trained for {', '.join(idle)}")
-    if len(different) < sum(int(row[-1]) for row in rows if row[3] != "all graphs"):
+    if len(different) < sum(row[-1] for row in rows):
         print(f"items share trials: {len(different):,} different ones are to be trained")

@@ -333,7 +333,7 @@ static PyMethodDef methods[] = {
     {"linear", (PyCFunction)(void (*)(void))py_linear, METH_FASTCALL, "See ops/linear/cpu.py."},
     {"adam", (PyCFunction)(void (*)(void))py_adam, METH_FASTCALL, "See training/adam.py."},
     {"boundaries", (PyCFunction)(void (*)(void))py_boundaries, METH_FASTCALL, "Pointers of a sorted batch vector."},
-    {"measure", (PyCFunction)(void (*)(void))py_measure, METH_FASTCALL, "What graph ids ask for; see data/compiled.py."},
+    {"measure", (PyCFunction)(void (*)(void))py_measure, METH_FASTCALL, "What graph ids ask for; see data/batching.py."},
     {"assemble", (PyCFunction)(void (*)(void))py_assemble, METH_FASTCALL, "The batch of graph ids."},
     {"one_hot", (PyCFunction)(void (*)(void))py_one_hot, METH_FASTCALL, "Categorical features one-hot."},
     {"variant", (PyCFunction)(void (*)(void))py_variant, METH_FASTCALL, "A GPU kernel and its sizes."},

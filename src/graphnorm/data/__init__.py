@@ -1,4 +1,4 @@
-"""Datasets of graphs: the paper's benchmarks and the user's own, packed into flat arrays.
+"""Datasets of graphs: the paper's benchmarks and your own, packed into flat arrays.
 
 >>> from graphnorm.data import load
 >>> graphs = load("synthetic:trees")
@@ -6,17 +6,26 @@
 3
 """
 
+from graphnorm.data.archive import decoding
 from graphnorm.data.batching import Bounds, GraphBatch, one_hot
-from graphnorm.data.cache import cache_root, open_packed, save_packed
-from graphnorm.data.catalog import CATALOG, Entry, find
-from graphnorm.data.convert import from_networkx, from_pyg
-from graphnorm.data.drawing import draw, draw_graph, save_drawing, to_networkx
+from graphnorm.data.catalog import CATALOG, Counts, Entry, PaperStatistics, find
+from graphnorm.data.convert import from_networkx, from_pyg, to_networkx
+from graphnorm.data.download import sha256_of
+from graphnorm.data.drawing import draw, draw_graph, save_drawing
 from graphnorm.data.images import Images
-from graphnorm.data.loading import data_root, load, load_cifar10, locate, obtain
-from graphnorm.data.molecules import DataWarning, from_smiles, read_smiles
-from graphnorm.data.packed import PackedGraphs, Statistics
+from graphnorm.data.loading import cache_root, data_root, describe_origin, load, load_cifar10, locate, obtain
+from graphnorm.data.molecules import (
+    TABLE_SUFFIXES,
+    UNKNOWN,
+    find_smiles_column,
+    from_smiles,
+    read_smiles,
+    read_table,
+)
+from graphnorm.data.packed import PackedGraphs, Statistics, open_packed, save_packed
 from graphnorm.errors import (
     DataError,
+    DataWarning,
     DownloadError,
     GraphnormError,
     MissingDependencyError,
@@ -25,7 +34,10 @@ from graphnorm.errors import (
 
 __all__ = [
     "CATALOG",
+    "TABLE_SUFFIXES",
+    "UNKNOWN",
     "Bounds",
+    "Counts",
     "DataError",
     "DataWarning",
     "DownloadError",
@@ -35,13 +47,17 @@ __all__ = [
     "Images",
     "MissingDependencyError",
     "PackedGraphs",
+    "PaperStatistics",
     "Statistics",
     "UnknownDatasetError",
     "cache_root",
     "data_root",
+    "decoding",
+    "describe_origin",
     "draw",
     "draw_graph",
     "find",
+    "find_smiles_column",
     "from_networkx",
     "from_pyg",
     "from_smiles",
@@ -52,7 +68,9 @@ __all__ = [
     "one_hot",
     "open_packed",
     "read_smiles",
+    "read_table",
     "save_drawing",
     "save_packed",
+    "sha256_of",
     "to_networkx",
 ]

@@ -1,4 +1,4 @@
-"""The datasets graphnorm knows by name, each fact about them in one place."""
+"""The datasets that graphnorm knows by name, and all facts about them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class PaperStatistics(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """What every copy of a dataset must have; edges are directed, without self-loops."""
+    """The size of every copy of a dataset. Edges are directed and without self-loops."""
 
     num_graphs: int
     num_nodes: int
@@ -43,23 +43,23 @@ class Entry:
     format: Literal["tu", "ogb", "images", "molecules", "synthetic"]
     aliases: tuple[str, ...] = ()
     url: str | None = None
-    """Where the source publishes it; None where it does not, or where nothing has to be fetched."""
+    """Address of the official file; None if there is none, or nothing has to be downloaded."""
     sha256: str | None = None
-    """Of the file at ``url``, where it is known."""
+    """Checksum of the file at ``url``, if it is known."""
     copy_sha256: str | None = None
-    """Of a known copy with the same graphs, as people keep it in a data folder."""
+    """Checksum of a known copy with the same graphs."""
     files: tuple[str, ...] = ()
-    """Names of archives or folders it goes by in a data folder, the first one preferred."""
+    """Names that its archive or folder may have in a data folder, the preferred one first."""
     max_bytes: int = 1 << 30
-    """A download larger than this is refused."""
+    """A larger download is refused."""
     features: FeatureRule = "auto"
     readout: Literal["sum", "mean"] = "mean"
     counts: Counts | None = None
     paper: PaperStatistics | None = None
     note: str = ""
-    """What a reader of the numbers must know."""
+    """What to know about the numbers of this dataset."""
     where_else: str = ""
-    """What to say where the source does not publish it."""
+    """Where to get a dataset that has no ``url``."""
 
 
 def _tu(name: str, about: str, **facts: object) -> Entry:
@@ -81,10 +81,9 @@ _ENTRIES = (
         "PTC",
         "carcinogenicity of compounds for male rats, hydrogens written out (the paper's PTC)",
         url=None,
-        where_else="The paper's PTC (344 graphs with hydrogens, 25.56 nodes, 19 labels) is not on the TU "
-        "site; GIN and DGCNN ship it with their code. What the TU site has is PTC_MR, ANOTHER dataset (no "
-        "hydrogens, 14.29 nodes, 18 labels): results on it are not the paper's, so ask for PTC_MR by its "
-        "name if you mean it",
+        where_else="The paper's PTC (344 graphs with hydrogens, 25.56 nodes, 19 labels) is not on the TU site; GIN and "
+        "DGCNN ship it with their code. The TU site has PTC_MR, ANOTHER dataset (no hydrogens, 14.29 nodes, 18 labels) "
+        "with other results; ask for PTC_MR by its name if you mean it",
         features="labels",
         readout="sum",
         counts=Counts(344, 8792, 17862),
@@ -209,7 +208,7 @@ _BY_PLAIN_NAME = {_plain(name): entry for entry in _ENTRIES for name in (entry.n
 
 
 def find(name: str) -> Entry:
-    """Give the entry that people mean by a name, however they write it.
+    """The entry of a name, in any spelling.
 
     >>> find("imdb_b").name, find("RDT-B").name, find("ptc-mr").name, find("PTC").name
     ('IMDB-BINARY', 'REDDIT-BINARY', 'PTC_MR', 'PTC')

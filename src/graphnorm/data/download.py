@@ -1,4 +1,8 @@
-"""Fetching a file: resumed after a cut, checked, and in place wholly or not at all."""
+"""Downloads: resumed after an interruption, checked, and complete or absent.
+
+``torch.hub.download_url_to_file`` is no substitute. It cannot resume or retry and has no timeout. If the connection is
+cut, it takes the part that arrived for the file, unless a checksum is known, and few of our sources publish one.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +14,15 @@ import time
 import urllib.error
 import urllib.request
 from pathlib import Path
-from typing import Any
 
-from graphnorm.errors import DownloadError, MissingDependencyError
+from graphnorm.errors import DownloadError, need
 
-__all__ = ["fetch", "sha256_of"]
+__all__ = ["download", "sha256_of"]
 
 BLOCK = 1 << 18
 
 
-def fetch(
+def download(
     url: str,
     target: Path,
     *,
@@ -30,135 +33,120 @@ def fetch(
     pause: float = 1.0,
     progress: bool = True,
 ) -> Path:
-    """Fetch ``url`` into the file ``target`` and return it; a file that is there already is kept.
+    """Download ``url`` to the file ``target`` and return its path; an existing file is kept.
 
-    A lock beside the target lets two processes ask for the same file: one fetches, the other waits and finds
-    it. After a cut the transfer goes on where it stopped, if the server can tell that the file has not
-    changed, and starts afresh otherwise. What came so far is kept in ``target.part`` for the next try, also
-    of another process. Only a complete file with the right checksum is renamed to ``target``.
+    sha256: expected checksum.
+    max_bytes: a larger file is refused.
+    attempts, pause: how often to try, and how many seconds to wait after the first failure (doubled each time).
+    timeout: seconds without data after which a connection is given up.
+
+    What has arrived is in ``target.part``, also for a later process. The download continues from there if the server
+    confirms that the file has not changed, and starts again otherwise. Only a complete file with the right checksum is
+    renamed to ``target``. A lock makes sure that several processes download a file once.
     """
     if not url.startswith(("http://", "https://")):
         raise DownloadError(f"{url} is not a web address", remedy="use an http or https address")
     target.parent.mkdir(parents=True, exist_ok=True)
-    with _lock(target):
+    part = _Part(target)
+    with need("filelock", "downloading", "data").FileLock(target.with_name(target.name + ".lock")):
         if target.exists():
             return target
-        part = target.with_name(target.name + ".part")
         for attempt in range(attempts):
             try:
-                _continue(url, part, max_bytes, timeout, progress)
+                part.complete(url, max_bytes, timeout, progress)
                 break
             except (OSError, http.client.HTTPException) as error:
-                final = isinstance(error, urllib.error.HTTPError) and 400 <= error.code < 500
-                if final or attempt == attempts - 1:
+                refused = isinstance(error, urllib.error.HTTPError) and 400 <= error.code < 500
+                if refused or attempt == attempts - 1:
                     raise DownloadError(
-                        f"{url} cannot be fetched: {error or type(error).__name__}",
-                        remedy=f"fetch it by other means and save it as {target}, "
+                        f"{url} cannot be downloaded: {error or type(error).__name__}",
+                        remedy=f"download it by other means and save it as {target}, "
                         "or in a folder that you name with --data-root or GRAPHNORM_DATA",
                     ) from error
                 time.sleep(pause * 2**attempt)
-        found = sha256_of(part)
+        found = sha256_of(part.path)
         if sha256 is not None and found != sha256:
-            _discard(part)
+            part.discard()
             raise DownloadError(
-                f"{url} has the checksum {found}, not {sha256}; it was thrown away",
-                remedy="try again; if it stays so, the file was changed or replaced at its source",
+                f"{url} has the checksum {found}, not {sha256}; it was deleted",
+                remedy="try again; if it happens again, the file at its source has changed",
             )
-        part.replace(target)
-        _discard(part)
+        part.path.replace(target)
+        part.discard()
     return target
 
 
 def sha256_of(path: Path) -> str:
-    """Give the SHA-256 of a file, in hexadecimal."""
+    """The SHA-256 of a file, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _continue(url: str, part: Path, max_bytes: int, timeout: float, progress: bool) -> None:
-    """One try: append to ``part``, or start it again, until it is complete; an OSError where it is cut."""
-    note = _note(part)
-    have, validator = (part.stat().st_size, _validator_noted(note)) if part.exists() else (0, None)
-    request = urllib.request.Request(url, headers={"User-Agent": "graphnorm"})
-    if have and validator:
-        request.add_header("Range", f"bytes={have}-")
-        request.add_header("If-Range", validator)
-    try:
-        response = urllib.request.urlopen(request, timeout=timeout)
-    except urllib.error.HTTPError as error:
-        if error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
-            _discard(part)
-            raise ConnectionError("the server refused to go on; starting afresh") from error
-        raise
-    with response:
-        resumed = response.status == http.HTTPStatus.PARTIAL_CONTENT
-        have = have if resumed else 0
-        length = response.headers.get("Content-Length")
-        total = have + int(length) if length and length.isdigit() else None
-        _refuse_large(url, total or 0, max_bytes, part)
-        note.write_text(json.dumps(response.headers.get("ETag") or response.headers.get("Last-Modified")))
-        with part.open("ab" if resumed else "wb") as file, _bar(part, have, total, progress) as bar:
-            while block := response.read(BLOCK):
-                have += len(block)
-                _refuse_large(url, have, max_bytes, part)
-                file.write(block)
-                bar.update(len(block))
-    if total is not None and have != total:
-        raise ConnectionError(f"the connection was cut after {have} of {total} bytes")
+class _Part:
+    """The part of a file that has arrived, and the server's identifier of the version it belongs to."""
 
+    def __init__(self, target: Path) -> None:
+        self.path = target.with_name(target.name + ".part")
+        self._version = target.with_name(target.name + ".part.json")
+        self._title = target.name
 
-def _refuse_large(url: str, size: int, max_bytes: int, part: Path) -> None:
-    if size > max_bytes:
-        _discard(part)
-        raise DownloadError(
-            f"{url} has more than the {max_bytes} bytes that were expected at most",
-            remedy="check what is at that address; fetch it by hand if you trust it",
-        )
+    def complete(self, url: str, max_bytes: int, timeout: float, progress: bool) -> None:
+        """Make one attempt to download the rest, or everything if the file has changed. OSError if it is cut off."""
+        tqdm = need("tqdm.auto", "downloading", "data").tqdm
+        have, version = self._arrived()
+        request = urllib.request.Request(url, headers={"User-Agent": "graphnorm"})
+        if have and version:
+            request.add_header("Range", f"bytes={have}-")
+            request.add_header("If-Range", version)
+        try:
+            response = urllib.request.urlopen(request, timeout=timeout)
+        except urllib.error.HTTPError as error:
+            if error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+                self.discard()
+                raise ConnectionError("the server refused to continue; starting again") from error
+            raise
+        with response:
+            resumed = response.status == http.HTTPStatus.PARTIAL_CONTENT
+            have = have if resumed else 0
+            length = response.headers.get("Content-Length")
+            total = have + int(length) if length and length.isdigit() else None
+            self._refuse_large(url, total or 0, max_bytes)
+            self._version.write_text(json.dumps(response.headers.get("ETag") or response.headers.get("Last-Modified")))
+            bar = tqdm(
+                desc=self._title,
+                initial=have,
+                total=total,
+                unit="B",
+                unit_scale=True,
+                disable=None if progress else True,  # None: shown on a terminal only
+            )
+            with self.path.open("ab" if resumed else "wb") as file, bar:
+                while block := response.read(BLOCK):
+                    have += len(block)
+                    self._refuse_large(url, have, max_bytes)
+                    file.write(block)
+                    bar.update(len(block))
+        if total is not None and have != total:
+            raise ConnectionError(f"the connection was cut after {have} of {total} bytes")
 
+    def discard(self) -> None:
+        self.path.unlink(missing_ok=True)
+        self._version.unlink(missing_ok=True)
 
-def _note(part: Path) -> Path:
-    return part.with_name(part.name + ".json")
+    def _arrived(self) -> tuple[int, str | None]:
+        """Number of bytes, and the version if the server promises that equal versions have equal bytes."""
+        if not self.path.exists():
+            return 0, None
+        version = None
+        with contextlib.suppress(OSError, ValueError):
+            version = json.loads(self._version.read_text())
+        strong = isinstance(version, str) and not version.startswith("W/")
+        return self.path.stat().st_size, version if strong else None
 
-
-def _validator_noted(note: Path) -> str | None:
-    with contextlib.suppress(OSError, ValueError):
-        validator = json.loads(note.read_text())
-        # A weak validator does not promise equal bytes.
-        return validator if isinstance(validator, str) and not validator.startswith("W/") else None
-    return None
-
-
-def _discard(part: Path) -> None:
-    part.unlink(missing_ok=True)
-    _note(part).unlink(missing_ok=True)
-
-
-def _lock(target: Path) -> contextlib.AbstractContextManager[Any]:
-    try:
-        from filelock import FileLock
-    except ImportError as error:
-        raise MissingDependencyError("filelock", "downloading", "data") from error
-    return FileLock(target.with_name(target.name + ".lock"))
-
-
-class _NoBar:
-    """Stands in where tqdm is not installed."""
-
-    def __enter__(self) -> _NoBar:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        return None
-
-    def update(self, n: int) -> None:
-        return None
-
-
-def _bar(part: Path, have: int, total: int | None, progress: bool) -> Any:
-    try:
-        from tqdm.auto import tqdm
-    except ImportError:
-        return _NoBar()
-    name = part.name.removesuffix(".part")
-    # disable=None: shown on a terminal, silent in a log
-    return tqdm(desc=name, initial=have, total=total, unit="B", unit_scale=True, disable=None if progress else True)
+    def _refuse_large(self, url: str, size: int, max_bytes: int) -> None:
+        if size > max_bytes:
+            self.discard()
+            raise DownloadError(
+                f"{url} has more than {max_bytes} bytes, the most that was expected",
+                remedy="check what is at that address; download it by hand if you trust it",
+            )

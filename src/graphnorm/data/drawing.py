@@ -3,80 +3,52 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from graphnorm.data.convert import to_networkx
 from graphnorm.data.packed import PackedGraphs
-from graphnorm.errors import DataError, MissingDependencyError
+from graphnorm.errors import DataError, need
 from graphnorm.files import replacing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["draw", "draw_graph", "save_drawing", "to_networkx"]
+__all__ = ["draw", "draw_graph", "save_drawing"]
 
-MAX_DRAWN_NODES = 400
-
-
-def to_networkx(graphs: PackedGraphs, graph_id: int) -> Any:
-    """One graph as a ``networkx.Graph``; nodes count from 0 and carry their first tag as ``tag``."""
-    try:
-        import networkx as nx
-    except ImportError as error:
-        raise MissingDependencyError("networkx", "drawing graphs", "plots") from error
-    batch = graphs.batch([graph_id]).to("cpu")
-    graph = nx.Graph()
-    tags = [0] * batch.num_rows if batch.tags is None else batch.tags[:, 0].tolist()
-    graph.add_nodes_from((node, {"tag": tag}) for node, tag in enumerate(tags))
-    graph.add_edges_from(zip(batch.row.tolist(), batch.col.tolist(), strict=True))
-    return graph
+MAX_NODES = 400
+"""Larger graphs are not drawn: nothing could be seen."""
 
 
 def draw(graphs: PackedGraphs, *, per_class: int = 4, seed: int = 0) -> Figure:
-    """Draw sampled graphs, one row for each class; the brighter a node, the higher its degree in its graph.
-
-    Only graphs of up to 400 nodes are drawn: larger ones are a blot.
-    """
-    try:
-        import matplotlib.figure
-    except ImportError as error:
-        raise MissingDependencyError("matplotlib", "drawing graphs", "plots") from error
+    """Draw sampled graphs of at most 400 nodes, one row for each class. Brighter nodes have a higher degree."""
+    figures = need("matplotlib.figure", "drawing graphs", "plots")
     if per_class < 1:
         raise DataError(f"{per_class} graphs of each class cannot be drawn", remedy="ask for one or more")
     random = np.random.default_rng(seed)
     labels, sizes = graphs.labels.cpu().numpy(), graphs.sizes.cpu().numpy()
-    figure = matplotlib.figure.Figure(figsize=(2.3 * per_class, 2.5 * graphs.num_classes), layout="constrained")
+    figure: Figure = figures.Figure(figsize=(2.3 * per_class, 2.5 * graphs.num_classes), layout="constrained")
     axes = figure.subplots(graphs.num_classes, per_class, squeeze=False)
     for label, row in enumerate(axes):
-        drawable = np.flatnonzero((labels == label) & (sizes <= MAX_DRAWN_NODES))
+        drawable = np.flatnonzero((labels == label) & (sizes <= MAX_NODES))
         chosen = np.sort(random.choice(drawable, min(per_class, len(drawable)), replace=False))
         for axis in row:
             axis.set_axis_off()
         for axis, graph_id in zip(row, chosen, strict=False):
             draw_graph(axis, graphs, int(graph_id), seed=seed)
-        row[0].text(
-            -0.04,
-            0.5,
-            f"class {graphs.classes[label]}",
-            rotation=90,
-            va="center",
-            ha="right",
-            transform=row[0].transAxes,
-            fontsize=9,
-        )
+        text = f"class {graphs.classes[label]}"
+        row[0].text(-0.04, 0.5, text, rotation=90, va="center", ha="right", transform=row[0].transAxes, fontsize=9)
     figure.suptitle(graphs.name, fontsize=11)
     return figure
 
 
 def draw_graph(axis: Axes, graphs: PackedGraphs, graph_id: int, *, seed: int = 0) -> None:
     """Draw one graph into axes, with its id and size as the title."""
+    nx = need("networkx", "drawing graphs", "plots")
     graph = to_networkx(graphs, graph_id)
-    import networkx as nx
-
     axis.set_axis_off()
-    degrees = [degree for _, degree in graph.degree()]
     at = nx.spring_layout(graph, seed=seed, iterations=80, k=1.6 / max(1, len(graph) ** 0.5))
     width = float(np.clip(30 / max(1, graph.number_of_edges()), 0.15, 0.9))
     nx.draw_networkx_edges(graph, at, ax=axis, width=width, edge_color="0.55")
@@ -85,7 +57,7 @@ def draw_graph(axis: Axes, graphs: PackedGraphs, graph_id: int, *, seed: int = 0
         at,
         ax=axis,
         node_size=240 / max(4, len(graph) ** 0.75),
-        node_color=degrees,
+        node_color=[degree for _, degree in graph.degree()],
         cmap="viridis",
         linewidths=0.3,
         edgecolors="0.2",
@@ -94,14 +66,11 @@ def draw_graph(axis: Axes, graphs: PackedGraphs, graph_id: int, *, seed: int = 0
 
 
 def save_drawing(figure: Figure, path: Path) -> None:
-    """Write a drawing to a PNG, PDF or SVG file, wholly or not at all."""
+    """Write a figure to a PNG, PDF or SVG file."""
     supported = figure.canvas.get_supported_filetypes()
     kind = path.suffix.removeprefix(".")
     if kind not in supported:
-        raise DataError(
-            f"a drawing cannot be written as {kind!r}",
-            where=path,
-            remedy=f"use {', '.join(sorted(supported))}",
-        )
+        remedy = f"use {', '.join(sorted(supported))}"
+        raise DataError(f"a drawing cannot be written as {kind!r}", where=path, remedy=remedy)
     with replacing(path) as fresh:
         figure.savefig(fresh, format=kind, dpi=180)

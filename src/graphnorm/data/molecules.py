@@ -1,39 +1,77 @@
-"""Molecules written as SMILES: a table of the user's, and the one that ships with RDKit.
+"""Molecules written as SMILES: tables of the user, and the one that ships with RDKit.
 
-Atoms and bonds get OGB's categorical features (see :mod:`graphnorm.data.vocabulary`), computed with RDKit.
+Atoms and bonds get OGB's nine and three categorical features, computed with RDKit.
 """
 
 from __future__ import annotations
 
+import csv
+import io
 import statistics
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from graphnorm.data.build import ByGraph, Place, RawGraphs, pack
+from graphnorm.data.archive import Place, decoding
+from graphnorm.data.build import RawGraphs, by_graph, pack
 from graphnorm.data.packed import PackedGraphs
-from graphnorm.data.tables import read_table
-from graphnorm.data.vocabulary import ATOM_FEATURES, BOND_FEATURES, cardinalities
-from graphnorm.errors import DataError, DataWarning, MissingDependencyError
+from graphnorm.errors import DataError, DataWarning, need
 
-__all__ = ["UNKNOWN", "DataWarning", "from_smiles", "molecules", "pick_smiles", "read_smiles"]
+__all__ = [
+    "ATOM_FEATURES",
+    "BOND_FEATURES",
+    "TABLE_SUFFIXES",
+    "UNKNOWN",
+    "Table",
+    "cardinalities",
+    "find_smiles_column",
+    "from_smiles",
+    "molecules",
+    "read_smiles",
+    "read_table",
+]
 
 UNKNOWN = "unknown"
-"""The one class of graphs without labels."""
-
+"""The only class of graphs without labels."""
+TABLE_SUFFIXES = (".csv", ".tsv", ".parquet")
 SMILES_COLUMNS = ("smiles", "smi", "canonical_smiles", "molecule", "mol")
 LABEL_COLUMNS = ("label", "labels", "class", "y", "target", "active", "activity")
 Threshold = float | Literal["median"] | None
 
+MISC = "misc"
+Vocabulary = dict[str, tuple[int | bool | str, ...]]
+ATOM_FEATURES: Vocabulary = {
+    "atomic number": (*range(1, 119), MISC),
+    "chirality": ("CHI_UNSPECIFIED", "CHI_TETRAHEDRAL_CW", "CHI_TETRAHEDRAL_CCW", "CHI_OTHER", MISC),
+    "degree": (*range(11), MISC),
+    "formal charge": (*range(-5, 6), MISC),
+    "hydrogens": (*range(9), MISC),
+    "radical electrons": (*range(5), MISC),
+    "hybridization": ("SP", "SP2", "SP3", "SP3D", "SP3D2", MISC),
+    "aromatic": (False, True),
+    "in a ring": (False, True),
+}
+"""OGB's atom features. The category is the index in the list; a value that is not in the list has the last one."""
+BOND_FEATURES: Vocabulary = {
+    "type": ("SINGLE", "DOUBLE", "TRIPLE", "AROMATIC", MISC),
+    "stereo": ("STEREONONE", "STEREOZ", "STEREOE", "STEREOCIS", "STEREOTRANS", "STEREOANY"),
+    "conjugated": (False, True),
+}
+"""OGB's bond features."""
 
-class _Row(NamedTuple):
-    line: int
-    smiles: str
-    label: str
+
+def cardinalities(vocabulary: Vocabulary) -> tuple[int, ...]:
+    """The number of values of each feature.
+
+    >>> cardinalities(BOND_FEATURES)
+    (5, 6, 2)
+    """
+    return tuple(len(values) for values in vocabulary.values())
 
 
 def read_smiles(
@@ -47,55 +85,39 @@ def read_smiles(
 ) -> PackedGraphs:
     """Read a CSV, TSV or Parquet table with a column of SMILES and a column of labels.
 
-    smiles, label: the columns' names; where they are not given, the usual ones are looked for.
-    threshold: labels are measurements, and the classes are "above" it and "not above"; ``"median"`` balances
-        them.
-    skip_invalid: leave molecules that RDKit cannot read out, with a :class:`DataWarning`, rather than refuse.
-    unlabelled: take a table without a column of labels, or one that is not filled in everywhere, too; its molecules
-        are of the class ``"unknown"``. All labels may then be the same.
+    smiles, label: names of the columns. By default the usual names are searched for.
+    threshold: the labels are measurements, and the classes are "above" the threshold and "not above". ``"median"``
+        makes the classes equally large.
+    skip_invalid: leave out molecules that RDKit cannot read, with a :class:`DataWarning`, instead of an error.
+    unlabelled: also accept a table whose label column is absent or not filled in everywhere. All molecules then have
+        the class ``"unknown"``. Also accept labels that are all the same.
     """
     columns, lines = read_table(path)
-    header = list(columns)
-    smiles_column = pick_smiles(header, smiles, path)
-    others = [name for name in header if name != smiles_column]
-    usual = any(name.strip().casefold() in LABEL_COLUMNS for name in others)
+    smiles_column = find_smiles_column(columns, smiles, path)
+    others = [name for name in columns if name != smiles_column]
     label_column = None
-    if not unlabelled or label is not None or usual:
-        label_column = _pick(others, label, LABEL_COLUMNS, "labels", "label", path)
-    if label_column is None or (unlabelled and not all(value.strip() for value in columns[label_column])):
-        texts = [text.strip() for text in columns[smiles_column]]
-        graphs = _pack(
-            path.stem,
-            texts,
-            [UNKNOWN] * len(texts),
-            lambda g: {"where": str(path), "line": lines[g]},
-            None,
-            skip_invalid,
-            one_class=True,
-        )
-        return replace(graphs, label_column=label_column or "")
-    rows = [
-        _Row(line, text.strip(), value.strip())
-        for line, text, value in zip(lines, columns[smiles_column], columns[label_column], strict=True)
-    ]
-    lacking = next((row for row in rows if not row.label), None)
-    if lacking:
-        raise DataError(
-            f"the molecule has no value in the column {label_column!r}",
-            where=path,
-            line=lacking.line,
-            remedy="fill it in, or take the line out",
-        )
+    if not unlabelled or label is not None or any(name.strip().casefold() in LABEL_COLUMNS for name in others):
+        label_column = _find_column(others, label, LABEL_COLUMNS, "label", path)
+    labels = [""] if label_column is None else [value.strip() for value in columns[label_column]]
+    if not all(labels):
+        if not unlabelled:
+            raise DataError(
+                f"the molecule has no value in the column {label_column!r}",
+                where=path,
+                line=lines[labels.index("")],
+                remedy="fill it in, or remove the line",
+            )
+        labels, threshold = [UNKNOWN] * len(lines), None
     graphs = _pack(
         path.stem,
-        [row.smiles for row in rows],
-        [row.label for row in rows],
-        lambda g: {"where": str(path), "line": rows[g].line},
+        [text.strip() for text in columns[smiles_column]],
+        labels,
+        lambda g: {"where": str(path), "line": lines[g]},
         threshold,
         skip_invalid,
         one_class=unlabelled,
     )
-    return replace(graphs, label_column=label_column)
+    return replace(graphs, label_column=label_column or "")
 
 
 def from_smiles(
@@ -106,7 +128,7 @@ def from_smiles(
     threshold: Threshold = None,
     skip_invalid: bool = False,
 ) -> PackedGraphs:
-    """Pack a list of SMILES; see :func:`read_smiles`."""
+    """Pack a list of SMILES; see :func:`read_smiles` for the options."""
     if len(smiles) != len(labels):
         raise DataError(f"there are {len(smiles)} molecules and {len(labels)} labels", remedy="give one label each")
     texts = [str(label) for label in labels]
@@ -114,14 +136,11 @@ def from_smiles(
 
 
 def molecules() -> PackedGraphs:
-    """1,017 molecules with measured activities (CHEMBL2321810), from inside the RDKit package.
+    """1,017 molecules with measured activities (CHEMBL2321810) that ship with RDKit.
 
-    The classes are "above the median activity" and "not above": 508 and 509 molecules.
+    The classes are "above the median activity" and "not above", with 508 and 509 molecules.
     """
-    _chem()
-    from rdkit import RDConfig
-
-    folder = Path(RDConfig.RDContribDir) / "FreeWilson" / "data"
+    folder = Path(need("rdkit.RDConfig", "reading molecules", "chem").RDContribDir) / "FreeWilson" / "data"
     table, activities = folder / "CHEMBL2321810.smi", folder / "CHEMBL2321810_act.csv"
     for path in (table, activities):
         if not path.exists():
@@ -132,14 +151,8 @@ def molecules() -> PackedGraphs:
             )
     by_name = dict(line.split(",") for line in activities.read_text().splitlines()[1:])
     rows = [line.split() for line in table.read_text().splitlines()]
-    return _pack(
-        "molecules",
-        [smiles for smiles, _ in rows],
-        [by_name[name] for _, name in rows],
-        lambda g: {"where": str(table), "line": g + 1},
-        "median",
-        False,
-    )
+    smiles, labels = [smiles for smiles, _ in rows], [by_name[name] for _, name in rows]
+    return _pack("molecules", smiles, labels, lambda g: {"where": str(table), "line": g + 1}, "median", False)
 
 
 def _pack(
@@ -152,39 +165,42 @@ def _pack(
     *,
     one_class: bool = False,
 ) -> PackedGraphs:
-    chem = _chem()
-    with _quiet():
+    chem = need("rdkit.Chem", "reading molecules", "chem")
+    with need("rdkit.rdBase", "reading molecules", "chem").BlockLogs():  # our error says it all
         parsed = [chem.MolFromSmiles(text) if text else None for text in smiles]
     invalid = [g for g, molecule in enumerate(parsed) if molecule is None or molecule.GetNumAtoms() == 0]
     if invalid:
         some = ", ".join(f"{place(g).get('line', g)} ({smiles[g][:30]!r})" for g in invalid[:5])
-        count = f"{len(invalid)} of {len(smiles)} SMILES cannot be read, the first at {some}"
+        problem = f"{len(invalid)} of {len(smiles)} SMILES cannot be read, the first at {some}"
         if not skip_invalid or len(invalid) == len(smiles):
             raise DataError(
-                count,
+                problem,
                 **place(invalid[0]),
                 remedy="correct them, or load with skip_invalid=True (--skip-invalid) to leave them out",
             )
-        warnings.warn(f"{place(invalid[0])['where']}: {count}; left out", DataWarning, stacklevel=4)
+        warnings.warn(f"{place(invalid[0])['where']}: {problem}; left out", DataWarning, stacklevel=4)
     left_out = set(invalid)
     kept = [g for g in range(len(smiles)) if g not in left_out]
-    classes, numbers, cut = _classes([labels[g] for g in kept], threshold, lambda g: place(kept[g]), one_class)
-    graphs = [_graph(parsed[g]) for g in kept]
-    sizes = [len(atoms) for atoms, _, _ in graphs]
-    first = np.concatenate(([0], np.cumsum(sizes)[:-1])).astype(np.int64)
+
+    def place_kept(g: int) -> Place:
+        return place(kept[g])
+
+    classes, numbers, cut = _classes([labels[g] for g in kept], threshold, place_kept, one_class)
+    graphs = [_featurize(parsed[g]) for g in kept]
+    sizes = np.array([len(atoms) for atoms, _, _ in graphs])
+    first = np.cumsum(sizes) - sizes
     ends = np.concatenate([bonds + start for (_, bonds, _), start in zip(graphs, first, strict=True)])
-    bond_tags = np.concatenate([tags for _, _, tags in graphs])
     raw = RawGraphs(
         name=name,
-        origin=ByGraph(lambda g: place(kept[g]), sizes, [len(bonds) for _, bonds, _ in graphs]),
-        sizes=np.array(sizes),
+        locate=by_graph(place_kept, sizes, ends[:, 0]),
+        sizes=sizes,
         row=ends[:, 0],
         col=ends[:, 1],
         labels=np.array(numbers),
         classes=classes,
         tags=np.concatenate([atoms for atoms, _, _ in graphs]),
         cardinalities=cardinalities(ATOM_FEATURES),
-        edge_tags=bond_tags,
+        edge_tags=np.concatenate([tags for _, _, tags in graphs]),
         edge_cardinalities=cardinalities(BOND_FEATURES),
         source=place(0)["where"],
     )
@@ -194,23 +210,20 @@ def _pack(
 def _classes(
     labels: Sequence[str], threshold: Threshold, place: Callable[[int], Place], one_class: bool
 ) -> tuple[tuple[str, ...], list[int], float | None]:
-    """Class names, the class of each label, and the number that the threshold came to."""
+    """Names of the classes, the class of each label, and the threshold as a number."""
     cut = None
     if threshold is not None:
+        if threshold != "median" and not isinstance(threshold, (int, float)):
+            raise DataError(f"the threshold is {threshold!r}", remedy='give a number, or "median"')
         values = []
         for g, label in enumerate(labels):
             try:
                 values.append(float(label))
             except ValueError:
-                raise DataError(
-                    f"the measurement {label!r} is not a number",
-                    **place(g),
-                    remedy="correct or drop the line",
-                ) from None
+                values.append(float("nan"))
             if not np.isfinite(values[-1]):
-                raise DataError(f"the measurement is {label}", **place(g), remedy="correct or drop the line")
-        if threshold != "median" and not isinstance(threshold, (int, float)):
-            raise DataError(f"the threshold is {threshold!r}", remedy='give a number, or "median"')
+                problem = f"the measurement {label!r} is not a finite number"
+                raise DataError(problem, **place(g), remedy="correct or remove the line")
         cut = statistics.median(values) if threshold == "median" else float(threshold)
         names: tuple[str, ...] = (f"not above {cut:g}", f"above {cut:g}")
         numbers = [int(value > cut) for value in values]
@@ -228,96 +241,138 @@ def _classes(
         raise DataError(
             f"all {len(labels)} molecules have the same label, {names[numbers[0]]}",
             **place(0),
-            remedy="classification needs two classes or more; check the label column or the threshold",
+            remedy="classification needs at least two classes; check the label column or the threshold",
         )
     return names, numbers, cut
 
 
 def _by_value(label: str) -> tuple[int, float, str]:
-    """Sort numbers by value and before words."""
+    """Sort numbers by value, and before words."""
     try:
         return 0, float(label), label
     except ValueError:
         return 1, 0.0, label
 
 
-def _indexer(values: Iterable[Any]) -> Callable[[Any], int]:
-    index = {value: k for k, value in enumerate(values)}
-    last = len(index) - 1
-    return lambda value: index.get(value, last)
+Index = dict[Any, int]
+_ATOM_INDICES: list[Index] = [{value: k for k, value in enumerate(values)} for values in ATOM_FEATURES.values()]
+_BOND_INDICES: list[Index] = [{value: k for k, value in enumerate(values)} for values in BOND_FEATURES.values()]
 
 
-_ATOM = tuple(_indexer(values) for values in ATOM_FEATURES.values())
-_BOND = tuple(_indexer(values) for values in BOND_FEATURES.values())
+def _categories(values: Sequence[Any], indices: Sequence[Index]) -> list[int]:
+    return [index.get(value, len(index) - 1) for index, value in zip(indices, values, strict=True)]
 
 
-def _graph(molecule: Any) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """(n, 9) atom features, (2m, 2) edges of both directions, (2m, 3) bond features."""
+def _featurize(molecule: Any) -> tuple[npt.NDArray[np.int16], npt.NDArray[np.int64], npt.NDArray[np.int16]]:
+    """(n, 9) atom features, (2m, 2) edges in both directions, (2m, 3) bond features."""
     atoms = [
-        [index(value) for index, value in zip(_ATOM, _atom_values(atom), strict=True)] for atom in molecule.GetAtoms()
+        _categories(
+            (
+                atom.GetAtomicNum(),
+                atom.GetChiralTag().name,
+                atom.GetTotalDegree(),
+                atom.GetFormalCharge(),
+                atom.GetTotalNumHs(),
+                atom.GetNumRadicalElectrons(),
+                atom.GetHybridization().name,
+                atom.GetIsAromatic(),
+                atom.IsInRing(),
+            ),
+            _ATOM_INDICES,
+        )
+        for atom in molecule.GetAtoms()
     ]
     ends, tags = [], []
     for bond in molecule.GetBonds():
         pair = (bond.GetBeginAtomIdx(), bond.GetEndAtomIdx())
         values = (bond.GetBondType().name, bond.GetStereo().name, bond.GetIsConjugated())
-        tag = [index(value) for index, value in zip(_BOND, values, strict=True)]
         ends += [pair, pair[::-1]]
-        tags += [tag, tag]
+        tags += [_categories(values, _BOND_INDICES)] * 2
     return (
         np.array(atoms, np.int16),
         np.array(ends, np.int64).reshape(-1, 2),
-        np.array(tags, np.int16).reshape(-1, len(_BOND)),
+        np.array(tags, np.int16).reshape(-1, len(BOND_FEATURES)),
     )
 
 
-def _atom_values(atom: Any) -> tuple[Any, ...]:
-    """What RDKit says of an atom, in the order of the vocabulary."""
-    return (
-        atom.GetAtomicNum(),
-        atom.GetChiralTag().name,
-        atom.GetTotalDegree(),
-        atom.GetFormalCharge(),
-        atom.GetTotalNumHs(),
-        atom.GetNumRadicalElectrons(),
-        atom.GetHybridization().name,
-        atom.GetIsAromatic(),
-        atom.IsInRing(),
-    )
+class Table(NamedTuple):
+    """A table of text."""
+
+    columns: dict[str, list[str]]
+    """Columns by name, all of one length. A missing value is an empty text."""
+    lines: list[int]
+    """The line of each row in its file; for Parquet the row itself, from 1."""
 
 
-def pick_smiles(header: list[str], wanted: str | None, path: Path) -> str:
-    """Give the column of SMILES: the one wanted, or else one of the usual name."""
-    return _pick(header, wanted, SMILES_COLUMNS, "SMILES", "smiles", path)
+def read_table(path: Path) -> Table:
+    """Read a CSV, TSV or Parquet file with a header."""
+    if not path.is_file():
+        raise DataError("there is no such file", where=path, remedy="check the path")
+    table = _read_parquet(path) if path.suffix == ".parquet" else _read_csv(path)
+    if not table.lines:
+        raise DataError("the table has no rows", where=path, remedy="give a header and one row for each graph")
+    return table
 
 
-def _pick(header: list[str], wanted: str | None, usual: tuple[str, ...], what: str, argument: str, path: Path) -> str:
-    """Give the column that is meant; an error that lists the columns where that is not clear."""
+def _read_parquet(path: Path) -> Table:
+    parquet = need("pyarrow.parquet", "reading Parquet", "chem")
+    with decoding(path):
+        table = parquet.read_table(path)
+        columns = {
+            name: ["" if value is None else str(value) for value in table[name].to_pylist()]
+            for name in table.column_names
+        }
+    return Table(columns, list(range(1, table.num_rows + 1)))
+
+
+def _read_csv(path: Path) -> Table:
+    content = path.read_bytes()
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        problem = f"the text is not UTF-8: {error.reason}"
+        raise DataError(problem, where=path, line=line, remedy="save it as UTF-8") from error
+    if "\0" in text:
+        raise DataError("the text has null bytes: it is binary or UTF-16", where=path, remedy="save it as UTF-8")
+    delimiter = "\t" if path.suffix == ".tsv" else max(",;\t", key=text.partition("\n")[0].count)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    try:
+        rows = [(reader.line_num, row) for row in reader if row]
+    except csv.Error as error:
+        problem = f"the table cannot be read: {error}"
+        raise DataError(problem, where=path, line=reader.line_num, remedy="correct the quotes") from error
+    header = rows[0][1] if rows else []
+    if len(set(header)) != len(header):
+        raise DataError("two columns have the same name", where=path, line=1, remedy="rename one")
+    for line, row in rows:
+        if len(row) != len(header):
+            problem = f"the line has {len(row)} instead of {len(header)} fields"
+            raise DataError(problem, where=path, line=line, remedy="complete or correct the line")
+    del rows[:1]
+    return Table({name: [row[k] for _, row in rows] for k, name in enumerate(header)}, [line for line, _ in rows])
+
+
+def find_smiles_column(columns: Collection[str], wanted: str | None, path: Path) -> str:
+    """The column of SMILES: the wanted one, or one with a usual name."""
+    return _find_column(columns, wanted, SMILES_COLUMNS, "smiles", path)
+
+
+def _find_column(
+    columns: Collection[str], wanted: str | None, usual: Collection[str], option: Literal["smiles", "label"], path: Path
+) -> str:
     if wanted is not None:
-        found = [name for name in header if name == wanted]
+        found = [name for name in columns if name == wanted]
     else:
-        found = [name for name in header if name.strip().casefold() in usual]
-        found = found or (header if len(header) == 1 else [])
+        found = [name for name in columns if name.strip().casefold() in usual]
+        found = found or (list(columns) if len(columns) == 1 else [])
     if len(found) == 1:
         return found[0]
-    given = f"no column {wanted!r}" if wanted is not None else f"no one column that must be the {what}"
+    what = {"smiles": "SMILES", "label": "labels"}[option]
+    problem = f"there is no column {wanted!r}" if wanted is not None else f"it is not clear which column has the {what}"
     raise DataError(
-        f"there is {given}; the columns are {', '.join(map(repr, header))}",
+        f"{problem}; the columns are {', '.join(map(repr, columns))}",
         where=path,
         line=1,
-        remedy=f'name it: {argument}="..." (--{argument})',
+        remedy=f'name it: {option}="..." (--{option})',
     )
-
-
-def _chem() -> Any:
-    try:
-        from rdkit import Chem
-    except ImportError as error:
-        raise MissingDependencyError("rdkit", "reading molecules", "chem") from error
-    return Chem
-
-
-def _quiet() -> Any:
-    """Keep RDKit from writing about each bad SMILES to the terminal; the error says it all."""
-    from rdkit import rdBase
-
-    return rdBase.BlockLogs()

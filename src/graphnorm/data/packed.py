@@ -1,4 +1,4 @@
-"""PackedGraphs: a whole dataset as a few flat arrays, immutable, on one device."""
+"""PackedGraphs: a whole dataset as a few flat arrays, immutable, on one device; and its file format."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,26 +16,30 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from graphnorm.data import compiled
+from graphnorm.data.archive import decoding
 from graphnorm.data.batching import BatchTables, Bounds, GraphBatch, assemble, measure
-from graphnorm.errors import DataError
+from graphnorm.errors import DataError, need
+from graphnorm.files import replacing
 
-__all__ = ["PackedGraphs", "Statistics"]
+__all__ = ["FORMAT", "PackedGraphs", "Statistics", "open_packed", "save_packed"]
 
-NODE_FEATURES = ("tags", "x")
-EDGE_FEATURES = ("edge_tags", "edge_x")
+FORMAT = "graphnorm-packed-1"
+"""Version of the file format. It also changes when a reader makes other arrays of the same source."""
+
 PROVENANCE = ("source", "label_column", "threshold", "left_out")
-"""What says where the graphs came from, and is no part of their content."""
+"""Fields that say where the graphs come from. They are no part of the content."""
+
+GraphIds = Tensor | Sequence[int] | npt.NDArray[np.integer[Any]]
 
 
 @dataclass(frozen=True)
 class Statistics:
-    """What a dataset table says of a dataset."""
+    """The numbers that a table of datasets shows."""
 
     num_graphs: int
     num_nodes: int
     num_edges: int
-    """Directed: an undirected edge counts twice; self-loops were taken out."""
+    """Directed: an undirected edge counts twice. Without self-loops."""
     num_classes: int
     class_sizes: tuple[int, ...]
     num_features: int
@@ -51,14 +56,13 @@ class Statistics:
 
     @property
     def avg_undirected_edges(self) -> float:
-        """Undirected edges per graph, self-loops not counted."""
+        """Undirected edges per graph, without self-loops."""
         return self.num_edges / 2 / self.num_graphs
 
     @property
     def avg_edges(self) -> float:
-        """Edges per graph as the paper's table counts them.
-
-        Directed edges, one self-loop on every node, and the self-loops of the source.
+        """Edges per graph as the paper's table counts them: directed edges, a self-loop on every node, and the
+        self-loops of the source.
         """
         return (self.num_edges + self.num_nodes + self.removed_self_loops) / self.num_graphs
 
@@ -70,19 +74,18 @@ class Statistics:
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class PackedGraphs:
-    """G graphs with N nodes and E directed edges in all.
+    """G graphs with N nodes and E directed edges in total.
 
-    Graph g has the nodes ``node_ptr[g]:node_ptr[g+1]``; node i has the edges ``rowptr[i]:rowptr[i+1]``,
-    sorted by neighbour; ``col`` counts neighbours from the first node of their own graph. Graphs are
-    undirected: both directions are there. They have no self-loops and no duplicate edges; models add
-    self-loops themselves.
+    Graph g has the nodes ``node_ptr[g]:node_ptr[g+1]``. Node i has the edges ``rowptr[i]:rowptr[i+1]``, sorted by
+    neighbour. ``col`` counts neighbours from the first node of their graph. Graphs are undirected: both directions of
+    an edge are stored. There are no self-loops and no duplicate edges; models add self-loops themselves.
 
-    Categorical features stay small integers, one column each (``tags``, ``edge_tags``), with the number of
-    values of each column beside them; :meth:`GraphBatch.one_hot` or an embedding turns them into numbers.
-    Continuous features are ``x`` and ``edge_x``.
+    Categorical features are small integers, one column each (``tags``, ``edge_tags``), with the number of values of
+    each column in ``cardinalities``. :meth:`GraphBatch.one_hot` or an embedding turns them into numbers. Continuous
+    features are ``x`` and ``edge_x``.
 
-    The object is a value: it is not changed in place (nor should its tensors be), two of the same content are
-    equal and hash alike on whatever device they are, and :attr:`fingerprint` names that content.
+    The object is a value. Do not change its tensors in place. Two objects with the same content are equal and have the
+    same hash on any device; :attr:`fingerprint` identifies the content.
 
     >>> from graphnorm.data import synthetic
     >>> graphs = synthetic.regular(num_graphs=10, seed=0)
@@ -97,39 +100,40 @@ class PackedGraphs:
     rowptr: Tensor
     """(N+1,) int64."""
     col: Tensor
-    """(E,) int32, local to the graph."""
+    """(E,) int32, counted from the first node of the graph."""
     labels: Tensor
     """(G,) int64, 0 ≤ label < num_classes."""
     classes: tuple[str, ...]
-    """What the source calls each class."""
+    """Names of the classes in the source."""
     tags: Tensor | None = None
-    """(N, K) uint8, int16 or int32."""
+    """(N, K) uint8, int16 or int32: K categorical node features."""
     cardinalities: tuple[int, ...] = ()
-    """(K,): how many values each column of ``tags`` has."""
+    """(K,): the number of values of each column of ``tags``."""
     x: Tensor | None = None
-    """(N, F) float32."""
+    """(N, F) float32: continuous node features."""
     edge_tags: Tensor | None = None
-    """(E, L) uint8, int16 or int32."""
+    """(E, L) uint8, int16 or int32: L categorical edge features."""
     edge_cardinalities: tuple[int, ...] = ()
+    """(L,)."""
     edge_x: Tensor | None = None
-    """(E, D) float32."""
+    """(E, D) float32: continuous edge features."""
     splits: Mapping[str, Tensor] = field(default_factory=dict)
-    """Named sets of graph ids, where the source prescribes them."""
+    """Graph ids of each part of the official split, by name, if the source has one."""
     removed_self_loops: int = 0
     source: str = ""
-    """Where the graphs came from, for people."""
+    """Where the graphs come from, for people."""
     label_column: str = ""
-    """Of a table: the column of labels; empty where there is none."""
+    """For a table: the name of its label column, empty if it has none."""
     threshold: float | None = None
-    """The number that splits measurements into the two classes, where the labels are measurements."""
+    """The number that splits measurements into two classes, if the labels are measurements."""
     left_out: tuple[int, ...] = ()
-    """Rows of the table, from 0, that are no graphs here because they could not be read."""
+    """For a table: its rows, from 0, that could not be read and are no graphs here."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "splits", dict(sorted(self.splits.items())))
 
     def __getstate__(self) -> dict[str, Any]:
-        """What is pickled: the fields, not what was worked out from them."""
+        """Pickle the fields without the cached properties."""
         return {item.name: getattr(self, item.name) for item in fields(self)}
 
     @property
@@ -152,22 +156,22 @@ class PackedGraphs:
 
     @property
     def num_classes(self) -> int:
-        """How many classes the labels distinguish."""
+        """Number of classes."""
         return len(self.classes)
 
     @property
     def num_features(self) -> int:
-        """Width of :meth:`features`: one place for every value of every tag, and the continuous features."""
+        """Width of :meth:`features`: the one-hot tags and the continuous features."""
         return sum(self.cardinalities) + (0 if self.x is None else self.x.shape[1])
 
     @property
     def device(self) -> torch.device:
-        """Where the arrays are."""
+        """Device of the arrays."""
         return self.col.device
 
     @property
     def sizes(self) -> Tensor:
-        """(G,) int64: nodes of each graph."""
+        """(G,) int64: number of nodes of each graph."""
         return self.node_ptr.diff()
 
     @cached_property
@@ -177,11 +181,23 @@ class PackedGraphs:
 
     @property
     def degree(self) -> Tensor:
-        """(N,) int64: neighbours of each node."""
+        """(N,) int64: number of neighbours of each node."""
         return self.rowptr.diff()
 
+    @property
+    def rows(self) -> list[int]:
+        """(G,): the row of its table that each graph comes from, from 0; 0..G-1 unless rows were left out."""
+        left_out = set(self.left_out)
+        return [row for row in range(self.num_graphs + len(left_out)) if row not in left_out]
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """All fields that are not arrays, as plain JSON values."""
+        names = ("name", "classes", "cardinalities", "edge_cardinalities", "removed_self_loops", *PROVENANCE)
+        return {name: getattr(self, name) for name in names}
+
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """Every array by its name; a split is ``splits.NAME``."""
+        """All arrays with their names; a split is named ``splits.NAME``."""
         for item in fields(self):
             value = getattr(self, item.name)
             if isinstance(value, Tensor):
@@ -190,32 +206,26 @@ class PackedGraphs:
             yield f"splits.{name}", ids
 
     def to(self, device: torch.device | str) -> PackedGraphs:
-        """Give the same graphs on another device."""
+        """Copy the graphs to a device."""
         moved = {name: t.to(device) for name, t in self.tensors() if "." not in name}
         return replace(self, **moved, splits={k: t.to(device) for k, t in self.splits.items()})  # type: ignore[arg-type]
 
     def features(self, batch: GraphBatch, dtype: torch.dtype = torch.float32) -> Tensor:
-        """(R, num_features): the node features of a batch as a model takes them, zero on padded rows."""
+        """(R, num_features): the node features of a batch as a model takes them; zero on padded rows."""
         parts = [] if batch.tags is None else [batch.one_hot(self.cardinalities, dtype)]
         parts += [] if batch.x is None else [batch.x.to(dtype)]
         return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
 
-    def batch(
-        self,
-        ids: Tensor | Sequence[int] | npt.NDArray[np.integer[Any]],
-        *,
-        bounds: Bounds | None = None,
-        edges: bool = True,
-    ) -> GraphBatch:
-        """Assemble graphs into one batch, on the device the arrays are on.
+    def batch(self, ids: GraphIds, *, bounds: Bounds | None = None, edges: bool = True) -> GraphBatch:
+        """Assemble graphs into one batch, on the device of the arrays.
 
         ids: (B,), or (M, B) for a stack of M batches; -1 marks an empty place.
-        bounds: static sizes. Given them, and ids that are on the device already, nothing is read back from
-            the device, and the call may be captured in a CUDA graph; a batch that exceeds them is then a
-            device-side assertion, so take them from the planned batches with :meth:`bounds`. Without them
-            the sizes are exact, which for ids on a GPU takes one read.
-        edges: whether the edges one by one are wanted. On a GPU, without them, ``col`` and the features of
-            edges are empty; ``rowptr`` still tells degrees.
+        bounds: static sizes, from :meth:`bounds` of all planned batches. With bounds, and ids that are on the GPU
+            already, nothing is read back from the GPU, and the call may be captured in a CUDA graph. There a batch
+            that exceeds its bounds is a device-side assertion. Without bounds the sizes are exact, which costs one
+            read from the GPU if the ids are there.
+        edges: set it to False if no one reads the edges. On a GPU ``col`` and the features of edges are then empty;
+            ``rowptr`` still gives the degrees.
         """
         padded, on_cpu = True, self.device.type == "cpu"
         if on_cpu or not isinstance(ids, Tensor) or ids.device.type == "cpu":
@@ -228,54 +238,46 @@ class PackedGraphs:
                 )
             padded = not (full and exact == bounds)
         if ids.ndim not in (1, 2):
-            raise DataError(f"graph ids have shape (B,) or (M, B), not {tuple(ids.shape)}", remedy="pass a list of ids")
+            raise DataError(
+                f"graph ids must have the shape (B,) or (M, B), not {tuple(ids.shape)}", remedy="pass a list of ids"
+            )
         bounds = bounds or self.bounds(ids)
-        if on_cpu and compiled.available(ids):
-            return GraphBatch(**compiled.assemble(self._compiled_tables, ids, bounds))
-        stack = ids[None] if ids.ndim == 1 else ids
-        tables = self._numpy_tables if on_cpu else self._tables
-        places = stack.numpy() if on_cpu else stack.to(self.device, non_blocking=True)
-        arrays = assemble(tables, places, bounds, padded, edges or on_cpu)
-        if ids.ndim == 1:
-            arrays = {name: array[0] for name, array in arrays.items()}
-        if on_cpu:
-            arrays = {name: torch.from_numpy(array) for name, array in arrays.items()}
-        return GraphBatch(**arrays)
+        ids = ids if on_cpu else ids.to(self.device, non_blocking=True)
+        return assemble(self._tables, ids, bounds, padded=padded, edges=edges or on_cpu)
 
-    def bounds(self, plan: Tensor | Sequence[int] | npt.NDArray[np.integer[Any]]) -> Bounds:
-        """Give the exact largest node and edge count of any planned batch.
+    def bounds(self, plan: GraphIds) -> Bounds:
+        """The largest node and edge count of any planned batch.
 
-        plan: (..., B) ids, -1 for empty places. Datasets are sorted by class and sizes are heavy-tailed, so
-            no bound from averages is safe.
+        plan: (..., B) ids, -1 for empty places. Sizes are heavy-tailed and datasets are sorted by class, so bounds
+            from averages are not safe.
         """
         return self._check(plan)[1]
 
     def _check(self, ids: Any) -> tuple[Tensor, Bounds, bool]:
-        """A copy of the ids on the host, checked, their exact bounds and whether there is no padding within them."""
+        """A checked copy of ids on the CPU, their exact bounds, and whether these leave no padding."""
         ids = torch.as_tensor(ids)
         if ids.numel() and (ids.dtype == torch.bool or ids.is_floating_point()):
-            raise DataError(f"graph ids are integers, not {ids.dtype}", remedy="use mask.nonzero()[:, 0]")
+            raise DataError(f"graph ids must be integers, not {ids.dtype}", remedy="use mask.nonzero()[:, 0]")
         if ids.ndim == 0 or ids.shape[:-1].numel() == 0:
             raise DataError(f"graph ids of shape {tuple(ids.shape)} make no batch", remedy="pass a list of ids")
         ids = ids.to("cpu", torch.int64, copy=True, memory_format=torch.contiguous_format)
-        measured = compiled.measure if compiled.available(ids) else measure
-        low, high, nodes, edges, full = measured(ids, self._host_counts)
+        low, high, nodes, edges, full = measure(ids, self._counts)
         if low < -1 or high >= self.num_graphs:
             raise DataError(
-                f"ids from {low} to {high} do not fit {self.num_graphs} graphs",
-                remedy="ids count from 0, and -1 marks an empty place",
+                f"there are {self.num_graphs} graphs, but the ids range from {low} to {high}",
+                remedy="ids start at 0, and -1 marks an empty place",
             )
         return ids, Bounds(nodes, edges), full
 
     @cached_property
-    def _host_counts(self) -> Tensor:
-        """(2, G+1): nodes and edges of each graph, on the host; the last place, which is also -1, holds 0."""
+    def _counts(self) -> Tensor:
+        """(2, G+1) on the CPU: nodes and edges of each graph; the last column, which is also -1, holds 0."""
         return torch.stack([pad(p.diff().cpu().long(), (0, 1)) for p in (self.node_ptr, self.edge_ptr)])
 
     @cached_property
     def _tables(self) -> BatchTables:
         present = dict(self.tensors())
-        return BatchTables(
+        tables = BatchTables(
             node_start=self.node_ptr[:-1],
             node_count=self.sizes,
             edge_start=self.edge_ptr[:-1],
@@ -283,25 +285,13 @@ class PackedGraphs:
             labels=self.labels,
             rowptr=self.rowptr,
             col=self.col,
-            node={name: present[name] for name in NODE_FEATURES if name in present},
-            edge={name: present[name] for name in EDGE_FEATURES if name in present},
+            node_features={name: present[name] for name in ("tags", "x") if name in present},
+            edge_features={name: present[name] for name in ("edge_tags", "edge_x") if name in present},
         )
-
-    @cached_property
-    def _numpy_tables(self) -> BatchTables:
-        return BatchTables(
-            *(
-                {name: t.numpy() for name, t in value.items()} if isinstance(value, dict) else value.numpy()
-                for value in self._tables
-            )
-        )
-
-    @cached_property
-    def _compiled_tables(self) -> BatchTables:
-        return compiled.prepare(self._tables)
+        return tables.checked() if self.device.type == "cpu" else tables
 
     def statistics(self) -> Statistics:
-        """Count everything a dataset table shows."""
+        """Count everything that a table of datasets shows."""
         sizes = self.sizes
         return Statistics(
             num_graphs=self.num_graphs,
@@ -316,21 +306,9 @@ class PackedGraphs:
             removed_self_loops=self.removed_self_loops,
         )
 
-    @property
-    def attributes(self) -> dict[str, Any]:
-        """What is not an array, as plain JSON values."""
-        names = ("name", "classes", "cardinalities", "edge_cardinalities", "removed_self_loops", *PROVENANCE)
-        return {name: getattr(self, name) for name in names}
-
-    @property
-    def rows(self) -> list[int]:
-        """(G,): which row of its table each graph is, from 0; where nothing was left out, 0..G-1."""
-        left_out = set(self.left_out)
-        return [row for row in range(self.num_graphs + len(left_out)) if row not in left_out]
-
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 of the content: arrays, class names and cardinalities; not the name, provenance or device."""
+        """SHA-256 of the content: arrays, class names and cardinalities; without name, provenance and device."""
         content = {k: v for k, v in self.attributes.items() if k not in ("name", *PROVENANCE)}
         digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode())
         for name, tensor in self.tensors():
@@ -350,3 +328,30 @@ class PackedGraphs:
             f"{self.num_edges} edges, {self.num_classes} classes, "
             f"{self.num_features} features, {self.device})"
         )
+
+
+def save_packed(graphs: PackedGraphs, path: Path) -> None:
+    """Write graphs to a safetensors file that :func:`open_packed` and :func:`~graphnorm.data.load` read."""
+    safetensors = need("safetensors.torch", "saving packed graphs", "data")
+    arrays = {name: tensor.cpu().contiguous() for name, tensor in graphs.tensors()}
+    with replacing(path) as fresh:
+        safetensors.save_file(arrays, fresh, {"graphnorm": json.dumps({"format": FORMAT} | graphs.attributes)})
+
+
+def open_packed(path: Path) -> PackedGraphs:
+    """Open a file that :func:`save_packed` wrote. Its arrays are memory-mapped."""
+    safetensors = need("safetensors", "opening packed graphs", "data")
+    if not path.exists():
+        raise DataError("there is no such file", where=path, remedy="check the path")
+    with decoding(path), safetensors.safe_open(path, framework="pt") as file:
+        attributes = json.loads((file.metadata() or {}).get("graphnorm", "{}"))
+        found = attributes.pop("format", None)
+        if found != FORMAT:
+            raise DataError(f"the file has the format {found}, not {FORMAT}", where=path, remedy="create it again")
+        attributes = {name: tuple(value) if isinstance(value, list) else value for name, value in attributes.items()}
+        arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        splits = {name.removeprefix("splits."): arrays.pop(name) for name in list(arrays) if name.startswith("splits.")}
+        graphs = PackedGraphs(**attributes | arrays, splits=splits)
+        if int(graphs.node_ptr[-1]) != graphs.num_nodes or int(graphs.rowptr[-1]) != graphs.num_edges:
+            raise ValueError("its arrays do not fit together")
+    return graphs

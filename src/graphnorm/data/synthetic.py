@@ -1,6 +1,6 @@
-"""Families of graphs made for the paper's statements; the same seed gives the same graphs.
+"""Families of graphs made for the paper's propositions; the same seed gives the same graphs.
 
-Each family has two balanced classes, graphs in random order, and no node features but those named.
+Each family has two balanced classes and graphs in random order. The only node features are the degree or a constant.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from graphnorm.data.build import ByGraph, FeatureRule, RawGraphs, pack
+from graphnorm.data.build import FeatureRule, RawGraphs, by_graph, pack
 from graphnorm.data.packed import PackedGraphs
 from graphnorm.errors import DataError
 
@@ -20,19 +20,19 @@ Edges = npt.NDArray[np.int64]
 
 
 def regular(num_graphs: int = 400, seed: int = 0, degrees: tuple[int, int] = (4, 6)) -> PackedGraphs:
-    """Regular graphs, degree as the feature; the class says which degree.
+    """Regular graphs of 15 to 40 nodes. The degree is the feature, and the class.
 
-    On an r-regular graph with degree features every node has the same value, so a shift by the whole mean
-    leaves zero (Proposition 1): InstanceNorm cannot tell the classes apart, GraphNorm can. Graphs are
-    circulants: node i is joined to i ± s for degree/2 random steps s, and the nodes are shuffled. Sizes are
-    15 to 40 in both classes.
+    On an r-regular graph with degree features every node has the same value, so a shift by the full mean leaves zero
+    (Proposition 1): InstanceNorm cannot separate the classes, GraphNorm can. Graphs are circulants: node i is joined to
+    i ± s for degree/2 random steps s, and the nodes are shuffled.
 
     >>> graphs = regular(20)
     >>> sorted(set(graphs.degree.tolist())), graphs.num_features
     ([4, 6], 2)
     """
     if any(degree % 2 or not 0 < degree <= 14 for degree in degrees) or degrees[0] == degrees[1]:
-        raise DataError(f"degrees {degrees} do not make two classes", remedy="give two different even degrees up to 14")
+        problem = f"the degrees {degrees} do not make two classes"
+        raise DataError(problem, remedy="give two different even degrees up to 14")
 
     def make(kind: int, random: np.random.Generator) -> tuple[int, Edges]:
         size = int(random.integers(15, 41))
@@ -46,11 +46,13 @@ def regular(num_graphs: int = 400, seed: int = 0, degrees: tuple[int, int] = (4,
 
 
 def cliques(num_graphs: int = 400, seed: int = 0) -> PackedGraphs:
-    """Ego networks: a hub that belongs to every clique, as an actor to films; degree as the feature.
+    """Ego networks: a hub that belongs to every clique, as an actor belongs to films. The degree is the feature.
 
-    The classes are few large cliques (2 or 3 of 7 to 10 others) and many small ones (5 to 8 of 3 to 4
-    others). A single clique is complete, and there Q_GIN N = ξN (Proposition 2): these graphs are almost that
-    regular.
+    One class has few large cliques (2 or 3 of 7 to 10 other nodes), the other many small ones (5 to 8 of 3 to 4). A
+    single clique is a complete graph, and there Q_GIN N = ξN (Proposition 2). These graphs are almost as regular.
+
+    >>> cliques(20).classes
+    ('few large', 'many small')
     """
     shapes = (((2, 4), (7, 11)), ((5, 9), (3, 5)))
 
@@ -67,11 +69,13 @@ def cliques(num_graphs: int = 400, seed: int = 0) -> PackedGraphs:
 
 
 def trees(num_graphs: int = 400, seed: int = 0) -> PackedGraphs:
-    """Trees of 20 to 80 nodes grown node by node, a constant as the feature: irregular, like discussion
-    threads.
+    """Trees of 20 to 80 nodes, irregular like discussion threads. The feature is a constant.
 
-    The classes are the rules by which a new node picks its parent: evenly among all, or with a chance
-    proportional to the square of its degree, so that hubs form.
+    A tree grows node by node. In one class a new node picks its parent uniformly, in the other with a probability
+    proportional to the square of the degree, so that hubs form.
+
+    >>> trees(20).classes
+    ('even', 'hubs')
     """
 
     def make(kind: int, random: np.random.Generator) -> tuple[int, Edges]:
@@ -99,17 +103,17 @@ def _family(
     features: FeatureRule,
 ) -> PackedGraphs:
     if num_graphs < 2:
-        raise DataError(f"{num_graphs} graphs do not make two classes", remedy="ask for two graphs or more")
+        raise DataError(f"{num_graphs} graphs do not make two classes", remedy="ask for at least two graphs")
     random = np.random.default_rng(seed)
     labels = random.permutation(np.arange(num_graphs) % 2)
     graphs = [make(int(label), random) for label in labels]
     sizes = np.array([size for size, _ in graphs])
-    first = np.concatenate(([0], np.cumsum(sizes)[:-1]))
+    first = np.cumsum(sizes) - sizes
     pairs = np.concatenate([edges + start for (_, edges), start in zip(graphs, first, strict=True)])
     both = np.concatenate((pairs, pairs[:, ::-1]))
     raw = RawGraphs(
         name=f"synthetic:{name}",
-        origin=ByGraph(lambda g: {"where": f"synthetic:{name}, graph {g}"}, sizes.tolist(), []),
+        locate=by_graph(lambda g: {"where": f"synthetic:{name}, graph {g}"}, sizes, both[:, 0]),
         sizes=sizes,
         row=both[:, 0],
         col=both[:, 1],

@@ -39,9 +39,10 @@ class ModelSpec:
     family: str
     """What papers call it."""
     build: Build | None = field(repr=False)
-    """None for a kernel, which has no parameters."""
-    inputs: Literal["nodes", "molecules", "pooled", "kernel"] = "nodes"
-    """``nodes``: node features and edges. ``molecules``: categories of nodes and edges. ``pooled``: one row a graph."""
+    """None for what is not built of graphs' features: a kernel, or a network of images."""
+    inputs: Literal["nodes", "molecules", "pooled", "kernel", "images"] = "nodes"
+    """``nodes``: node features and edges. ``molecules``: categories of nodes and edges. ``pooled``: one row a graph.
+    ``images``: no graphs at all; the paper compares batch noise with theirs."""
     normalized: bool = False
     """Whether it takes any normalization; else it is a baseline."""
     defaults: Mapping[str, Any] = field(default_factory=dict)
@@ -191,13 +192,14 @@ _SPECS = (
         for virtual in (False, True)
         for family, make in (("GIN", OGBGIN), ("GCN", OGBGCN))
     ),
+    ModelSpec("resnet18", "ResNet18", None, inputs="images"),
 )
 
 MODELS: dict[str, ModelSpec] = {spec.name: spec for spec in _SPECS}
 """Every model by its name."""
 NORMALIZED = tuple(spec.name for spec in _SPECS if spec.normalized)
 """Those that take a normalization. ``molhiv-*`` are ``molecular-*`` as in the authors' code for ogbg-molhiv."""
-BASELINES = tuple(spec.name for spec in _SPECS if not spec.normalized)
+BASELINES = tuple(spec.name for spec in _SPECS if not spec.normalized and spec.inputs != "images")
 """Those that normalized models are compared with."""
 
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from graphnorm.analysis import Aggregation, conditions, interlacing, regularity, spectra, typical_graphs
-from graphnorm.analysis.results import Floats
+from graphnorm.analysis import Aggregation, Floats, conditions, interlacing, regularity, spectra, typical_graphs
 from graphnorm.data import to_networkx
 from graphnorm.paper.products import Table
 from graphnorm.report.charts import Chart

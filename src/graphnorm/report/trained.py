@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from graphnorm.analysis.results import brief_layer, readable_layer
+from graphnorm.analysis import brief_layer, readable_layer
 from graphnorm.errors import GraphnormError
 from graphnorm.paper.products import Table
 from graphnorm.paper.recipe import IMAGES

@@ -6,12 +6,15 @@ Scores, means and curves are as people read them: percent for accuracy and ROC-A
 
 from __future__ import annotations
 
+import json
 import math
+import os
 import statistics
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -35,7 +38,7 @@ if TYPE_CHECKING:
     import pandas
     from matplotlib.figure import Figure
 
-__all__ = ["CURVES", "FORMAT", "Convergence", "Result", "Score", "read"]
+__all__ = ["CURVES", "FORMAT", "Convergence", "Result", "Score", "load_result", "read"]
 
 FORMAT = "graphnorm-result-1"
 """Changes whenever the meaning of the JSON does."""
@@ -533,6 +536,20 @@ class Result:
             if isinstance(error, GraphnormError):
                 raise
             raise GraphnormError(f"this is no result: {error!r}", remedy="compare again") from error
+
+
+def load_result(folder: str | os.PathLike[str]) -> Result:
+    """The result in the folder that ``graphnorm compare --out`` wrote."""
+    file = Path(folder) / "result.json"
+    try:
+        return Result.from_dict(json.loads(file.read_text(encoding="utf-8")))
+    except FileNotFoundError as error:
+        remedy = "name the folder of compare --out"
+        raise GraphnormError("there is no result in it", where=folder, remedy=remedy) from error
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise GraphnormError(f"this is no result: {error}", where=file, remedy="compare again") from error
+    except GraphnormError as error:
+        raise GraphnormError(error.problem, where=file, remedy=error.remedy) from error
 
 
 def _rounded(value: Any) -> Any:

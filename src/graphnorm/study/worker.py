@@ -198,7 +198,8 @@ class Worker:
             seen = self._seen.setdefault(trial.key, {})
             found = probe.look(self._fleet.model(member), self._data)
             for name, values in {"epochs": np.int64(self._fleet.epoch), **found}.items():
-                seen.setdefault(name, []).append(np.asarray(values))
+                array = np.asarray(values)
+                seen.setdefault(name, []).append(array.astype(np.float32) if array.dtype == np.float64 else array)
 
     def _outcomes(self, keep_state: bool) -> list[Outcome]:
         outcomes: list[Outcome] = self._fleet.outcomes(keep_state)

@@ -14,8 +14,7 @@ import torch
 from torch import nn
 
 from graphnorm._version import exact_version
-from graphnorm.data import PackedGraphs
-from graphnorm.data.files import decoding
+from graphnorm.data import PackedGraphs, decoding
 from graphnorm.errors import PATH, GraphnormError, need, require
 from graphnorm.files import replacing
 from graphnorm.layers.graph import BUILT_IN, REGISTRY

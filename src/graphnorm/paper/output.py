@@ -1,0 +1,157 @@
+"""What a reproduced item is: figures with the data behind them, tables, sentences, and facts; and the files of it."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from graphnorm.files import replacing
+from graphnorm.study.render import Table, TwoLines
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["QUICK_NOTE", "Output", "Sheet", "provenance"]
+
+QUICK_NOTE = "QUICK PASS: scaled down, not the paper's setting"
+"""What every output of a quick pass says."""
+COLOURS_OF_A_PNG = 128
+
+
+class Sheet(NamedTuple):
+    """A table in a file of its own."""
+
+    table: Table
+    notes: tuple[str, ...] = ()
+    """Under it: what its marks mean, and where its numbers come from."""
+    addition: str = ""
+    """To the item's caption."""
+
+
+@dataclass(frozen=True, eq=False)
+class Output:
+    """An item as it came out."""
+
+    item: str
+    caption: str
+    quick: bool
+    figures: Mapping[str, Figure] = field(default_factory=dict)
+    """By what is added to the item's name in the file's name; '' for the item's one figure."""
+    data: Table | None = None
+    """What the figures show."""
+    table: Table | None = None
+    """For people: shown as Markdown and LaTeX."""
+    sheets: Mapping[str, Sheet] = field(default_factory=dict)
+    """Further tables, by what is added to the item's name."""
+    sentences: tuple[str, ...] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """Configuration, versions, devices, numbers."""
+
+    @property
+    def title(self) -> str:
+        """The caption, with the mark of a quick pass."""
+        return self._titled("")
+
+    def _titled(self, addition: str) -> str:
+        caption = self.caption + addition
+        return f"{caption}. {QUICK_NOTE}" if self.quick else caption
+
+    @property
+    def stem(self) -> str:
+        """How its files' names begin."""
+        return f"{self.item}-quick" if self.quick else self.item
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything but the pictures, as JSON has it."""
+        return {
+            "item": self.item,
+            "title": self.title,
+            "quick": self.quick,
+            "sentences": list(self.sentences),
+            **self.facts,
+            "tables": {
+                suffix: {
+                    "title": self._titled(sheet.addition),
+                    "columns": list(sheet.table.columns),
+                    "rows": [[_plain(cell) for cell in row] for row in sheet.table.rows],
+                    "notes": list(sheet.notes),
+                }
+                for suffix, sheet in self._sheets().items()
+            },
+        }
+
+    def _sheets(self) -> dict[str, Sheet]:
+        main = {} if self.table is None else {"": Sheet(self.table, (*self.sentences, *provenance(self.facts)))}
+        return {**main, **self.sheets}
+
+    def write(self, folder: Path) -> list[Path]:
+        """Write every file, each wholly or not at all."""
+        texts: dict[str, str] = {}
+        for suffix, (table, notes, addition) in self._sheets().items():
+            title = self._titled(addition)
+            texts[f"{suffix}.md"] = table.to_markdown(title) + "".join(f"\n{note}\n" for note in notes)
+            texts[f"{suffix}.tex"] = table.to_latex(title, notes)
+        if (data := self.data or self.table) is not None:
+            texts[".csv"] = data.to_csv()
+        texts[".json"] = json.dumps(self.to_dict(), indent=1, ensure_ascii=False) + "\n"
+        files = []
+        for suffix, figure in self.figures.items():
+            self._mark(figure)
+            for ending in ("png", "svg"):
+                files.append(folder / f"{self.stem}{suffix}.{ending}")
+                with replacing(files[-1]) as fresh:
+                    _save(figure, fresh, ending)
+        for ending, text in texts.items():
+            files.append(folder / f"{self.stem}{ending}")
+            with replacing(files[-1]) as fresh:
+                fresh.write_text(text, encoding="utf-8")
+        return files
+
+    def _mark(self, figure: Figure) -> None:
+        own = figure.get_suptitle()
+        title = self.title if not own or own.startswith(self.title) else f"{self.title}\n{own}"
+        figure.suptitle(title, fontsize=10, color="#b3261e" if self.quick else "black", wrap=True)
+
+
+def _plain(cell: Any) -> Any:
+    return {"above": cell.above, "below": cell.below} if isinstance(cell, TwoLines) else cell
+
+
+def _save(figure: Figure, path: Path, ending: str) -> None:
+    """The same picture, the same bytes: no date in it, and names of its parts that are not drawn at random."""
+    import matplotlib
+    from PIL import Image
+
+    if ending == "svg":
+        with matplotlib.rc_context({"svg.hashsalt": "graphnorm", "svg.fonttype": "none"}):
+            figure.savefig(path, format="svg", metadata={"Date": None})
+        return
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=150)
+    with Image.open(buffer) as image:
+        few = image.convert("RGB").quantize(COLOURS_OF_A_PNG, dither=Image.Dither.NONE)
+        few.save(path, format="png", optimize=True)
+
+
+def provenance(facts: Mapping[str, Any]) -> tuple[str, ...]:
+    """One line that says by which protocol, when, with what and where the numbers of an item were made.
+
+    >>> facts = {"made": "2026-11-16T08:00:00+00:00", "graphnorm": "2", "torch": "5", "trained_on": ["cpu"],
+    ...          "trained_with": ["graphnorm 1, torch 4"], "studies": [{"spec": {"protocol": "paper"}}]}
+    >>> provenance(facts)
+    ('Protocol paper; made on 2026-11-16 with graphnorm 2, torch 5; trained on cpu with graphnorm 1, torch 4.',)
+    """
+    if "made" not in facts:
+        return ()
+    studies: Sequence[Mapping[str, Any]] = facts["studies"]
+    protocols = [p for p in dict.fromkeys(study["spec"]["protocol"] for study in studies) if p != "all"]
+    parts = [f"Protocol {' and '.join(protocols)}"] if protocols else []
+    parts.append(f"{'made' if parts else 'Made'} on {facts['made'][:10]} with graphnorm {facts['graphnorm']}")
+    parts[-1] += f", torch {facts['torch']}"
+    if facts["trained_on"]:
+        parts.append(f"trained on {' and '.join(facts['trained_on'])} with {' and '.join(facts['trained_with'])}")
+    return ("; ".join(parts) + ".",)

@@ -1,0 +1,77 @@
+"""PackedGraphs as a value, and in a file."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from graphnorm.data import DataError, load, open_packed, save_packed, synthetic
+from graphnorm.data.packed import FORMAT
+
+GRAPHS = synthetic.trees(20)
+
+
+def test_equal_content_is_equal() -> None:
+    again, other = synthetic.trees(20), synthetic.trees(20, seed=1)
+    assert again == GRAPHS
+    assert hash(again) == hash(GRAPHS)
+    assert other != GRAPHS
+    assert GRAPHS != "synthetic:trees"
+    assert pickle.loads(pickle.dumps(GRAPHS)) == GRAPHS
+    assert GRAPHS.to("cpu") == GRAPHS
+    with pytest.raises(AttributeError):
+        GRAPHS.name = "other"  # type: ignore[misc]
+
+
+def test_pickles_hold_the_fields_only() -> None:
+    fields = set(GRAPHS.__getstate__())
+    GRAPHS.batch([0])
+    assert set(GRAPHS.__dict__) > fields
+    assert set(pickle.loads(pickle.dumps(GRAPHS)).__dict__) == fields
+
+
+def test_statistics() -> None:
+    statistics = GRAPHS.statistics()
+    assert statistics.num_nodes == sum(GRAPHS.sizes.tolist())
+    assert statistics.avg_edges == (len(GRAPHS.col) + statistics.num_nodes) / 20
+    assert statistics.max_degree == max(GRAPHS.degree.tolist())
+    assert sum(statistics.class_sizes) == 20
+
+
+def test_a_file_with_splits_and_edge_features(write_ogb: Callable[..., Path], tmp_path: Path) -> None:
+    graphs = load(write_ogb())
+    path = tmp_path / "graphs.safetensors"
+    save_packed(graphs, path)
+    for back in (open_packed(path), load(path), load(str(path))):
+        assert back == graphs
+        assert (back.name, back.source, back.classes) == (graphs.name, graphs.source, graphs.classes)
+        assert back.batch([0, 2]).ptr.tolist() == [0, 3, 4]
+    assert [p.name for p in tmp_path.iterdir() if p.is_file()] == ["graphs.safetensors"]
+
+
+def test_files_have_the_usual_permissions(tmp_path: Path) -> None:
+    save_packed(GRAPHS, tmp_path / "graphs.safetensors")
+    (tmp_path / "other").touch()
+    assert (tmp_path / "graphs.safetensors").stat().st_mode == (tmp_path / "other").stat().st_mode
+
+
+def test_files_that_are_not_packed_graphs(tmp_path: Path) -> None:
+    import safetensors.torch
+
+    path = tmp_path / "x.safetensors"
+    with pytest.raises(DataError, match="no such file"):
+        open_packed(path)
+    path.write_bytes(b"nonsense")
+    with pytest.raises(DataError, match="cannot be read"):
+        open_packed(path)
+    safetensors.torch.save_file({"a": torch.zeros(1)}, path)
+    with pytest.raises(DataError, match="has the format None"):
+        open_packed(path)
+    safetensors.torch.save_file({"a": torch.zeros(1)}, path, {"graphnorm": json.dumps({"format": FORMAT})})
+    with pytest.raises(DataError, match="cannot be read"):
+        open_packed(path)
