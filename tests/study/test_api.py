@@ -326,6 +326,7 @@ def test_a_stopped_training_goes_on(tmp_path: Path, after: int, monkeypatch: pyt
             signal.raise_signal(signal.SIGINT)
 
     with monkeypatch.context() as patch:
+        patch.setattr("graphnorm.study.runner.STEP_SECONDS", 1e-9)
         patch.setattr(Fleet, "advance", press)
         with pytest.raises(Stopped):
             train(SMALL, trial, tmp_path / "m.safetensors", running)
