@@ -44,11 +44,20 @@ from graphnorm.study.worker import (
 )
 from graphnorm.training import Outcome, Progress, Split, Trial, default_device
 
-__all__ = ["Driver", "Stopped", "make_running", "packing_device", "run", "slots"]
+__all__ = [
+    "CHECKPOINT_SECONDS",
+    "CheckpointFolder",
+    "Driver",
+    "Stopped",
+    "make_running",
+    "packing_device",
+    "run",
+    "slots",
+]
 
 ATTEMPTS = 3
 STEP_SECONDS = 1.0
-CHECKPOINT_SECONDS = 50.0
+CHECKPOINT_SECONDS = Running.checkpoint
 """A kill costs at most a minute of work, or an epoch where that takes longer."""
 
 
@@ -240,7 +249,7 @@ class Driver:
         self._store, self._study, self._plan, self._data = store, study, plan, data
         self._callbacks = Callbacks(callbacks)
         self._checkpoint_seconds, self._keep_state = checkpoint_seconds, keep_state
-        self._checkpoints = _CheckpointFolder(store.work_folder / str(study.id))
+        self._checkpoints = CheckpointFolder(store.work_folder / str(study.id))
         self._rungs = plan.rungs
         self._fleets = self._load_fleets(retry_failed)
         self._decided = self._load_decisions()
@@ -465,7 +474,7 @@ def _rivals_together(fleets: Sequence[_Fleet]) -> list[_Fleet]:
     return sorted(fleets, key=lambda fleet: order.index(rivals(fleet)))
 
 
-class _CheckpointFolder:
+class CheckpointFolder:
     """The files of a study's fleets, by the fleet's number; each is whole or absent."""
 
     def __init__(self, folder: Path) -> None:
