@@ -125,15 +125,18 @@ def test_values_that_do_not_fit(name: str, wrong: Any, words: str) -> None:
 
 
 def test_what_would_fit_is_told() -> None:
-    told = {name: OPTIONS[name].meaning for name in ("epochs", "layers", "lr", "weight_decay", "dropout", "checkpoint")}
-    assert told == {
+    wanted = {
         "epochs": "a whole number of 1 or more",
         "layers": "a whole number of 2 or more",
         "lr": "a number above 0, up to 1e+06",
         "weight_decay": "a number of 0 or more, up to 1e+06",
         "dropout": "a number of 0 or more, below 1",
         "checkpoint": "a number of 0 or more",
+        "self_loops": "true or false",
+        "readout": "'sum' or 'mean'",
+        "device": "a text",
     }
+    assert {name: OPTIONS[name].meaning for name in wanted} == wanted
 
 
 # Grids

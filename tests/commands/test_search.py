@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -85,18 +84,10 @@ def test_an_adaptive_search_costs_what_it_may(folder: Path, run: Run, protocol: 
     code, _, err = run(*SEARCH, "--trials", "5")
     assert code == 2
     assert "it takes one" in err
-    planned = json.loads(run(*SEARCH, "--budget", "1h", "--dry-run", "--json")[1])
-    assert planned["estimated_seconds"] >= 0
-
-
-def test_it_goes_on_where_it_stopped(folder: Path, run: Run, fleets: type[FakeFleet]) -> None:
-    fleets.trouble = staticmethod(lambda fleet: fleet.epoch == 5 and signal.raise_signal(signal.SIGINT))
-    code, out, err = run(*SEARCH)
-    assert code == 130
-    assert "0 of 12" in out
-    assert err.endswith("the same command goes on from here\n")
-    fleets.trouble = staticmethod(lambda fleet: None)
-    assert json.loads(run(*SEARCH, "--json", "--quiet")[1])["counts"] == {"done": 24}
+    for asked in (("--budget", "1h"), ("--trials", "12", "--name", "another")):
+        planned = json.loads(run(*SEARCH, *asked, "--dry-run", "--json")[1])
+        assert planned["estimated_seconds"] >= 0
+    assert len(planned["rungs"]) == 2
 
 
 @pytest.mark.parametrize(

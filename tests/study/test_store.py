@@ -274,6 +274,10 @@ def test_another_version_s_store_is_left_alone(path: Path, version: int) -> None
 
 def test_settings_that_this_version_does_not_know(path: Path) -> None:
     with filled(path) as store:
+        store.rows("UPDATE studies SET spec = '{'")
+        with pytest.raises(StoreError, match="damaged"):
+            store.studies()
+        store.rows("UPDATE studies SET spec = '{}'")
         store.rows("UPDATE configurations SET settings = json_set(settings, '$.momentum', 0.9)")
         with pytest.raises(StoreError, match="momentum"):
             store.trials(store.study("first"))

@@ -305,13 +305,12 @@ def train(
     with Store(path) as store:
         if trial.key in store.finished_keys():  # it was killed before the model was written
             store.delete(store.study(plan.name))
-        run(plan, graphs, store, running, callbacks=[keep, *callbacks], keep_state=True)
-        failed = [record.error for record in store.records(plan) if record.status == "failed"]
+        errors = run(plan, graphs, store, running, callbacks=[keep, *callbacks], keep_state=True).errors
     if keep.outcome is not None and keep.outcome.status == "done":
         save_model(keep.outcome, graphs, out)
     for end in ("", "-wal", "-shm"):
         path.with_name(path.name + end).unlink(missing_ok=True)
     shutil.rmtree(path.with_name(f"{path.name}-work"), ignore_errors=True)
     if keep.outcome is None:
-        raise StudyError(f"the training failed: {failed[0]}", remedy="correct what it says, and train again")
+        raise StudyError(f"the training failed: {errors[0]}", remedy="correct what it says, and train again")
     return keep.outcome
