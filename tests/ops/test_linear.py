@@ -12,7 +12,7 @@ import torch
 from torch.func import vmap
 
 from graphnorm.kernels import library
-from graphnorm.models.linear import Linear
+from graphnorm.models.graph import Linear
 from graphnorm.ops.linear import cpu, linear
 
 SHAPES = [

@@ -283,18 +283,27 @@ def test_own_normalizations_travel_to_worker_processes(tmp_path: Path) -> None:
     assert found.counts == {"done": 8}
 
 
-def test_a_normalization_that_fails_is_refused_before_anything_is_trained(fleets: type[FakeFleet]) -> None:
+def test_a_normalization_that_fails_is_refused_before_anything_is_written(
+    fleets: type[FakeFleet], tmp_path: Path
+) -> None:
     class Failing(Half):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             raise RuntimeError("not today")
 
     graphnorm.register_norm("failing", Failing)
+    calls: list[Callable[[], object]] = [
+        lambda: compare(norms="graph,failing", out=tmp_path / "out"),
+        lambda: graphnorm.search(TREES, "quick", norms="failing", store=tmp_path / "s.db"),
+        lambda: train(TREES, Trial(dataset="t", norm="failing"), tmp_path / "m.safetensors", Running()),
+    ]
     try:
-        with pytest.raises(GraphnormError, match="not today"):
-            compare(norms="graph,failing")
+        for call in calls:
+            with pytest.raises(GraphnormError, match="not today"):
+                call()
     finally:
         del REGISTRY["failing"]
     assert not fleets.made
+    assert not list(tmp_path.iterdir())
 
 
 # One model

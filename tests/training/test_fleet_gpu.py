@@ -11,7 +11,7 @@ from tests.training.test_fleet import GRAPHS, NORMS, split, trials
 
 from graphnorm.data import from_networkx, load
 from graphnorm.training import Fleet, Split, Trial
-from graphnorm.training.inputs import _Matrices
+from graphnorm.training.inputs import Matrices
 
 pytestmark = pytest.mark.gpu
 
@@ -43,11 +43,11 @@ def test_dense_graphs_train_as_matrices_and_as_edges_alike(monkeypatch):
     sizes = np.random.default_rng(0).integers(40, 100, 60)
     dense = [networkx.gnp_random_graph(int(n), 0.9 - 0.3 * (k % 2), seed=k) for k, n in enumerate(sizes)]
     packed = from_networkx(dense, labels=[k % 2 for k in range(60)])
-    assert _Matrices.of(packed.to("cuda")) is not None
+    assert Matrices.of(packed.to("cuda")) is not None
     members, parts = trials(), [split(k) for k in range(3)]
     curves = []
-    for matrices in (_Matrices.of, lambda graphs: None):
-        monkeypatch.setattr(_Matrices, "of", matrices)
+    for matrices in (Matrices.of, lambda graphs: None):
+        monkeypatch.setattr(Matrices, "of", matrices)
         fleet = Fleet(packed, members, parts, device="cuda")
         fleet.advance(3)
         curves.append(np.stack([outcome.curves["loss"] for outcome in fleet.outcomes()]))

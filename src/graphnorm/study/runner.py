@@ -53,6 +53,7 @@ __all__ = [
     "packing_device",
     "run",
     "slots",
+    "try_norms",
 ]
 
 ATTEMPTS = 3
@@ -89,8 +90,7 @@ def run(
         Stopped: at a signal, with the result so far.
     """
     running = running or Running()
-    for trial in {trial.norm: trial for trial in plan.trials}.values():
-        try_norm(trial.norm, trial.hidden, default_device(running.device))
+    try_norms(plan, running)
     if running.tensorboard:
         callbacks = [*callbacks, TensorBoard(running.tensorboard)]
     fleets = (
@@ -137,6 +137,12 @@ def make_running(**given: Any) -> Running:
             raise StudyError(f"{option} has no meaning for the engine local", remedy="add --engine ray")
     default_device(running.device)
     return running
+
+
+def try_norms(plan: Plan, running: Running) -> None:
+    """Call each normalization of the user's own once, and refuse one that fails."""
+    for trial in {trial.norm: trial for trial in plan.trials}.values():
+        try_norm(trial.norm, trial.hidden, default_device(running.device))
 
 
 def slots(running: Running) -> int:
