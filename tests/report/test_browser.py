@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from graphnorm.data import load
-from graphnorm.paper.products import Table
-from graphnorm.report import build_page, read_analysis, read_comparison, read_items
+from graphnorm.paper.output import Output
+from graphnorm.report import Chapter, build_page, read_analysis, read_reproduced
+from graphnorm.study import Result
+from graphnorm.study.render import Table
 
 pytest.importorskip("plotly")
 playwright = pytest.importorskip("playwright.sync_api", reason="driving a browser needs playwright")
@@ -31,15 +35,23 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def address(comparison: Path, analysis: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
-    path = tmp_path_factory.mktemp("page") / "page.html"
+def address(result: Result, analysis: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("page")
     datasets = [f"DATASET-{number}" for number in range(8)]
     table = Table(("model", "norm", *datasets), [["GIN", "GraphNorm", *(["92.0 ± 7.9"] * 8)]])
-    path.with_name("table1.md").write_text(table.to_markdown("Table 1"))
-    claims = "| claim | here |\n|---|---|\n| It is so. | does not hold here |\n\n## It is so.\n\nOn 3 of 8 graphs.\n"
-    path.with_name("claims.md").write_text(claims)
-    source, insight, items = read_comparison(comparison), read_analysis(analysis), read_items(path.parent)
-    page = build_page([source], find_graphs=lambda source: load(source.dataset), insights=[insight], items=items)
+    Output("table1", "Table 1", quick=False, table=table).write(folder)
+    claim = {"claim": "It is so.", "verdict": "does not hold here", "right": 3, "cases": 8, "beyond_noise": None}
+    claim |= {"words": "on 3 of 8 graphs", "remark": "", "columns": [], "rows": [], "notes": [], "provenance": ""}
+    claims = {"quick": False, "rules": [], "unjudged": {}, "claims": [claim]}
+    (folder / "claims.json").write_text(json.dumps(claims))
+    _, fingerprint, section = read_analysis(analysis)
+    page = build_page(
+        [Chapter(result)],
+        find_graphs=lambda of: load(of.dataset),
+        models=[(fingerprint, section)],
+        reproduced=read_reproduced(folder),
+    )
+    path = folder / "page.html"
     path.write_text(page)
     return path.as_uri()
 
@@ -110,11 +122,11 @@ def test_a_reader_at_a_desk(browser: Any, address: str) -> None:
     assert [url for url in opened.requests if not url.startswith(("file:", "data:", "blob:"))] == []
 
 
-def test_bands_end_where_scores_do(browser: Any, comparison: Path, tmp_path: Path) -> None:
-    source = read_comparison(comparison)
-    spread = {"train": ([99.0, 1.0], [3.0, 3.0])}
+def test_bands_end_where_scores_do(browser: Any, result: Result, tmp_path: Path) -> None:
+    curves = {"train": (np.array([99.0, 1.0]), np.array([3.0, 3.0]))}
     path = tmp_path / "page.html"
-    path.write_text(build_page([replace(source, norms=[replace(source.norms[0], curves=spread)])]))
+    norms = {"graph": replace(result.norms["graph"], curves=curves)}
+    path.write_text(build_page([Chapter(replace(result, norms=norms))]))
     opened = Opened(browser, path.as_uri())
     area, line = opened.page.evaluate("document.getElementById('part-1-train-curves').data")
     assert (area["x"], area["y"]) == ([1, 2, 2, 1], [100, 4, 0, 96])

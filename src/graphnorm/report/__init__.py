@@ -1,21 +1,22 @@
-"""Reports: comparisons and studies as one page of HTML that needs nothing else."""
+"""Reports: results and studies as one page of HTML that needs nothing else."""
 
-from graphnorm.report.items import Items, read_items
+from graphnorm.report.chapters import Chapter, by_dataset, join_baselines, read_folder, read_studies, tell_apart
+from graphnorm.report.charts import Chart, Section, model_sections, read_analysis
 from graphnorm.report.page import build_page
-from graphnorm.report.sources import Source, join_baselines, read_comparison
-from graphnorm.report.studies import read_studies, read_study
-from graphnorm.report.trained import Insight, read_analysis, read_notebook
+from graphnorm.report.reproduced import Reproduced, read_reproduced
 
 __all__ = [
-    "Insight",
-    "Items",
-    "Source",
+    "Chapter",
+    "Chart",
+    "Reproduced",
+    "Section",
     "build_page",
+    "by_dataset",
     "join_baselines",
+    "model_sections",
     "read_analysis",
-    "read_comparison",
-    "read_items",
-    "read_notebook",
+    "read_folder",
+    "read_reproduced",
     "read_studies",
-    "read_study",
+    "tell_apart",
 ]

@@ -1,21 +1,77 @@
-"""Charts as data for Plotly, each with its meaning in words and its numbers as CSV."""
+"""Charts as data for Plotly, each with what it shows in words and its numbers as CSV.
+
+Of results: curves and scores. Of trained models: batch noise and the learned α. Of graphs: spectra, how regular they
+are, and drawings.
+"""
 
 from __future__ import annotations
 
 import base64
 import gzip
 import html
-from collections.abc import Sequence
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from graphnorm.paper.colours import colour
-from graphnorm.paper.products import Table
-from graphnorm.report.sources import NormScore, Source
+import numpy as np
+import numpy.typing as npt
 
-__all__ = ["Chart", "curve_charts", "packed", "score_chart", "text_for_plotly"]
+from graphnorm.analysis import (
+    Aggregation,
+    brief_layer,
+    conditions,
+    interlacing,
+    readable_layer,
+    regularity,
+    spectra,
+    typical_graphs,
+)
+from graphnorm.data import to_networkx
+from graphnorm.errors import GraphnormError
+from graphnorm.files import plain
+from graphnorm.paper.noise import IMAGES, AlphaRun, NoiseRun
+from graphnorm.settings import colour
+from graphnorm.study.render import NOTHING, Table, counted
+
+if TYPE_CHECKING:
+    from graphnorm.data import PackedGraphs
+    from graphnorm.study import Result
+
+__all__ = [
+    "Chart",
+    "Drawing",
+    "Section",
+    "alpha_chart",
+    "graph_section",
+    "model_sections",
+    "noise_chart",
+    "packed",
+    "read_analysis",
+    "result_charts",
+]
 
 TITLES = {"train": "Training", "valid": "Validation", "test": "Test"}
+"""The curves that are drawn."""
+LEGEND: dict[str, Any] = {"showlegend": True, "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"}}
+DEPTHS = ("#9ecae1", "#6baed6", "#4292c6", "#2171b5", "#3f6fb0", "#5a5fae", "#7a4fa8", "#9a3f9e")
+"""From the first layer to the last; readable on light and on dark."""
+REFERENCE = "#888888"
+SPREAD, CENTRE = "#e0556a", "#d1495b"
+BEFORE, AFTER = "#3b82c4", "#e0556a"
+MOST_GRAPHS = 300
+"""Graphs that are sampled."""
+LARGEST = 250
+"""Nodes of a graph whose spectrum is shown."""
+LARGEST_DRAWN = 60
+"""Nodes of a graph that is drawn."""
+DRAWINGS = 6
+
+Floats = npt.NDArray[np.float64]
+Layer = Mapping[str, Any]
+"""``LayerNoise.summary()`` as JSON: layer, batch_size, epochs, relative_deviation …"""
 
 
 @dataclass(frozen=True)
@@ -26,135 +82,378 @@ class Chart:
     """Of the file that its data is saved as."""
     title: str
     text: str
-    """What it shows, for who does not see it."""
+    """What it shows, for readers who do not see it."""
     data: Table
     traces: Sequence[dict[str, Any]]
     layout: dict[str, Any] = field(default_factory=dict)
 
     @property
     def link(self) -> str:
-        """The data, compressed, as an address that holds it."""
+        """The data as a compressed CSV file, inside the address itself."""
         return "data:application/gzip;base64," + packed(self.data.to_csv())
 
 
+class Drawing(NamedTuple):
+    """A graph as circles and lines, in a square from 0 to 100."""
+
+    label: str
+    points: Sequence[tuple[float, float, float]]
+    """x, y and share of the largest degree."""
+    edges: Sequence[tuple[float, float, float, float]]
+
+
+class Section(NamedTuple):
+    """Sentences, charts and drawings."""
+
+    sentences: Sequence[str] = ()
+    charts: Sequence[Chart] = ()
+    drawings: Sequence[Drawing] = ()
+
+
 def packed(text: str) -> str:
-    """Compressed, and as letters that mean nothing to HTML."""
+    """Text, compressed, in letters that mean nothing to HTML."""
     return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
 
 
-def curve_charts(source: Source) -> list[Chart]:
-    """A chart for each of the training, validation and test curves."""
-    charts = []
-    for curve, title in TITLES.items():
-        norms = [norm for norm in source.norms if curve in norm.curves]
-        if norms:
-            charts.append(_curves(source, norms, curve, f"{title} {source.metric}"))
-    return charts
+def _text(text: str) -> str:
+    """Text that Plotly shows as it is, whatever markup it looks like."""
+    return html.escape(text, quote=False)
 
 
-def _curves(source: Source, norms: Sequence[NormScore], curve: str, title: str) -> Chart:
-    traces, rows, ends = [], [], []
-    for norm in norms:
-        mean, std = norm.curves[curve]
-        epochs = list(range(1, len(mean) + 1))
-        rows += [[norm.name, *row] for row in zip(epochs, _rounded(mean), _rounded(std), strict=True)]
-        traces.append(_line(norm.name, epochs, mean, std))
-        known = [value for value in mean if value is not None]
-        if known:
-            higher = f" (highest {max(known):.1f} %)" if max(known) - known[-1] >= 0.05 else ""
-            ends.append(f"{norm.name} ends at {known[-1]:.1f} %{higher}")
-    averaged = f"mean over {source.unit}s with a band of one standard deviation"
-    return Chart(
-        name=f"{curve}-curves",
-        title=f"{title} by epoch",
-        text=f"{averaged.capitalize()}: {'; '.join(ends)}.",
-        data=Table(("norm", "epoch", "mean", "std"), rows),
-        traces=traces,
-        layout={
-            "xaxis": {"title": {"text": "epoch"}},
-            "yaxis": {"title": {"text": f"{source.metric} (%)"}},
-            "hovermode": "x unified",
-        },
-    )
+def _rounded(values: Iterable[Any], digits: int = 3) -> list[float | None]:
+    return [None if value is None or not math.isfinite(value) else round(float(value), digits) for value in values]
 
 
-def _line(name: str, epochs: list[int], mean: Sequence[float | None], std: Sequence[float | None]) -> dict[str, Any]:
-    """The mean as a line, with the standard deviation, where it is known, for the page's script to draw around it."""
-    known = all(value is not None for value in (*mean, *std))
+def _axes(x: str, y: str, *, hovermode: str = "x unified", **more: Any) -> dict[str, Any]:
+    return {"xaxis": {"title": {"text": x}}, "yaxis": {"title": {"text": y}}, "hovermode": hovermode, **more}
+
+
+def _line(name: str, x: Iterable[Any], y: Iterable[Any], paint: str, digits: int = 3, **more: Any) -> dict[str, Any]:
     return {
-        "meta": name,
-        "legendgroup": name,
-        "name": text_for_plotly(name),
-        "mode": "lines",
         "type": "scatter",
-        "x": epochs,
-        "y": _rounded(mean),
-        "line": {"color": colour(name), "width": 2},
-        "hovertemplate": "%{y:.1f} %",
-        **({"band": _rounded(std)} if known else {}),
+        "mode": "lines",
+        "name": _text(name),
+        "x": list(x),
+        "y": _rounded(y, digits),
+        "line": {"color": paint, "width": 2},
+        **more,
     }
 
 
-def score_chart(source: Source) -> Chart | None:
-    """Every fold's or seed's score, beside its mean and the paper's number."""
-    norms = [norm for norm in source.norms if norm.mean is not None]
-    if not norms:
+# Results
+
+
+def result_charts(result: Result) -> list[Chart]:
+    """Training, validation and test curves, and the score of every fold or seed."""
+    return [chart for chart in (*(_curves(result, curve) for curve in TITLES), _scores(result)) if chart is not None]
+
+
+def _curves(result: Result, curve: str) -> Chart | None:
+    curves = {name: score.curves[curve] for name, score in result.norms.items() if curve in score.curves}
+    if not curves:
         return None
-    traces: list[dict[str, Any]] = []
-    rows: list[list[Any]] = []
-    for norm in norms:
-        label, paint = text_for_plotly(norm.name), colour(norm.name)
-        rows += [[norm.name, unit, score] for unit, score in enumerate(norm.scores)]
-        shared = {"type": "scatter", "mode": "markers", "meta": norm.name, "name": label}
-        traces.append(
-            shared
-            | {
-                "x": _rounded(norm.scores),
-                "y": [label] * len(norm.scores),
-                "marker": {"color": paint, "size": 8, "opacity": 0.45},
-                "hovertemplate": f"{source.unit} score %{{x:.1f}} %<extra></extra>",
-            }
-        )
-        traces.append(
-            shared
-            | {
-                "x": _rounded([norm.mean]),
-                "y": [label],
-                "marker": {"color": paint, "size": 14, "symbol": "diamond", "line": {"width": 1.5, "color": "white"}},
-                "error_x": {"type": "data", "array": _rounded([norm.std or 0.0]), "color": paint, "thickness": 1.5},
-                "hovertemplate": "mean %{x:.1f} %<extra></extra>",
-            }
-        )
-        if norm.paper is not None:
-            traces.append(
-                shared
-                | {
-                    "x": [norm.paper.mean],
-                    "y": [label],
-                    "marker": {"color": "#888888", "size": 13, "symbol": "line-ns-open", "line": {"width": 2.5}},
-                    "hovertemplate": "paper %{x:.1f} %<extra></extra>",
-                }
-            )
-    means = "; ".join(f"{norm.name} {norm.mean:.1f} %" for norm in norms)
-    paper = " A grey bar is the paper's number." if any(norm.paper for norm in norms) else ""
+    metric, unit = result.protocol.metric, result.protocol.task.unit
+    traces, rows, ends = [], [], []
+    for name, (mean, spread) in curves.items():
+        epochs = range(1, len(mean) + 1)
+        rows += [[name, *row] for row in zip(epochs, _rounded(mean), _rounded(spread), strict=True)]
+        more: dict[str, Any] = {"meta": name, "legendgroup": name, "hovertemplate": f"%{{y:.1f}} {unit}"}
+        if np.isfinite([mean, spread]).all():
+            more["band"] = _rounded(spread)  # the page's script draws it as an area around the line
+        traces.append(_line(name, epochs, mean, colour(name), **more))
+        if len(known := mean[np.isfinite(mean)]):
+            higher = f" (highest {known.max():.1f} {unit})" if known.max() - known[-1] >= 0.05 else ""
+            ends.append(f"{name} ends at {known[-1]:.1f} {unit}{higher}")
+    return Chart(
+        name=f"{curve}-curves",
+        title=f"{TITLES[curve]} {metric} by epoch",
+        text=f"Mean over {result.protocol.unit}s with a band of one standard deviation: {'; '.join(ends)}.",
+        data=Table(("norm", "epoch", "mean", "std"), rows),
+        traces=traces,
+        layout=_axes("epoch", f"{metric} ({unit})"),
+    )
+
+
+def _scores(result: Result) -> Chart | None:
+    scores = {name: score for name, score in result.norms.items() if name in result.ranking}
+    if not scores:
+        return None
+    metric, unit, member = result.protocol.metric, result.protocol.task.unit, result.protocol.unit
+
+    def marks(name: str, values: Iterable[float], what: str, **marker: Any) -> dict[str, Any]:
+        x, label = _rounded(values), _text(name)
+        hover = f"{what} %{{x:.1f}} {unit}<extra></extra>"
+        shared = {"type": "scatter", "mode": "markers", "meta": name, "name": label, "hovertemplate": hover}
+        return {**shared, "x": x, "y": [label] * len(x), "marker": marker}
+
+    traces = []
+    for name, score in scores.items():
+        paint = colour(name)
+        traces.append(marks(name, score.scores.values(), f"{member} score", color=paint, size=8, opacity=0.45))
+        outline = {"width": 1.5, "color": "white"}
+        spread = {"type": "data", "array": [_rounded([score.std])[0] or 0.0], "color": paint, "thickness": 1.5}
+        mean = marks(name, [score.mean], "mean", color=paint, size=14, symbol="diamond", line=outline)
+        traces.append(mean | {"error_x": spread})
+        if score.paper is not None:
+            bar = {"symbol": "line-ns-open", "line": {"width": 2.5}}
+            traces.append(marks(name, [score.paper.mean], "paper", color=REFERENCE, size=13, **bar))
+    means = "; ".join(f"{name} {score.mean:.1f} {unit}" for name, score in scores.items())
+    paper = " A grey bar is the paper's number." if any(score.paper for score in scores.values()) else ""
+    rows = [
+        [name, *row]
+        for name, score in scores.items()
+        for row in zip(score.scores, _rounded(score.scores.values(), 4), strict=True)
+    ]
     return Chart(
         name="scores",
-        title=f"{source.metric[0].upper()}{source.metric[1:]} of every {source.unit}",
-        text=f"Every {source.unit} as a dot, means as diamonds: {means}.{paper}",
-        data=Table(("norm", source.unit, "score"), rows),
+        title=f"{metric[0].upper()}{metric[1:]} of every {member}",
+        text=f"Every {member} as a dot, means as diamonds: {means}.{paper}",
+        data=Table(("norm", member, "score"), rows),
         traces=traces,
         layout={
-            "xaxis": {"title": {"text": f"{source.metric} (%)"}},
+            "xaxis": {"title": {"text": f"{metric} ({unit})"}},
             "yaxis": {"autorange": "reversed", "type": "category"},
             "hovermode": "closest",
         },
     )
 
 
-def text_for_plotly(text: str) -> str:
-    """Text that Plotly shows as it is, whatever markup it looks like."""
-    return html.escape(text, quote=False)
+# Trained models
 
 
-def _rounded(values: Sequence[float | None]) -> list[float | None]:
-    return [None if value is None else round(value, 3) for value in values]
+def model_sections(noise: Sequence[NoiseRun], alphas: Sequence[AlphaRun]) -> dict[str, Section]:
+    """Batch noise and the learned α, by the fingerprint of the graphs that were trained on.
+
+    Of trainings that differ in the number of epochs alone, the longest is shown.
+    """
+    noise = sorted(noise, key=lambda run: run.trained)
+    images = next((run.layers for run in reversed(noise) if run.dataset == IMAGES), [])
+    by_size: dict[str, dict[int, list[Layer]]] = {}
+    for run in noise:
+        if run.dataset != IMAGES:
+            layers = [plain(layer.summary()) for layer in run.layers]
+            by_size.setdefault(run.fingerprint, {})[run.batch_size] = layers
+    reference = [plain(layer.summary()) for layer in (*images[:1], *images[-1:])]
+    charts: dict[str, list[Chart]] = {}
+    for fingerprint, sizes in by_size.items():
+        largest_first = [sizes[size] for size in sorted(sizes, reverse=True)]
+        charts[fingerprint] = [noise_chart(largest_first[0], reference)]
+        if len(sizes) > 1:
+            charts[fingerprint].append(_size_chart([layers[-1] for layers in largest_first]))
+    longest = {run.fingerprint: run.alphas for run in sorted(alphas, key=lambda run: run.epochs)}
+    for fingerprint, found in longest.items():
+        chart = alpha_chart(plain(found.summary()), int(found.epochs[-1]))
+        charts.setdefault(fingerprint, []).append(chart)
+    return {fingerprint: Section(charts=found) for fingerprint, found in charts.items()}
+
+
+def read_analysis(folder: Path) -> tuple[str, str, Section]:
+    """The dataset, its fingerprint, and batch noise and α of what ``graphnorm analyze --out`` wrote."""
+    file = folder / "analysis.json"
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+        parts = {name: content["parts"][name] for name in ("noise", "alpha") if name in content["parts"]}
+        charts = []
+        if "noise" in parts:
+            charts.append(noise_chart(parts["noise"]["summary"]["layers"]))
+        if "alpha" in parts:
+            found = parts["alpha"]["summary"]
+            charts.append(alpha_chart(found["layers"], found["epochs"]))
+        sentences = [part["text"][-1] for part in parts.values()]  # the charts' own words have the rest
+        dataset, fingerprint = str(content["dataset"]), str(content["fingerprint"])
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise GraphnormError(f"this is no analysis: {error!r}", where=file, remedy="analyze again") from error
+    if not charts:
+        remedy = "graphnorm analyze DATA --parts noise alpha"
+        raise GraphnormError("this analysis has neither noise nor alpha", where=folder, remedy=remedy)
+    return dataset, fingerprint, Section(sentences, charts)
+
+
+def noise_chart(layers: Sequence[Layer], images: Sequence[Layer] = ()) -> Chart:
+    """The relative deviation of batches at each layer, along training; grey lines are the first and last of images."""
+    size = layers[0]["batch_size"]
+    lines = [
+        _Noise(readable_layer(layer["layer"]), brief_layer(layer["layer"]), layer, paint)
+        for layer, paint in zip(layers, _shades(len(layers)), strict=True)
+    ]
+    for layer, which, dash in zip(images, ("first", "last"), ("dot", "dash"), strict=False):
+        lines.append(_Noise(f"{IMAGES}, {which} layer", f"{IMAGES}, {which}", layer, REFERENCE, dash))
+    about = (
+        "How far the mean and standard deviation of a batch are from the dataset's, in the dataset's standard "
+        "deviations, at each norm layer (by convolution, from 0) of a network trained with BatchNorm."
+    )
+    return _noise(f"noise-{size}", f"Batch noise, batches of {size}", about, lines)
+
+
+def _size_chart(layers: Sequence[Layer]) -> Chart:
+    names = [f"batches of {layer['batch_size']}" for layer in layers]
+    lines = [_Noise(*line) for line in zip(names, names, layers, _shades(len(layers)), strict=True)]
+    about = f"The same at {readable_layer(layers[0]['layer'])}, trained with several batch sizes."
+    return _noise("noise-by-size", "Batch noise at the last layer, by batch size", about, lines)
+
+
+def _shades(count: int) -> list[str]:
+    return [DEPTHS[round(k * (len(DEPTHS) - 1) / max(count - 1, 1))] for k in range(count)]
+
+
+class _Noise(NamedTuple):
+    """One line of a chart of batch noise."""
+
+    name: str
+    legend: str
+    layer: Layer
+    paint: str
+    dash: str = "solid"
+
+
+def _noise(name: str, title: str, about: str, lines: Sequence[_Noise]) -> Chart:
+    traces, rows, ends = [], [], []
+    for line in lines:
+        epochs, values = line.layer["epochs"], line.layer["relative_deviation"]
+        trace = _line(line.legend, epochs, values, line.paint, digits=4, hovertemplate="%{y:.3f}")
+        trace["line"]["dash"] = line.dash
+        traces.append(trace)
+        rows += [[line.name, line.layer["batch_size"], *row] for row in zip(epochs, values, strict=True)]
+        ends.append(f"{line.name} {NOTHING if values[-1] is None else f'{values[-1]:.3f}'}")
+    layout = _axes("epoch", "relative deviation", **LEGEND)
+    layout["yaxis"]["rangemode"] = "tozero"
+    table = Table(("layer", "batch size", "epoch", "relative deviation"), rows)
+    return Chart(name, title, f"{about} After the last epoch: {'; '.join(ends)}.", table, traces, layout)
+
+
+def alpha_chart(layers: Mapping[str, Any], epochs: int) -> Chart:
+    """The spread of α over the channels of each layer: the median, the middle half and the middle nine tenths.
+
+    layers: ``Alphas.summary()`` as JSON.
+    """
+    names = [brief_layer(layer) for layer in layers]
+    quantiles = [{float(level): value for level, value in of["quantiles"].items()} for of in layers.values()]
+
+    def bars(name: str, low: float, high: float, **line: Any) -> dict[str, Any]:
+        x = [place for place in names for _ in range(3)]
+        y = [value for of in quantiles for value in (of[low], of[high], None)]  # None: a gap before the next layer
+        return _line(name, x, y, SPREAD, connectgaps=False, hoverinfo="skip") | line
+
+    medians = _line("median", names, [of[0.5] for of in quantiles], CENTRE) | {
+        "mode": "markers",
+        "marker": {"color": "#ffffff", "size": 8, "line": {"color": CENTRE, "width": 2}},
+        "hovertemplate": "median %{y:.2f}<extra></extra>",
+    }
+    words = "; ".join(
+        f"{readable_layer(layer)} {of[0.5]:.2f} ({of[0.05]:.2f} to {of[0.95]:.2f})"
+        for layer, of in zip(layers, quantiles, strict=True)
+    )
+    near = [numbers["share_near_1"] for numbers in layers.values()]
+    layout = _axes("convolution (from 0) and norm layer", "α", hovermode="x", **LEGEND)
+    layout["xaxis"]["type"] = "category"
+    at_one = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": 1, "y1": 1}
+    layout["shapes"] = [at_one | {"line": {"color": REFERENCE, "width": 1, "dash": "dot"}}]
+    rows = [[layer, *row] for layer, of in zip(layers, quantiles, strict=True) for row in of.items()]
+    return Chart(
+        name="alpha",
+        title="The learned α of GraphNorm",
+        text=f"The share of the mean that GraphNorm subtracts after {epochs} epochs; it begins at 1, InstanceNorm's "
+        f"full shift. Median over the channels of each layer, and between which values nine of ten lie: {words}. "
+        f"Within 0.1 of 1 are {min(near):.0%} to {max(near):.0%} of a layer's channels.",
+        data=Table(("layer", "quantile", "alpha"), rows),
+        traces=[
+            bars("nine of ten channels", 0.05, 0.95),
+            bars("half of the channels", 0.25, 0.75, line={"color": SPREAD, "width": 8}, opacity=0.85),
+            medians,
+        ],
+        layout=layout,
+    )
+
+
+# Graphs
+
+
+def graph_section(graphs: PackedGraphs, aggregation: Aggregation, seed: int = 0) -> Section:
+    """Spectra and regularity of sampled graphs, and drawings of some, from least to most signal kept by the shift."""
+    order = np.random.default_rng(seed).permutation(graphs.num_graphs)
+    sizes = graphs.sizes.cpu().numpy()
+    sample = np.sort(order[sizes[order] <= LARGEST][:MOST_GRAPHS])
+    measured = regularity(graphs, np.sort(order[:MOST_GRAPHS]), aggregation)
+    kept = measured.signal_kept[np.isfinite(measured.signal_kept)]
+    sentences, charts = [], []
+    if len(sample):
+        values = spectra(graphs, sample, aggregation)
+        theorem, numbers = interlacing(values).summary(), conditions(values).summary()
+        sentences.append(
+            f"The singular values of QN interlace those of Q, as Theorem 1 says, on {theorem['holds']:,} of "
+            f"{theorem['graphs']:,} sampled graphs of up to {LARGEST} nodes. The condition number is "
+            f"{numbers['median_condition_q']:.3g} for Q and {numbers['median_condition_shifted']:.3g} for QN in the "
+            "median."
+        )
+        middle = np.argsort(values.sizes, kind="stable")[[len(sample) // 4, len(sample) // 2, 3 * len(sample) // 4]]
+        charts += [_spectrum(int(values.ids[k]), *values.of(int(k))) for k in dict.fromkeys(middle.tolist())]
+    if len(kept):
+        sentences.append(
+            f"Of {len(measured.ids):,} sampled graphs {measured.regular.mean():.0%} are regular and "
+            f"{measured.complete.mean():.0%} complete. Subtracting the whole mean, as InstanceNorm does, keeps "
+            f"{np.median(kept):.0%} of the first layer's signal in the median graph."
+        )
+        charts.append(_signal_kept(np.clip(kept, 0, 1)))
+    else:
+        sentences.append("The features are 0 everywhere: there is no signal.")
+    typical = typical_graphs(measured, DRAWINGS, max_nodes=LARGEST_DRAWN)
+    if not len(typical):
+        sentences.append(f"None is drawn: no sampled graph with a signal has {LARGEST_DRAWN} nodes or fewer.")
+    share = dict(zip(measured.ids.tolist(), measured.signal_kept.tolist(), strict=True))
+    return Section(sentences, charts, [_draw(graphs, graph, share[graph]) for graph in typical.tolist()])
+
+
+def _spectrum(graph: int, q: Floats, shifted: Floats) -> Chart:
+    traces, rows = [], []
+    for name, values, paint, offset in (("Q", q, BEFORE, 0.0), ("QN", shifted, AFTER, 0.5)):
+        ranks = np.arange(1, len(values) + 1)
+        rows += [[name, *row] for row in zip(ranks.tolist(), values.tolist(), strict=True)]
+        hover = f"{name}: %{{y:.3g}}<extra></extra>"
+        line = _line(name, (ranks + offset).tolist(), values, paint, digits=4, marker={"size": 4}, hovertemplate=hover)
+        traces.append(line | {"mode": "lines+markers" if len(q) <= LARGEST_DRAWN else "lines"})
+    largest = f"the largest of Q is {q[-1]:.3g}" + (f", of QN {shifted[-1]:.3g}" if len(shifted) else "")
+    return Chart(
+        name=f"spectrum-{graph}",
+        title=f"Spectrum of graph {graph}",
+        text=f"Singular values of Q (blue) and QN (red) of graph {graph}, {len(q)} nodes, in order: {largest}.",
+        data=Table(("matrix", "rank", "singular value"), rows),
+        traces=traces,
+        layout={"xaxis": {"title": {"text": "rank"}}, "yaxis": {"rangemode": "tozero"}, "hovermode": "closest"},
+    )
+
+
+def _signal_kept(kept: Floats) -> Chart:
+    counts, edges = np.histogram(kept, bins=25, range=(0, 1))
+    centres, heights = ((edges[:-1] + edges[1:]) / 2).round(3).tolist(), counts.tolist()
+    hover = "%{y} graphs keep about %{x:.0%}<extra></extra>"
+    layout = _axes("share of the signal kept", "graphs", hovermode="closest", bargap=0.08)
+    layout["xaxis"] |= {"range": [0, 1], "tickformat": ".0%"}
+    return Chart(
+        name="signal-kept",
+        title="Signal kept by the full shift",
+        text="How many graphs keep which share of the first layer's signal when the whole mean is subtracted: median "
+        f"{np.median(kept):.0%}, from {kept.min():.0%} to {kept.max():.0%}.",
+        data=Table(("share kept", "graphs"), list(zip(centres, heights, strict=True))),
+        traces=[{"type": "bar", "x": centres, "y": heights, "marker": {"color": AFTER}, "hovertemplate": hover}],
+        layout=layout,
+    )
+
+
+def _draw(graphs: PackedGraphs, graph_id: int, kept: float, seed: int = 0) -> Drawing:
+    graph = to_networkx(graphs, graph_id)
+    import networkx as nx
+
+    layout = nx.spring_layout(graph, seed=seed, iterations=80, k=1.6 / max(1, len(graph) ** 0.5))
+    at = np.array([layout[node] for node in graph])
+    span = np.ptp(at, axis=0).max() or 1.0
+    at = (50 + 90 * (at - (at.max(0) + at.min(0)) / 2) / span).round(1)
+    places = dict(zip(graph, ((round(x, 1), round(y, 1)) for x, y in at.tolist()), strict=True))
+    degrees = dict(graph.degree())
+    largest = max([1, *degrees.values()])
+    nodes, edges = counted(len(graph), "node"), counted(graph.number_of_edges(), "edge")
+    of_class = graphs.classes[int(graphs.labels[graph_id])]
+    return Drawing(
+        label=f"graph {graph_id}, class {of_class}: {nodes}, {edges}, {kept:.0%} of the signal kept",
+        points=[(*places[node], round(degrees[node] / largest, 2)) for node in graph],
+        edges=[(*places[a], *places[b]) for a, b in graph.edges()],
+    )

@@ -1,4 +1,4 @@
-"""From sources to one page: the template, with everything that it needs inside.
+"""From chapters to one page: the template, with everything that it needs inside.
 
 Every name that comes from a user is escaped: in HTML by the template engine, in scripts as JSON, in charts as text.
 """
@@ -7,127 +7,145 @@ from __future__ import annotations
 
 import datetime
 import json
+import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from graphnorm._version import exact_version
 from graphnorm.analysis import Aggregation
-from graphnorm.comparison.job import beside_name
-from graphnorm.data import PackedGraphs
-from graphnorm.errors import GraphnormError, MissingDependencyError
-from graphnorm.paper.colours import colour
-from graphnorm.paper.products import QUICK_NOTE, signed
-from graphnorm.report.charts import Chart, curve_charts, packed, score_chart
-from graphnorm.report.items import Items, block, inline, tone
-from graphnorm.report.sources import NormScore, Source
-from graphnorm.report.structure import Structure, aggregation_of, look_at
-from graphnorm.report.trained import Insight
-from graphnorm.study.kernels import KERNELS
+from graphnorm.errors import GraphnormError, need
+from graphnorm.models import MODELS
+from graphnorm.paper.output import QUICK_NOTE
+from graphnorm.report.chapters import Chapter
+from graphnorm.report.charts import Chart, Section, graph_section, packed, result_charts
+from graphnorm.report.reproduced import Reproduced, inline
+from graphnorm.settings import colour
+from graphnorm.study.render import NOTHING, counted, signed
+
+if TYPE_CHECKING:
+    from graphnorm.data import PackedGraphs
+    from graphnorm.study import Result
 
 __all__ = ["build_page"]
 
-NOTHING = "–"
-FIGURE = """<figure>
-  <h4>{{ chart.title }}</h4>
-  <div class="chart" id="{{ id }}" role="img" aria-label="{{ chart.title }}. {{ chart.text }}">
-    <p class="waiting">Drawing …</p>
-  </div>
-  <figcaption>{{ chart.text }} <a href="{{ chart.link }}" download="{{ id }}.csv.gz">Data (CSV)</a></figcaption>
-</figure>"""
+FindGraphs = Callable[["Result"], "PackedGraphs"]
 
 
-@dataclass(frozen=True)
-class Placed:
-    """A chart and where it stands on the page."""
+class Row(NamedTuple):
+    """A row of the table of scores."""
+
+    name: str
+    colour: str
+    """Empty for what is not ranked."""
+    is_best: bool
+    cells: Sequence[str]
+
+
+@dataclass
+class Part:
+    """A chapter as the template shows it."""
 
     id: str
-    chart: Chart
-    chapter: str
-    """Whose normalizations can be hidden in it; empty where it has none."""
+    chapter: Chapter
+    charts: Sequence[Chart]
+    columns: Sequence[str]
+    rows: Sequence[Row]
+    repeats_graphs: bool = False
+    """Whether a part above is of the same graphs."""
+    graphs: Section | None = None
+    graphs_at: Part | None = None
+    """The part above that has the section on the same graphs and aggregation."""
+    no_graphs: str = ""
+    """Why there is no such section."""
+    models: Section | None = None
 
-    def for_plotly(self) -> dict[str, Any]:
-        """What the page's script reads."""
-        return {"id": self.id, "chapter": self.chapter, "traces": self.chart.traces, "layout": self.chart.layout}
+    @property
+    def best(self) -> Row | None:
+        """For the contents: the best row, or of baselines alone the first."""
+        return next((row for row in self.rows if row.is_best), self.rows[0] if self.rows else None)
+
+    @property
+    def aggregation(self) -> Aggregation:
+        """How the model gathers from neighbours: what spectra and regularity are of."""
+        result = self.chapter.result
+        if result.model in MODELS and MODELS[result.model].family == "GCN":
+            return Aggregation("gcn")
+        return Aggregation("gin", self_loop=bool(result.values_of("self_loops")[0]))
+
+    @property
+    def configuration(self) -> list[tuple[str, str]]:
+        """Names and values."""
+        chapter, spec = self.chapter, self.chapter.result.spec
+        shown = {name: value for name, value in spec.items() if name not in ("origin", "fingerprint")}
+        return _facts({"study": chapter.studies or chapter.result.study} | shown)
+
+    @property
+    def environment(self) -> list[tuple[str, str]]:
+        """Names and values."""
+        result = self.chapter.result
+        return _facts(
+            {
+                "code": "; ".join(result.code),
+                "trained on": result.devices,
+                "trials": f"{result.trials:,}",
+                "training hours": f"{result.seconds / 3600:.3f}",
+                "begun": self.chapter.begun,
+                "fingerprint": result.fingerprint[:16],
+            }
+        )
 
 
 def build_page(
-    sources: Sequence[Source],
+    chapters: Sequence[Chapter],
     *,
     title: str = "Which normalization?",
-    find_graphs: Callable[[Source], PackedGraphs] | None = None,
-    insights: Sequence[Insight] = (),
-    items: Items | None = None,
+    find_graphs: FindGraphs | None = None,
+    models: Sequence[tuple[str, Section]] = (),
+    reproduced: Reproduced | None = None,
     progress: Callable[[str], None] = lambda text: None,
 ) -> str:
-    """Give the page of some comparisons and studies.
+    """The page as text.
 
-    find_graphs: gives the graphs of a source, or raises a ``GraphnormError`` that says why not; without it, the page
-    says nothing of the graphs themselves.
-    insights: about models trained on the same graphs, shown with the first source of these; others are left out.
-    items: the paper's claims and tables, for the top of the page.
+    find_graphs: gives the graphs of a result, or raises a ``GraphnormError`` that says why not; without it, the page
+        has nothing on the graphs themselves.
+    models: what was measured of trained models, with the fingerprint of their graphs; it stands in the first chapter
+        of these graphs.
+    reproduced: the paper's claims and tables.
+    progress: is told the title of each chapter.
     """
-    if not sources:
+    if not chapters:
         raise GraphnormError("there is nothing to report", remedy="name a study, or the folder of a comparison")
-    template, figure = _templates()
-    placed: list[Placed] = []
-    chapters = []
-    known: dict[tuple[str, Aggregation], Structure | str] = {}
-    shown_at: dict[int, dict[str, str]] = {}
-    seen: set[str] = set()
-    left = list(insights)
-    for number, source in enumerate(sources, start=1):
-        name = f"part-{number}"
-        progress(source.title)
-        charts = [*curve_charts(source), *([chart] if (chart := score_chart(source)) else [])]
-        structure = _structure(source, find_graphs, known) if find_graphs else None
-        own = [Placed(f"{name}-{chart.name}", chart, name) for chart in charts]
-        shown = shown_at.get(id(structure))
-        others = (
-            [Placed(f"{name}-{chart.name}", chart, "") for chart in structure.charts]
-            if isinstance(structure, Structure) and shown is None
-            else []
-        )
-        if isinstance(structure, Structure):
-            shown_at.setdefault(id(structure), {"id": f"{name}-graphs", "title": source.title})
-        here = [insight for insight in left if insight.fingerprint == source.fingerprint]
-        left = [insight for insight in left if insight.fingerprint != source.fingerprint]
-        trained = [Placed(f"{name}-{chart.name}", chart, "") for chart in _named_apart(here)]
-        placed += own + others + trained
-        chapters.append(
-            _chapter(name, source)
-            | {
-                "charts": own,
-                "structure": structure if isinstance(structure, Structure) and shown is None else None,
-                "structure_at": shown,
-                "structure_first": source.fingerprint not in seen,
-                "structure_charts": others,
-                "why_no_structure": structure if isinstance(structure, str) else None,
-                "trained": [sentence for insight in here for sentence in insight.sentences],
-                "trained_charts": trained,
-            }
-        )
-        seen.add(source.fingerprint)
-    from markupsafe import Markup
-
+    parts: list[Part] = []
+    for number, chapter in enumerate(chapters, start=1):
+        progress(chapter.title)
+        fingerprint = chapter.result.fingerprint
+        part = Part(f"part-{number}", chapter, result_charts(chapter.result), *_table(chapter))
+        above = [other for other in parts if other.chapter.result.fingerprint == fingerprint]
+        part.repeats_graphs = bool(above)
+        if find_graphs is not None:
+            _add_graphs(part, above, find_graphs)
+        if not above:
+            part.models = _joined([section for of, section in models if of == fingerprint])
+        parts.append(part)
+    contents: dict[str, list[Part]] = {}
+    for part in parts:
+        contents.setdefault(part.chapter.result.dataset, []).append(part)
     return str(
-        template.render(
+        _template().render(
             title=title,
-            lead=_lead(sources),
+            lead=_lead(chapters),
             quick_note=QUICK_NOTE,
-            quick=_quick(sources),
-            items=items,
-            block=block,
-            inline=inline,
-            tone=tone,
-            chapters=chapters,
-            contents=_contents(chapters),
-            charts=packed(json.dumps([item.for_plotly() for item in placed], separators=(",", ":"))),
-            show=lambda item: Markup(figure.render(id=item.id, chart=item.chart)),
-            css=Markup(_file("page.css")),
-            js=Markup(_file("page.js")),
+            quick=_quick(chapters),
+            reproduced=reproduced,
+            parts=parts,
+            contents=contents,
+            charts=packed(json.dumps(_for_plotly(parts), separators=(",", ":"))),
+            css=_file("page.css"),
+            js=_file("page.js"),
             plotly=_plotly(),
             made=datetime.datetime.now(datetime.UTC).strftime("%d %B %Y"),
             version=exact_version(),
@@ -135,40 +153,84 @@ def build_page(
     )
 
 
-def _named_apart(insights: Sequence[Insight]) -> list[Chart]:
-    """Their charts; where two have one name, a number is added."""
-    charts: dict[str, Chart] = {}
-    for chart in (chart for insight in insights for chart in insight.charts):
-        count = sum(name.partition("~")[0] == chart.name for name in charts)
-        charts[f"{chart.name}~{count}"] = replace(chart, name=f"{chart.name}-{count + 1}") if count else chart
-    return list(charts.values())
+def _table(chapter: Chapter) -> tuple[list[str], list[Row]]:
+    """The table of the result with its other rows, and with differences from the paper."""
+    result = chapter.result
+    table = replace(result, baselines={**chapter.beside, **result.baselines}).table
+    scores = [*result.norms.values(), *chapter.beside.values(), *result.baselines.values()]
+    names = [*result.norms, *chapter.beside, *(f"baseline {name}" for name in result.baselines)]
+    columns = [column for column in table.columns if column not in ("paper", "configuration")]
+    columns[2:2] = ["paper", "difference"] if "paper" in table.columns else []
+    columns += ["configuration"] if "configuration" in table.columns else []
+    rows = []
+    for name, score, row in zip(names, scores, table.rows, strict=True):
+        cells = dict(zip(table.columns, map(str, row), strict=True))
+        cells["difference"] = NOTHING
+        if score.paper is not None and math.isfinite(score.mean):
+            cells["difference"] = signed(score.mean - score.paper.mean)
+        shade = colour(name) if name in result.norms else ""
+        rows.append(Row(name, shade, name == result.best, [cells[column] for column in columns[1:]]))
+    return columns, rows
 
 
-def _structure(
-    source: Source,
-    find_graphs: Callable[[Source], PackedGraphs],
-    known: dict[tuple[str, Aggregation], Structure | str],
-) -> Structure | str:
-    """What there is to say of a source's graphs, or why nothing; once for the same graphs and aggregation."""
-    loops = bool(source.config.get("self_loops", False))
-    key = (source.fingerprint, aggregation_of(source.model, self_loops=loops))
-    if key not in known:
-        try:
-            known[key] = look_at(find_graphs(source), source.model, self_loops=loops)
-        except GraphnormError as error:
-            known[key] = f"Nothing is said of the graphs themselves: {error.problem.rstrip('.')}."
-    return known[key]
+def _facts(values: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Names and values as text; a mapping inside is written out, and what is empty is left out."""
+    found = []
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            found += _facts({f"{name} {inner}": item for inner, item in value.items()})
+        elif value not in (None, "", [], ()):
+            text = ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+            found.append((name.replace("_", " "), text))
+    return found
 
 
-def _lead(sources: Sequence[Source]) -> str:
-    datasets = list(dict.fromkeys(source.dataset for source in sources))
-    norms = list(dict.fromkeys(norm.name for source in sources for norm in source.norms))
+def _add_graphs(part: Part, above: Sequence[Part], find_graphs: FindGraphs) -> None:
+    """Spectra, regularity and drawings of the graphs, or where they are on the page, or why they are not."""
+    same = next((other for other in above if other.aggregation == part.aggregation), None)
+    if same is not None:
+        part.no_graphs = same.no_graphs
+        part.graphs_at = same.graphs_at or same
+        return
+    try:
+        part.graphs = graph_section(find_graphs(part.chapter.result), part.aggregation)
+    except GraphnormError as error:
+        part.no_graphs = f"Nothing is said of the graphs themselves: {error.problem.rstrip('.')}."
+
+
+def _joined(sections: Sequence[Section]) -> Section | None:
+    """Several sections as one, None where there is none; a second chart of the same name gets a number."""
+    counts: Counter[str] = Counter()
+    charts = []
+    for chart in (chart for section in sections for chart in section.charts):
+        counts[chart.name] += 1
+        number = counts[chart.name]
+        charts.append(replace(chart, name=f"{chart.name}-{number}") if number > 1 else chart)
+    return Section([text for section in sections for text in section.sentences], charts) if charts else None
+
+
+def _for_plotly(parts: Sequence[Part]) -> list[dict[str, Any]]:
+    """What the page's script reads; ``chapter`` is given where a chapter's normalizations can be hidden."""
+    return [
+        {"id": f"{part.id}-{chart.name}", "chapter": chapter, "traces": chart.traces, "layout": chart.layout}
+        for part in parts
+        for chapter, charts in (
+            (part.id, part.charts),
+            ("", part.graphs.charts if part.graphs else ()),
+            ("", part.models.charts if part.models else ()),
+        )
+        for chart in charts
+    ]
+
+
+def _lead(chapters: Sequence[Chapter]) -> str:
+    datasets = list(dict.fromkeys(chapter.result.dataset for chapter in chapters))
+    norms = {norm for chapter in chapters for norm in chapter.result.norms}
     what = datasets[0] if len(datasets) == 1 else f"{len(datasets)} datasets"
     if not norms:
         return f"Baselines on {what}."
-    count = "One normalization" if len(norms) == 1 else f"{len(norms)} normalizations"
-    lead = f"{count} on {what}, and how sure their differences are."
-    if len(sources) == 1:
+    lead = f"{counted(len(norms), 'normalization')} on {what}, and how sure their differences are."
+    if len(chapters) == 1:
         return lead
     return (
         f"{lead} Within a part all have the same graphs, model, protocol and grid of settings. How many "
@@ -176,106 +238,20 @@ def _lead(sources: Sequence[Source]) -> str:
     )
 
 
-def _contents(chapters: Sequence[Mapping[str, Any]]) -> dict[str, list[tuple[Mapping[str, Any], str]]]:
-    """Chapters by dataset, each with what its title says besides that."""
-    groups: dict[str, list[tuple[Mapping[str, Any], str]]] = {}
-    for chapter in chapters:
-        source = chapter["source"]
-        groups.setdefault(source.dataset, []).append((chapter, source.title.removeprefix(f"{source.dataset}, ")))
-    return groups
-
-
-def _quick(sources: Sequence[Source]) -> str:
-    """What the page's head says of quick passes on it; nothing where there are none."""
-    quick = sum(source.quick for source in sources)
+def _quick(chapters: Sequence[Chapter]) -> str:
+    """The mark of quick passes at the top of the page; nothing where there are none."""
+    quick = sum(chapter.is_quick for chapter in chapters)
     if not quick:
         return ""
-    return QUICK_NOTE if quick == len(sources) else f"{QUICK_NOTE} ({quick} of {len(sources)} parts, each marked)"
+    return QUICK_NOTE if quick == len(chapters) else f"{QUICK_NOTE} ({quick} of {len(chapters)} parts, each marked)"
 
 
-def _chapter(name: str, source: Source) -> dict[str, Any]:
-    ranked = sorted((n for n in source.norms if n.mean is not None), key=lambda norm: -(norm.mean or 0))
-    best = ranked[0] if ranked else None
-    everything = [*source.norms, *source.beside, *source.baselines]
-    has_paper = any(norm.paper for norm in everything)
-    has_settings = any(norm.settings for norm in everything)
-    columns = ["norm", f"{source.metric} %", *(["paper", "difference"] if has_paper else [])]
-    columns += ["p vs best", "epoch", "seconds", *(["configuration"] if has_settings else [])]
-    rows = [
-        {
-            "name": norm.name,
-            "colour": colour(norm.name),
-            "best": norm is best,
-            "cells": _cells(norm, norm is best, has_paper, has_settings),
-        }
-        for norm in source.norms
-    ]
-    beside = [(score.name, score) for score in source.beside]
-    beside += [(beside_name(score.name), score) for score in source.baselines]
-    shown = best or next((score for score in source.baselines if score.mean is not None), None)
-    return {
-        "id": name,
-        "source": source,
-        "columns": columns,
-        "rows": rows,
-        "beside": [{"name": name, "cells": _cells(score, False, has_paper, has_settings)} for name, score in beside],
-        "shown": shown and {"name": shown.name, "colour": colour(shown.name), "score": _score(shown)},
-        "config": _facts(source.config),
-        "environment": _facts(source.environment),
-    }
-
-
-def _cells(norm: NormScore, best: bool, has_paper: bool, has_settings: bool) -> list[str]:
-    score = _score(norm) + (f" ({norm.diverged} diverged)" if norm.diverged else "")
-    cells = [score]
-    if has_paper:
-        difference = None if norm.paper is None or norm.mean is None else norm.mean - norm.paper.mean
-        cells += [NOTHING if norm.paper is None else str(norm.paper)]
-        cells += [NOTHING if difference is None else signed(difference)]
-    seconds = f"{norm.seconds:.1f}" if norm.seconds or norm.mean is not None else NOTHING
-    cells += ["best" if best else _against_best(norm), _epoch(norm), seconds]
-    return cells + ([norm.settings or NOTHING] if has_settings else [])
-
-
-def _score(norm: NormScore) -> str:
-    if norm.mean is None:
-        return NOTHING
-    return f"{norm.mean:.1f}" if norm.std is None else f"{norm.mean:.1f} ± {norm.std:.1f}"
-
-
-def _epoch(norm: NormScore) -> str:
-    if norm.name in KERNELS:
-        return NOTHING
-    return (NOTHING if norm.mean is None else "varies") if norm.epoch is None else str(norm.epoch)
-
-
-def _against_best(norm: NormScore) -> str:
-    test = norm.against_best
-    if test is None or test.p_adjusted is None:
-        return NOTHING
-    number = "<0.001" if test.p_adjusted < 0.001 else f"{test.p_adjusted:.3f}"
-    return number + (" *" if test.significant else "")
-
-
-def _facts(values: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Names and values as text; a mapping inside is written out."""
-    found = []
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            found += _facts({f"{name} {inner}": item for inner, item in value.items()})
-        else:
-            text = ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
-            found.append((name.replace("_", " "), text))
-    return found
-
-
-def _templates() -> tuple[Any, Any]:
-    try:
-        import jinja2
-    except ImportError as error:
-        raise MissingDependencyError("jinja2", "a report", "report") from error
+@cache
+def _template() -> Any:
+    jinja2 = need("jinja2", "a report", "report")
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
-    return environment.from_string(_file("page.html.j2")), environment.from_string(FIGURE)
+    environment.filters["inline"] = inline
+    return environment.from_string(_file("page.html.j2"))
 
 
 def _file(name: str) -> str:
@@ -285,8 +261,4 @@ def _file(name: str) -> str:
 @cache
 def _plotly() -> str:
     """Plotly's script, compressed, as text."""
-    try:
-        from plotly.offline import get_plotlyjs
-    except ImportError as error:
-        raise MissingDependencyError("plotly", "a report", "report") from error
-    return packed(get_plotlyjs())
+    return packed(need("plotly.offline", "a report", "report").get_plotlyjs())

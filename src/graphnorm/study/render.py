@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-__all__ = ["NOTHING", "Table", "TwoLines", "clock", "counted", "facts", "list_some", "listing", "short", "signed"]
+__all__ = ["NOTHING", "Table", "TwoLines"]
+__all__ += ["clock", "counted", "facts", "list_some", "listing", "short", "shown", "signed"]
 
 NOTHING = "–"
 ROWS_OF_A_PAGE = 40
@@ -39,7 +40,7 @@ class Table:
 
     def to_text(self, left: Sequence[str] = ()) -> str:
         """In columns of a terminal; those named in ``left`` begin at the left, the others end at the right."""
-        lines = [self.columns, *([_shown(cell) for cell in row] for row in self.rows)]
+        lines = [self.columns, *([shown(cell) for cell in row] for row in self.rows)]
         widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
         texts = []
         for line in lines:
@@ -68,7 +69,7 @@ class Table:
         """A ``table``; rows that are ``strong`` are bold."""
 
         def line(cells: Sequence[Cell], tag: str, bold: bool = False) -> str:
-            texts = [html.escape(_shown(cell)) for cell in cells]
+            texts = [html.escape(shown(cell)) for cell in cells]
             return "<tr>" + "".join(f"<{tag}>{f'<b>{t}</b>' if bold else t}</{tag}>" for t in texts) + "</tr>"
 
         marks = [*strong, *[False] * (len(self.rows) - len(strong))]
@@ -104,11 +105,16 @@ class Table:
     @property
     def _width(self) -> int:
         """Characters of a row, each column as wide as its widest cell, and two between columns."""
-        shown = [self.columns, *([_shown(cell).partition("\n")[0] for cell in row] for row in self.rows)]
-        return sum(max(map(len, column)) for column in zip(*shown, strict=True)) + 2 * (len(self.columns) - 1)
+        lines = [self.columns, *([shown(cell).partition("\n")[0] for cell in row] for row in self.rows)]
+        return sum(max(map(len, column)) for column in zip(*lines, strict=True)) + 2 * (len(self.columns) - 1)
 
 
-def _shown(cell: Cell) -> str:
+def shown(cell: Cell) -> str:
+    """A cell as text; the two lines of one are on two lines.
+
+    >>> shown(None), shown(True), shown(0.123456), shown(TwoLines("92.0", "91.6"))
+    ('–', 'yes', '0.1235', '92.0\\n91.6')
+    """
     if cell is None:
         return NOTHING
     if isinstance(cell, bool):
@@ -122,17 +128,17 @@ def _shown(cell: Cell) -> str:
 
 def _for_csv(cell: Cell) -> str | int | float | None:
     if isinstance(cell, bool | TwoLines):
-        return _shown(cell)
+        return shown(cell)
     return f"{cell:.6g}" if isinstance(cell, float) else cell
 
 
 def _markdown(cell: Cell) -> str:
-    above, _, below = _shown(cell).replace("|", "\\|").partition("\n")
+    above, _, below = shown(cell).replace("|", "\\|").partition("\n")
     return f"{above}<br><small>{below}</small>" if below else above
 
 
 def _latex_cell(cell: Cell, smaller: str) -> str:
-    above, _, below = _shown(cell).partition("\n")
+    above, _, below = shown(cell).partition("\n")
     if not below:
         return _latex(above)
     return rf"\shortstack[l]{{\strut {_latex(above)}\\{{{smaller} {_latex(below)}}}}}"

@@ -1,0 +1,313 @@
+"""The chapters of a page: results, with what stands around each.
+
+Studies with the same graphs, model, protocol, folds and configurations ask one question, whichever normalizations each
+has trained. They are joined before they are judged: all their normalizations are rows of one table, and all pairs are
+one family of tests.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from graphnorm.errors import GraphnormError
+from graphnorm.paper.items import ITEMS, is_quick
+from graphnorm.settings import COLOURS, Grid, Hyperparameters, options_of
+from graphnorm.study import Plan, Result, Score, Store, Study, read
+from graphnorm.study.plan import role
+from graphnorm.study.render import counted, listing
+
+__all__ = ["Chapter", "by_dataset", "join_baselines", "read_folder", "read_studies", "tell_apart"]
+
+OPTIONS = tuple(options_of(Hyperparameters))
+SEARCHED, CURVES = ("table1",), ("fig2", "fig6")
+"""Items that train the paper's grid, and the one configuration of its training curves; Table 2 has the latter's."""
+
+
+@dataclass(frozen=True, eq=False)
+class Chapter:
+    """A result, and what the page says around it."""
+
+    result: Result
+    studies: tuple[str, ...] = ()
+    """What it was joined from, by name; empty for a result that is of no store."""
+    begun: str = ""
+    trials: frozenset[str] = frozenset()
+    """The keys of all trials of these studies."""
+    told_apart: str = ""
+    """What the title says besides, where another chapter has the same."""
+    notes: tuple[str, ...] = ()
+    """Besides those of the result."""
+    beside: Mapping[str, Score] = field(default_factory=dict)
+    """More rows of the table, by their label; they are neither ranked nor tested."""
+
+    @property
+    def title(self) -> str:
+        """Dataset, model and protocol."""
+        title = f"{self.result.dataset}, {self.result.model}, {self.result.protocol.name}"
+        return f"{title}: {self.told_apart}" if self.told_apart else title
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether it is of a quick pass of ``graphnorm reproduce``."""
+        return is_quick(self.result.spec)
+
+    @property
+    def scored(self) -> dict[str, Score]:
+        """The normalizations that have a score; the baselines where there is no normalization at all."""
+        scores = self.result.norms or self.result.baselines
+        return {name: score for name, score in scores.items() if score.choices}
+
+    @property
+    def configurations(self) -> list[dict[str, Any]]:
+        """Every combination of settings that was planned."""
+        return Grid("", {option: tuple(self.result.values_of(option)) for option in OPTIONS}).configurations()
+
+    @property
+    def scope(self) -> str:
+        """How much was trained, and on what: a sentence."""
+        spec, scored = self.result.spec, self.scored
+        configurations = _describe(self)
+        compared = {name: score.compared for name, score in scored.items()}
+        if set(compared.values()) - {len(self.configurations)}:
+            configurations += f", of these trained: {_by_value(compared)}"
+        parts = [configurations]
+        seeds = {name: len({choice.seed for choice in score.choices}) for name, score in scored.items()}
+        if self.result.protocol.unit == "fold":
+            parts.append(counted(spec["folds"], "fold"))
+        if len(set(seeds.values())) > 1:
+            parts.append(f"seeds: {_by_value(seeds)}")
+        elif self.result.protocol.unit == "seed" or spec["seeds"] > 1:
+            parts.append(counted(next(iter(seeds.values()), spec["seeds"]), "seed"))
+        devices = {name: listing(score.devices) for name, score in scored.items() if score.devices}
+        parts += [f"trained on {_by_value(devices)}"] if devices else []
+        text = "; ".join(parts)
+        return f"{text[0].upper()}{text[1:]}."
+
+
+def _describe(chapter: Chapter) -> str:
+    """How many configurations were planned, and how many of them are the paper's, where it has this dataset."""
+    tried = chapter.configurations
+    count = counted(len(tried), "configuration")
+    searched, curves = (_of_the_paper(items, chapter.result) for items in (SEARCHED, CURVES))
+    if len(tried) == 1 and tried[0] in curves:
+        return f"{count}, that of the paper's training curves"
+    if all(one in searched for one in tried):
+        share = "all" if len(tried) == len(searched) else f"{len(tried)} of the"
+        return f"{share} {len(searched)} configurations of the paper's grid"
+    varied = [option for option in OPTIONS if len(chapter.result.values_of(option)) > 1]
+    if len(varied) != 1:
+        return count
+    values = ", ".join(map(str, sorted(chapter.result.values_of(varied[0]))))
+    return f"{count} ({varied[0].replace('_', ' ')} {values})"
+
+
+def _of_the_paper(items: Sequence[str], result: Result) -> list[dict[str, Any]]:
+    """The configurations that some of its items train on this dataset with this model."""
+    if not result.spec.get("catalogued", True):
+        return []
+    parts = [part for item in items for part in ITEMS[item].trained]
+    parts = [part for part in parts if result.dataset in part.datasets and result.model in part.models]
+    return [
+        {option: getattr(settings, option) for option in OPTIONS} | configuration
+        for part in parts
+        for settings in [part.settings(result.dataset, result.model)]
+        for configuration in part.grid.configurations()
+    ]
+
+
+def _by_value(values: Mapping[str, Hashable]) -> str:
+    """Values with the names that have them; where all have the same one, that alone.
+
+    >>> _by_value({"none": 3, "layer": 3, "graph": 10}), _by_value({"none": 3, "layer": 3})
+    ('3 (none and layer), 10 (graph)', '3')
+    """
+    names: dict[Hashable, list[str]] = {}
+    for name, value in values.items():
+        names.setdefault(value, []).append(name)
+    if len(names) == 1:
+        return str(next(iter(names)))
+    return ", ".join(f"{value} ({listing(of)})" for value, of in names.items())
+
+
+# Reading
+
+
+def read_folder(folder: Path) -> Chapter:
+    """The chapter of what ``graphnorm compare --out`` wrote."""
+    file = folder / "result.json"
+    try:
+        chapter = Chapter(Result.from_dict(json.loads(file.read_text(encoding="utf-8"))))
+        _ = chapter.result.fingerprint, chapter.scope  # what is missing shows here
+        return chapter
+    except FileNotFoundError as error:
+        raise GraphnormError("there is no comparison in it", where=folder, remedy="give another folder") from error
+    except (KeyError, TypeError, ValueError) as error:
+        problem = error.problem if isinstance(error, GraphnormError) else f"this is no result: {error!r}"
+        raise GraphnormError(problem, where=file, remedy="compare again") from error
+
+
+def read_studies(store: Store, studies: Sequence[Study], *, fold: bool = False) -> list[Chapter]:
+    """The chapters of some studies, as far as they are trained, in the order of the first study of each.
+
+    fold: whether a study whose trials are all in a larger one becomes a note there, and a study of one normalization
+    becomes a row beside a comparison that differs only in the grid.
+    """
+    groups: dict[Hashable, list[tuple[Study, Plan]]] = {}
+    for study in studies:
+        plan = store.plan(study)
+        groups.setdefault(_question(plan), []).append((study, plan))
+    chapters = [_read(store, *zip(*group, strict=True)) for group in groups.values()]
+    return _fold(chapters) if fold else chapters
+
+
+def _question(plan: Plan) -> Hashable:
+    """What studies of one question have in common: rungs, graphs, protocol, folds and configurations of the trials."""
+    of_norms = [trial for trial in plan.trials if role(trial)[0] == "norms"]
+    shared = ("fingerprint", "protocol", "folds", *OPTIONS)
+    return plan.rungs, frozenset(tuple(getattr(trial, name) for name in shared) for trial in of_norms or plan.trials)
+
+
+def _read(store: Store, studies: Sequence[Study], plans: Sequence[Plan]) -> Chapter:
+    """Studies of one question; of a normalization that several have, the scores of the one with most."""
+    trials = {trial.key: trial for plan in plans for trial in plan.trials}
+    result = read(store, replace(plans[0], trials=tuple(trials.values())))
+    notes = []
+    if len(plans) > 1:
+        results = [read(store, plan) for plan in plans]
+        norms, baselines = _most([of.norms for of in results]), _most([of.baselines for of in results])
+        seeds, known = max(of.spec["seeds"] for of in results), [of.chance for of in results if of.chance is not None]
+        spec = {**result.spec, "norms": list(norms), "seeds": seeds, "chance": next(iter(known), None)}
+        result = replace(result, spec=spec, norms=norms, baselines=baselines)
+        notes.append(f"joined from {len(plans)} studies with the same graphs, model, protocol and configurations")
+        if len({len(score.choices) for score in norms.values() if score.choices}) > 1:
+            notes.append("numbers of seeds differ: the fewer there are, the less can be told from chance")
+    begun = min(study.created for study in studies)
+    return Chapter(result, tuple(study.name for study in studies), begun, frozenset(trials), notes=tuple(notes))
+
+
+def _most(several: Sequence[Mapping[str, Score]]) -> dict[str, Score]:
+    """Of each name the score of most trainings and configurations, in the order of the colours."""
+    names = {name for scores in several for name in scores}
+    order = [*COLOURS, *sorted(names - COLOURS.keys())]
+    return {
+        name: max(
+            (scores[name] for scores in several if name in scores),
+            key=lambda score: (len(score.choices), score.compared),
+        )
+        for name in sorted(names, key=order.index)
+    }
+
+
+# Chapters that are a part of others
+
+
+def _fold(chapters: Sequence[Chapter]) -> list[Chapter]:
+    """Chapters that are a part of another become notes or rows of it; see :func:`read_studies`."""
+    kept: list[Chapter] = []
+    inside: dict[tuple[str, ...], list[Chapter]] = {}
+    for chapter in sorted(chapters, key=lambda one: -len(one.trials)):
+        host = next((one for one in kept if chapter.trials <= one.trials and _covers(one, chapter)), None)
+        if host is None:
+            kept.append(chapter)
+        else:
+            inside.setdefault(host.studies, []).append(chapter)
+    alone: dict[tuple[str, ...], list[Chapter]] = {}
+    for chapter in [one for one in kept if len(one.scored) == 1 and one.studies not in inside]:
+        hosts = [one for one in kept if len(one.scored) > 1 and _covers(one, chapter) and _same_but_grid(one, chapter)]
+        if hosts:
+            host = max(hosts, key=lambda one: len(one.configurations))
+            alone.setdefault(host.studies, []).append(chapter)
+            kept.remove(chapter)
+    return [_told(one, inside.get(one.studies, ()), alone.get(one.studies, ())) for one in chapters if one in kept]
+
+
+def _covers(host: Chapter, chapter: Chapter) -> bool:
+    return chapter.scored.keys() <= host.scored.keys()
+
+
+def _same_but_grid(one: Chapter, other: Chapter) -> bool:
+    """Whether two differ only in the values that their grids try."""
+    varied = {*one.result.spec.get("grid", ()), *other.result.spec.get("grid", ())}
+    fixed = [option for option in OPTIONS if option not in varied]
+    return _folds(one) == _folds(other) and all(
+        one.result.values_of(option) == other.result.values_of(option) for option in fixed
+    )
+
+
+def _folds(chapter: Chapter) -> tuple[Any, ...]:
+    """What names the graphs that were trained on and held out."""
+    return tuple(chapter.result.spec[name] for name in ("fingerprint", "protocol", "folds"))
+
+
+def _told(chapter: Chapter, inside: Sequence[Chapter], alone: Sequence[Chapter]) -> Chapter:
+    """With a note for each chapter inside, and a row for each normalization that stands alone."""
+    notes = list(chapter.notes)
+    for part in inside:
+        said = ", ".join(f"{name} {part.result.norms[name].mean:.1f}" for name in part.result.ranking)
+        notes.append(f"{listing(part.studies)} is a part of this, {_describe(part)}" + (f": {said}" if said else ""))
+    beside = {
+        f"{name}, {counted(len(one.configurations), 'configuration')}": score
+        for one in alone
+        for name, score in one.scored.items()
+    }
+    if beside:
+        names = listing(list(beside))
+        notes.append(f"{names}: another number of configurations to choose from, so neither ranked nor tested")
+    return replace(chapter, notes=tuple(notes), beside=beside)
+
+
+def join_baselines(chapters: Sequence[Chapter]) -> list[Chapter]:
+    """Baselines as rows of the comparisons with the same graphs, protocol and folds; others keep their chapter."""
+    beside: dict[tuple[Any, ...], dict[str, Score]] = {}
+    for chapter in chapters:
+        if not chapter.result.norms:
+            beside.setdefault(_folds(chapter), {}).update(chapter.result.baselines)
+    placed = {_folds(chapter) for chapter in chapters if chapter.result.norms}
+    joined = []
+    for chapter in chapters:
+        own = chapter.result.baselines
+        if chapter.result.norms:
+            baselines = {**own, **beside.get(_folds(chapter), {}), **own}  # its own come first, and count
+            joined.append(replace(chapter, result=replace(chapter.result, baselines=baselines)))
+        elif _folds(chapter) not in placed:
+            joined.append(chapter)
+    return joined
+
+
+# Order and titles
+
+
+def by_dataset(chapters: Sequence[Chapter], studies: Sequence[Study]) -> list[Chapter]:
+    """Chapters of one dataset together, of one model and protocol among these, the largest grids first.
+
+    studies: all of them; the dataset, model and protocol that come first there come first here.
+    """
+    order = {name: [study.spec.get(name) for study in studies] for name in ("dataset", "model", "protocol")}
+
+    def place(chapter: Chapter) -> tuple[int, ...]:
+        places = (values.index(chapter.result.spec[name]) for name, values in order.items())
+        return (*places, -len(chapter.configurations))
+
+    return sorted(chapters, key=place)
+
+
+def tell_apart(chapters: Sequence[Chapter]) -> list[Chapter]:
+    """The same; equal titles say, in as few words as can be, what each chapter has of its own."""
+    described = [_described(chapter) for chapter in chapters]
+    told = []
+    for chapter, words in zip(chapters, described, strict=True):
+        others = [of for other, of in zip(chapters, described, strict=True) if other.title == chapter.title]
+        own = [text for place, text in enumerate(words) if [of[place] for of in others].count(text) == 1]
+        told.append(replace(chapter, told_apart=own[0]) if len(others) > 1 and own else chapter)
+    return told
+
+
+def _described(chapter: Chapter) -> tuple[str, ...]:
+    """What may tell it from others, from the fewest words to the most."""
+    grid = counted(len(chapter.configurations), "configuration")
+    norms = ", ".join(chapter.result.norms)
+    return grid, norms, f"{norms}; {grid}", ", ".join(chapter.studies or [chapter.result.study])

@@ -1,0 +1,98 @@
+"""The paper's claims and tables for the top of a page, from the JSON that ``graphnorm reproduce`` writes."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from graphnorm.errors import GraphnormError
+from graphnorm.study.render import NOTHING, TwoLines, shown
+
+__all__ = ["Reproduced", "inline", "read_reproduced"]
+
+TABLES = (("table1", ("-wide", "")), ("table1", ("-fair",)), ("table2", ("-wide", "")))
+"""Items, and in which layout: the first of these that there is."""
+NAMES = ("dataset", "model", "norm")
+"""The columns of a table that name its rows."""
+TONES = {"holds": "yes", "holds in part": "part", "does not hold here": "no", "undecided": "open"}
+"""How the verdict on a claim is marked."""
+REMEDY = "graphnorm reproduce all --no-train --store STORE --out FOLDER writes it"
+
+
+class Reproduced(NamedTuple):
+    """Claims and tables as the template shows them."""
+
+    claims: Mapping[str, Any] | None
+    tables: Sequence[Mapping[str, Any]]
+
+
+def read_reproduced(folder: Path) -> Reproduced:
+    """Read the claims and Tables 1 and 2 of a folder; those of a quick pass where there are no others."""
+    claims = _read(folder, "claims", _claims)
+    tables = [_read(folder, item, partial(_table, item, layouts)) for item, layouts in TABLES]
+    found = Reproduced(claims, [table for table in tables if table is not None])
+    if not any(found):
+        problem = "there are neither claims nor tables in it" if folder.is_dir() else "there is no such folder"
+        raise GraphnormError(problem, where=folder, remedy=REMEDY)
+    return found
+
+
+def _read(folder: Path, stem: str, make: Callable[[Any], Any]) -> Any:
+    """What is made of a JSON file, or of that of a quick pass; None where there is neither."""
+    file = next((path for name in (stem, f"{stem}-quick") if (path := folder / f"{name}.json").exists()), None)
+    if file is None:
+        return None
+    try:
+        return make(json.loads(file.read_text(encoding="utf-8")))
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        problem = f"this is not what graphnorm reproduce writes: {error!r}"
+        raise GraphnormError(problem, where=file, remedy=REMEDY) from error
+
+
+def _claims(found: Mapping[str, Any]) -> dict[str, Any]:
+    texts = ("claim", "verdict", "words", "remark", "notes", "provenance", "columns", "rows")
+    rows = [
+        {
+            **{name: one[name] for name in texts},
+            "tone": TONES.get(one["verdict"], ""),
+            "right": f"{one['right']:,} of {one['cases']:,}",
+            "sure": NOTHING if one["beyond_noise"] is None else "{} for, {} against".format(*one["beyond_noise"]),
+        }
+        for one in found["claims"]
+    ]
+    return {"quick": found["quick"], "rules": found["rules"], "unjudged": dict(found["unjudged"]), "rows": rows}
+
+
+def _table(item: str, layouts: Sequence[str], found: Mapping[str, Any]) -> dict[str, Any] | None:
+    layout = next((layout for layout in layouts if layout in found["tables"]), None)
+    if layout is None:
+        return None
+    table = found["tables"][layout]
+    columns = list(table["columns"])
+    return {
+        "id": item + layout.removesuffix("-wide"),
+        "title": table["title"],
+        "columns": columns,
+        "names": next((k for k, column in enumerate(columns) if column not in NAMES), len(columns)),
+        "rows": [[_two_lines(cell) for _, cell in zip(columns, row, strict=True)] for row in table["rows"]],
+        "notes": list(table["notes"]),
+    }
+
+
+def _two_lines(cell: Any) -> TwoLines:
+    return TwoLines(**cell) if isinstance(cell, Mapping) else TwoLines(shown(cell))
+
+
+def inline(text: str) -> str:
+    """Text in HTML, with ``code`` in backticks and *emphasis* in asterisks.
+
+    >>> inline("*Holds* for `graph` & <b>")
+    '<em>Holds</em> for <code>graph</code> &amp; &lt;b&gt;'
+    """
+    escaped = html.escape(text)
+    return re.sub(r"\*([^*]+)\*", r"<em>\1</em>", re.sub(r"`([^`]+)`", r"<code>\1</code>", escaped))
