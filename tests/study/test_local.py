@@ -25,10 +25,10 @@ from graphnorm import cli
 from graphnorm.data import save_packed, synthetic
 from graphnorm.settings import Grid, Running, Settings
 from graphnorm.study import Callback, Store, local, make_plan, run
-from graphnorm.study.local import InProcess, WorkerThreads
+from graphnorm.study.local import InProcess, WorkerProcesses, WorkerThreads
 from graphnorm.study.plan import AT_ONCE_ON_GPU
 from graphnorm.study.runner import Driver
-from graphnorm.study.worker import Engine
+from graphnorm.study.worker import Advance, Engine, Failure
 from graphnorm.training import Progress, Trial
 
 EPOCHS = 40
@@ -261,6 +261,28 @@ def test_an_error_in_a_thread_is_an_answer(tmp_path: Path) -> None:
         assert Driver(store, study, plan, GRAPHS).run(engine)
         engine.close()
         assert store.study(plan.name).counts == {"failed": 8}
+
+
+def test_a_worker_that_dies_idle_is_replaced_and_nobody_is_told() -> None:
+    engine = WorkerProcesses(GRAPHS, ["cpu", "cpu"])
+    try:
+        first = engine._processes[1]
+        first.kill()
+        first.wait()
+        assert not list(engine.answers(timeout=10))
+        assert engine._processes[1] is not first
+        engine.ask(1, Advance(1.0, until=1))
+        engine._processes[1].kill()  # it owes an answer now
+        ((slot, answer),) = engine.answers(timeout=10)
+        assert slot == 1
+        assert isinstance(answer, Failure)
+        assert answer.worker_lost
+        engine.ask(1, Advance(1.0, until=1))
+        ((slot, answer),) = engine.answers(timeout=30)
+        assert isinstance(answer, Failure)
+        assert "no fleet" in answer.error
+    finally:
+        engine.close()
 
 
 @pytest.mark.parametrize(
