@@ -95,6 +95,19 @@ def test_a_member_that_diverges_disturbs_no_other():
             np.testing.assert_array_equal(got[k].curves[name], curve)
 
 
+@pytest.mark.parametrize("norm", ["graph", "batch"])
+def test_a_member_alone_and_in_a_fleet(norm):
+    members, parts = trials(norm=norm), [split(k) for k in range(3)]
+    together = Fleet(GRAPHS, members, parts, device="cpu")
+    together.advance()
+    for k, expected in enumerate(together.outcomes()):
+        alone = Fleet(GRAPHS, [members[k]], [parts[k]], device="cpu")
+        alone.advance()
+        (found,) = alone.outcomes()
+        np.testing.assert_allclose(found.curves["loss"], expected.curves["loss"], rtol=1e-4)
+        np.testing.assert_allclose(found.curves["valid"], expected.curves["valid"], atol=0.09)
+
+
 def test_same_seeds_same_results():
     def curves():
         fleet = Fleet(GRAPHS, trials(2), [split(0), split(1)], device="cpu")
