@@ -16,6 +16,7 @@ import itertools
 import os
 import platform
 import sys
+import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -24,17 +25,17 @@ import torch
 
 from graphnorm._version import exact_version
 from graphnorm.data import find, load
-from graphnorm.paper.reported import reported_baseline
-from graphnorm.study.baselines import SETTING, baseline_plan, train_baseline
-from graphnorm.study.kernels import KERNELS, candidates
-from graphnorm.study.protocol import make_splits
-from graphnorm.study.selection import select
-from graphnorm.training import Progress
+from graphnorm.models.kernels import KERNELS
+from graphnorm.settings import Running
+from graphnorm.study import Store, run
+from graphnorm.study.plan import BASELINE_SETTING, baseline_plan
+from graphnorm.study.progress import Display
+from graphnorm.study.reported import TU, reported_baseline
 
 RESULTS = Path(__file__).parent / "results" / "baselines.csv"
 BASELINES = ("wl", "awl", "mlp", "dcnn", "dgcnn")
-DATASETS = ("MUTAG", "PTC", "PROTEINS", "NCI1", "IMDB-BINARY", "REDDIT-BINARY", "COLLAB")
-EPOCHS: int = SETTING["epochs"]
+DATASETS = TU
+EPOCHS: int = BASELINE_SETTING["epochs"]
 SHORTER = {("dgcnn", "REDDIT-BINARY"): 50, ("dgcnn", "COLLAB"): 50}
 """Epochs where one takes seconds."""
 COLUMNS = ("baseline", "dataset", "mean", "std", "quoted_mean", "quoted_std", "deviation", "chosen",
@@ -53,7 +54,7 @@ def core_seconds(name: str, dataset: str) -> float:
     assert counts is not None
     graphs, nodes, edges = counts
     if name in KERNELS:
-        return 5e-7 * len(candidates(name)) * graphs**2
+        return 5e-7 * len(KERNELS[name].candidates) * graphs**2
     step = 3e-5 * graphs  # in fleets of ten
     if name == "dgcnn":
         step += 6e-6 * nodes + 1.2e-7 * edges
@@ -65,29 +66,22 @@ def measure(name: str, dataset: str, device: str | None, workers: int | None, ep
     began = time.perf_counter()
     graphs = load(dataset)
     epochs = epochs or SHORTER.get((name, dataset), EPOCHS)
-    trials = baseline_plan(graphs, name, protocol="paper", epochs=epochs).trials
-
-    def show(progress: Progress) -> None:
-        valid = float(progress.metrics["valid"].mean())
-        print(f"\r{name} {dataset}: {progress.epoch} of {trials[0].epochs}, {valid:.3f} ", end="", file=sys.stderr)
-
-    splits = make_splits(graphs, trials)
-    outcomes = train_baseline(
-        graphs, trials, splits, device=device, workers=workers, on_epoch=show if sys.stderr.isatty() else None
-    )
-    chosen = select([outcomes])
-    assert chosen.epoch is not None
-    setting = candidates(name)[chosen.epoch - 1] if name in KERNELS else {"epoch": chosen.epoch}
-    row: Row = {"baseline": name, "dataset": dataset}
-    row |= {"mean": f"{100 * chosen.mean:.1f}", "std": f"{100 * chosen.std:.1f}"}
+    plan = baseline_plan(graphs, name, protocol="paper", epochs=epochs)
+    shown = [Display()] if sys.stderr.isatty() else []
+    with tempfile.TemporaryDirectory() as folder, Store(Path(folder) / "graphnorm.db") as store:
+        result = run(plan, graphs, store, Running(device=device, workers=workers), callbacks=shown)
+    score = result.baselines[name]
+    assert score.epoch is not None
+    setting = KERNELS[name].candidates[score.epoch - 1] if name in KERNELS else {"epoch": score.epoch}
+    row: Row = {"baseline": name, "dataset": dataset, "mean": f"{score.mean:.1f}", "std": f"{score.std:.1f}"}
     row["chosen"] = " ".join(f"{key}={value:g}" for key, value in setting.items())
     quoted = reported_baseline(dataset, name, "paper")
     if quoted is not None:
         row |= {"quoted_mean": quoted.mean, "quoted_std": quoted.std}
-        spread = quoted.std if quoted.std is not None else 100 * chosen.std
-        row["deviation"] = f"{(100 * chosen.mean - quoted.mean) / spread:+.1f}"
+        spread = quoted.std if quoted.std is not None else score.std
+        row["deviation"] = f"{(score.mean - quoted.mean) / spread:+.1f}"
     row |= {"epochs": None if name in KERNELS else epochs, "seconds": f"{time.perf_counter() - began:.0f}"}
-    row |= {"workers": workers or os.cpu_count(), "device": device_name(outcomes[0].device)}
+    row |= {"workers": workers or os.cpu_count(), "device": device_name(score.devices[0])}
     row |= {"date": datetime.date.today().isoformat(), "graphnorm": exact_version()}
     return row | {"torch": torch.__version__, "python": platform.python_version()}
 

@@ -16,29 +16,21 @@ from typing import Any
 
 from benchmarks.facts import announce, write_table
 from graphnorm.data import PackedGraphs, find, load
-from graphnorm.paper.recipe import CURVES, FIVE, TU
-from graphnorm.study.engines.local import local_engine
-from graphnorm.study.plan import make_plan
-from graphnorm.study.search import pack, run_plan
-from graphnorm.training.fleet import default_device
+from graphnorm.settings import GRIDS, Running, Settings
+from graphnorm.study import Store, make_plan, run
+from graphnorm.study.reported import TU
+from graphnorm.training import default_device
 
 FEW, ALL = 2, 400
 
 
 def seconds(graphs: PackedGraphs, epochs: int, device: str) -> float:
     """Of all five normalizations, from nothing to the last result in the store."""
-    plan = make_plan(
-        graphs, CURVES.fixed(epochs=epochs), norms=FIVE, readout=find(graphs.name).readout, self_loops=True
-    )
+    settings = Settings(readout=find(graphs.name).readout, self_loops=True)
+    plan = make_plan(graphs, settings, GRIDS["curves"].fixed(epochs=epochs))
     began = time.perf_counter()
-    with tempfile.TemporaryDirectory() as folder:
-        run_plan(
-            Path(folder) / "graphnorm.db",
-            plan,
-            graphs,
-            lambda fleets: local_engine(graphs, device=device, fleets=fleets),
-            fleets=pack(graphs, plan.trials, device, 1),
-        )
+    with tempfile.TemporaryDirectory() as folder, Store(Path(folder) / "graphnorm.db") as store:
+        run(plan, graphs, store, Running(device=device))
     return time.perf_counter() - began
 
 

@@ -12,7 +12,7 @@ import argparse
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,10 @@ from graphnorm._version import exact_version
 from graphnorm.data import PackedGraphs, load
 from graphnorm.data.catalog import find
 from graphnorm.models import GIN, GINConvolution
-from graphnorm.training import Fleet, Split, Trial, build_model, train
+from graphnorm.study.local import local_engine
+from graphnorm.study.plan import make_fleet
+from graphnorm.study.worker import Advance, Begin, Engine, Question, Step
+from graphnorm.training import Fleet, Split, Trial, build_model
 from graphnorm.training.fleet import device_name
 
 GPU_CASES = [(name, 10) for name in ("MUTAG", "PTC", "PROTEINS", "NCI1", "IMDB-BINARY", "COLLAB", "REDDIT-BINARY")]
@@ -209,6 +212,40 @@ def gpu_case(name: str, members: int, device: torch.device, peers: dict[str, flo
     }
 
 
+def seconds_in_workers(graphs: PackedGraphs, trials: list[Trial], splits: list[Split], workers: int) -> float:
+    """An epoch of a model in so many processes, after everyone's first: they have started, and caches are warm."""
+    engine = local_engine(graphs, device="cpu", workers=workers, fleets=workers)
+    shares = [range(k * len(trials) // workers, (k + 1) * len(trials) // workers) for k in range(workers)]
+    begin = [
+        Begin(
+            tuple(trials[k] for k in share),
+            tuple(splits[k] for k in share),
+            frozenset(trials[k].key for k in share),
+            make_fleet,
+        )
+        for share in shares
+    ]
+    try:
+        ask_all(engine, begin)
+        ask_all(engine, [Advance(1e-9, trials[0].epochs)] * workers)
+        began = time.perf_counter()
+        ask_all(engine, [Advance(1e9, trials[0].epochs)] * workers)
+        return (time.perf_counter() - began) / (len(trials) * (trials[0].epochs - 1))
+    finally:
+        engine.close()
+
+
+def ask_all(engine: Engine, questions: Sequence[Question]) -> None:
+    """Ask each worker its question, and wait for all answers."""
+    waiting = set(range(engine.slots))
+    for slot, question in enumerate(questions):
+        engine.ask(slot, question)
+    while waiting:
+        for slot, answer in engine.answers(timeout=1.0):
+            assert isinstance(answer, Step), answer
+            waiting.remove(slot)
+
+
 def cpu_case(name: str, members: int, epochs: int) -> dict[str, Any]:
     """Seconds of a whole epoch with loading and evaluation, per model."""
     graphs, trials, splits = setting(name, members, epochs)
@@ -222,13 +259,7 @@ def cpu_case(name: str, members: int, epochs: int) -> dict[str, Any]:
     for _ in range(3):
         mine: dict[str, float] = {}
         for workers in (1, len(os.sched_getaffinity(0))):
-            marks: list[tuple[float, int]] = []
-            train(graphs, trials, splits, device=device, workers=workers,
-                  on_epoch=lambda p, marks=marks: marks.append((time.perf_counter(), len(p.trials))))  # type: ignore[misc]  # fmt: skip
-            # From the end of everyone's first epoch to the end of the last: processes have started, caches are warm.
-            begin = max(when for when, _ in marks[:workers])
-            done = sum(size for when, size in marks if when > begin)
-            mine[f"{workers}_processes"] = (marks[-1][0] - begin) / done
+            mine[f"{workers}_processes"] = seconds_in_workers(graphs, trials, splits, workers)
         rounds.append((seconds(loop, device), mine))
     best = {key: min(mine[key] for _, mine in rounds) for key in rounds[0][1]}
     chosen = f"{len(os.sched_getaffinity(0))}_processes"

@@ -26,52 +26,45 @@ import torch
 from benchmarks.facts import RESULTS, facts
 from benchmarks.fleet import PygGIN, as_pyg, check, pyg_loop, seconds
 from graphnorm.data import PackedGraphs
-from graphnorm.paper.laboratory import Interrupted, Laboratory
-from graphnorm.paper.material import Measured
-from graphnorm.paper.recipes import find_recipes
-from graphnorm.paper.reported import reported
-from graphnorm.study.grid import find_grid
-from graphnorm.study.plan import Plan
-from graphnorm.study.protocol import make_splits
-from graphnorm.study.store import Store
+from graphnorm.paper.items import ITEMS
+from graphnorm.paper.reproduce import Planned, Reproduction
+from graphnorm.settings import Running, find_grid
+from graphnorm.study import Plan, Result, Stopped, Store, make_splits, run
+from graphnorm.study.progress import Display
 from graphnorm.training import build_model
 
 BARS = {"NCI1": 720.0}
 """Seconds that the whole grid may take on one H200."""
 
 
-def describe(measured: Measured, plan: Plan, seconds_of_this_call: float) -> dict[str, Any]:
+def describe(planned: Planned, result: Result, store: Store, seconds_of_this_call: float) -> dict[str, Any]:
     """What the search took, what it chose and what that scores."""
-    with Store(measured.store, writable=False) as store:
-        sessions = store.sessions(measured.study)
-        records = store.records(measured.study)
-    (result,) = measured.results
-    assert result.selection is not None, "a study that is finished has a selection"
-    in_paper = reported(measured.dataset, measured.model, result.norm, measured.protocol)
+    (score,) = result.norms.values()
+    sessions, records = store.sessions(store.study(planned.plan.name)), store.records(planned.plan)
     ended = [session.seconds for session in sessions if session.seconds is not None]
     return {
-        "dataset": measured.dataset,
-        "model": measured.model,
-        "norm": result.norm,
-        "protocol": measured.protocol,
-        "trials": measured.study.trials,
-        "statuses": dict(measured.study.counts),
-        "epochs": plan.epochs,
+        "dataset": planned.dataset,
+        "model": planned.model,
+        "norm": score.name,
+        "protocol": planned.protocol,
+        "trials": result.trials,
+        "statuses": dict(result.counts),
+        "epochs": sum(trial.epochs for trial in planned.plan.trials),
         "wall_seconds": max(sum(ended), seconds_of_this_call),
-        "wall_seconds_bar": BARS.get(measured.dataset),
+        "wall_seconds_bar": BARS.get(planned.dataset),
         "seconds_of_this_call": seconds_of_this_call,
         "sessions": [
             {"started": session.started, "ended": session.ended, "ending": session.ending, "seconds": session.seconds}
             for session in sessions
         ],
         "sessions_that_were_killed": len(sessions) - len(ended),
-        "training_seconds": sum(record.seconds for record in records),
+        "training_seconds": result.seconds,
         "trained_on": sorted({record.device for record in records}),
-        "trained_with": sorted({record.code for record in records}),
-        "score": {"mean": result.selection.mean, "std": result.selection.std},
-        "paper": None if in_paper is None else {"mean": in_paper.mean / 100, "std": (in_paper.std or 0.0) / 100},
-        "epoch": result.selection.epoch,
-        "configuration": result.chosen,
+        "trained_with": list(result.code),
+        "score": {"mean": score.mean / 100, "std": score.std / 100},
+        "paper": score.paper and {"mean": score.paper.mean / 100, "std": (score.paper.std or 0.0) / 100},
+        "epoch": score.epoch,
+        "configuration": score.chosen,
     }
 
 
@@ -123,22 +116,24 @@ def main() -> None:
     )
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
-    laboratory = Laboratory(options.store, device=options.device, workers=options.workers)
-    (recipe,) = find_recipes(["table1"])
+    running = Running(device=options.device, workers=options.workers)
+    reproduction = Reproduction(options.store, running=running)
     part: dict[str, Any] = {"models": ("gin",), "norms": ("graph",), "protocols": ("paper",)}
-    (planned,) = laboratory.plans(recipe.narrowed(datasets=(options.dataset,), grid=find_grid(options.grid), **part))
+    item = ITEMS["table1"].narrowed(datasets=(options.dataset,), grid=find_grid(options.grid), **part)
+    (planned,) = reproduction.plans(item)
+    graphs = reproduction.graphs(planned.dataset)
     stop_after(options.stop_after)
     began = time.perf_counter()
-    try:
-        measured = laboratory.measure(planned)
-    except Interrupted as stop:
-        raise SystemExit(f"stopped by signal {stop.signal}; the same command goes on from here") from None
     made = facts(options.device, "torch_geometric")
-    made |= {"study": describe(measured, planned.plan, time.perf_counter() - began)}
+    try:
+        with Store(options.store) as store:
+            result = run(planned.plan, graphs, store, running, callbacks=[Display()])
+            made |= {"study": describe(planned, result, store, time.perf_counter() - began)}
+    except Stopped as stop:
+        raise SystemExit(str(stop)) from None
     options.out.mkdir(parents=True, exist_ok=True)
     path = options.out / f"grid-{planned.dataset}-{made['device'].replace(' ', '-')}.json"
     path.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
-    graphs = laboratory.graphs(planned.dataset)
     peer = pyg_seconds(graphs, planned.plan, torch.device(options.device), options.rounds)
     made |= {"pyg": peer, "speedup": peer["extrapolated_seconds"] / made["study"]["wall_seconds"]}
     path.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")

@@ -28,14 +28,14 @@ import psutil
 
 from benchmarks.facts import RESULTS, facts
 from graphnorm.data import save_packed, synthetic
-from graphnorm.study.store import Store
+from graphnorm.study import Store
 
 Table = dict[tuple[str, str], tuple[Any, ...]]
 
 
 def command(folder: Path, store: str, engine: str, epochs: int) -> list[str]:
     study = f"search {folder}/graphs.safetensors --grid {folder}/grid.toml --norms graph,batch --folds 3 --hidden 8"
-    where = f"--layers 3 --epochs {epochs} --store {folder}/{store} --engine {engine} --workers 2 --checkpoint 1s"
+    where = f"--layers 3 --epochs {epochs} --store {folder}/{store} --engine {engine} --workers 2 --checkpoint 1"
     how = "--retry-failed --quiet"
     device = "" if engine == "ray" else "--device cpu"
     return [sys.executable, "-m", "graphnorm.cli", *f"{study} {where} {device} {how}".split()]
@@ -56,7 +56,7 @@ def read_table(path: Path) -> Table:
 
 def workers_of(driver: int, engine: str) -> list[psutil.Process]:
     """The processes that train for a driver."""
-    mark = "ray::_Actor" if engine == "ray" else "graphnorm.study.engines.local"
+    mark = "ray::_Actor" if engine == "ray" else "graphnorm.study.local"
     found = []
     try:
         for process in psutil.Process(driver).children(recursive=True):

@@ -19,11 +19,10 @@ import torch
 
 from benchmarks.facts import RESULTS, announce, write_table
 from graphnorm.data import load
+from graphnorm.settings import DEFAULT_NORMS
 from graphnorm.study.protocol import make_splits
-from graphnorm.training import Outcome, Split, Trial, train
-from graphnorm.training.fleet import Progress
+from graphnorm.training import Fleet, Outcome, Progress, Split, Trial
 
-NORMS = ("none", "layer", "batch", "instance", "graph")
 LEFT_OVER = (0, 1, 8, 64)
 CPU = torch.device("cpu")
 
@@ -49,7 +48,7 @@ def cut(split: Split, batch_size: int, left_over: int, most: int) -> Split:
 
 
 def cases_of(
-    dataset: str, folds: int, epochs: int, norms: Sequence[str] = NORMS, left_over: Sequence[int] = LEFT_OVER
+    dataset: str, folds: int, epochs: int, norms: Sequence[str] = DEFAULT_NORMS, left_over: Sequence[int] = LEFT_OVER
 ) -> list[Case]:
     """Every normalization with every number of left-over graphs, on the same folds."""
     trials = [
@@ -73,16 +72,13 @@ def rows_of(cases: Sequence[Case]) -> list[dict[str, Any]]:
         if progress.epoch % 10 == 0:
             print(f"{progress.trials[0].norm}: epoch {progress.epoch} of {trial.epochs}", flush=True)
 
-    trained = train(
-        load(trial.dataset),
-        [case.trial for case in cases],
-        [case.split for case in cases],
-        device=CPU,
-        on_epoch=report,
-    )
     groups: dict[tuple[str, int], list[Outcome]] = {}
-    for case, outcome in zip(cases, trained, strict=True):
-        groups.setdefault(case.group, []).append(outcome)
+    for norm in dict.fromkeys(case.trial.norm for case in cases):
+        own = [case for case in cases if case.trial.norm == norm]
+        fleet = Fleet(load(trial.dataset), [c.trial for c in own], [c.split for c in own], device=CPU)
+        fleet.advance(on_epoch=report)
+        for case, outcome in zip(own, fleet.outcomes(), strict=True):
+            groups.setdefault(case.group, []).append(outcome)
     return [
         {
             "dataset": trial.dataset,
@@ -101,7 +97,7 @@ def rows_of(cases: Sequence[Case]) -> list[dict[str, Any]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("datasets", nargs="*", default=["PROTEINS", "NCI1"], help="default: PROTEINS NCI1")
-    parser.add_argument("--norms", nargs="+", default=NORMS, metavar="NORM")
+    parser.add_argument("--norms", nargs="+", default=DEFAULT_NORMS, metavar="NORM")
     parser.add_argument("--left-over", nargs="+", type=int, default=LEFT_OVER, metavar="GRAPHS")
     parser.add_argument("--folds", type=int, default=2)
     parser.add_argument("--epochs", type=int, default=100)

@@ -16,16 +16,12 @@ import torch
 
 from benchmarks.facts import RESULTS, announce, write_table
 from graphnorm.data import PackedGraphs, load
-from graphnorm.paper.reported import reported_baseline
-from graphnorm.study.baselines import SETTING, baseline_plan
-from graphnorm.study.display import Display
-from graphnorm.study.engines.local import local_engine
-from graphnorm.study.plan import Plan
-from graphnorm.study.search import pack, run_plan
-from graphnorm.study.selection import select
-from graphnorm.study.store import Store
-from graphnorm.training import Outcome
-from graphnorm.training.fleet import default_device
+from graphnorm.settings import Running
+from graphnorm.study import Plan, Result, Stopped, Store, run
+from graphnorm.study.plan import BASELINE_SETTING, baseline_plan
+from graphnorm.study.progress import Display
+from graphnorm.study.reported import reported_baseline
+from graphnorm.training import default_device
 
 DATASET = "ogbg-molhiv"
 MODELS = ("ogb-gcn", "ogb-gin", "ogb-gcn-virtual", "ogb-gin-virtual")
@@ -35,48 +31,39 @@ def plan_all(graphs: PackedGraphs, epochs: int, seeds: int) -> Plan:
     """One study of all models."""
     plans = [baseline_plan(graphs, name, protocol="ogb", seeds=seeds, epochs=epochs) for name in MODELS]
     trials = tuple(trial for plan in plans for trial in plan.trials)
-    return Plan(f"{DATASET}-ogb-{epochs}-epochs-{seeds}-seeds", plans[0].spec | {"model": ", ".join(MODELS)}, trials)
+    return Plan(f"{DATASET}-ogb-{epochs}-epochs-{seeds}-seeds", {**plans[0].spec, "model": ", ".join(MODELS)}, trials)
 
 
-def train(store: Path, graphs: PackedGraphs, plan: Plan, device: str) -> float:
-    """Train what the store lacks; gives the seconds."""
+def train(path: Path, graphs: PackedGraphs, plan: Plan, device: str) -> tuple[Result, float]:
+    """Train what the store lacks; gives the result and the seconds."""
     began = time.perf_counter()
-    result = run_plan(
-        store,
-        plan,
-        graphs,
-        lambda fleets: local_engine(graphs, device=device, fleets=fleets),
-        fleets=pack(graphs, plan.trials, device, 1),
-        callbacks=[Display()],
-    )
-    if result.stopped_by is not None:
-        raise SystemExit(f"stopped by signal {result.stopped_by}; the same command goes on")
-    if failed := result.study.counts.get("failed"):
+    try:
+        with Store(path) as store:
+            result = run(plan, graphs, store, Running(device=device), callbacks=[Display()])
+    except Stopped as stop:
+        raise SystemExit(str(stop)) from None
+    if failed := result.counts.get("failed"):
         raise SystemExit(f"{failed} trials failed; graphnorm runs show says why")
-    return time.perf_counter() - began
+    return result, time.perf_counter() - began
 
 
-def rows(store: Path, plan: Plan, epochs: int, seconds: float) -> list[dict[str, Any]]:
+def rows(result: Result, epochs: int, seconds: float) -> list[dict[str, Any]]:
     """What came of each model, beside what is quoted."""
-    with Store(store, writable=False) as opened:
-        records = opened.records(opened.study(plan.name), curves=("loss", "train", "valid", "test"))
     found = []
-    for name in MODELS:
-        own = [record for record in records if record.trial.model == name]
-        chosen = select([[Outcome(record.trial, dict(record.curves)) for record in own]])
+    for name, score in result.baselines.items():
         quoted = reported_baseline(DATASET, name, "ogb")
-        row: dict[str, Any] = {"baseline": name, "dataset": DATASET, "epochs": epochs, "seeds": len(own)}
-        row |= {"mean": f"{100 * chosen.mean:.2f}", "std": f"{100 * chosen.std:.2f}"}
+        row: dict[str, Any] = {"baseline": name, "dataset": DATASET, "epochs": epochs, "seeds": len(score.scores)}
+        row |= {"mean": f"{score.mean:.2f}", "std": f"{score.std:.2f}"}
         if quoted is not None and quoted.std is not None:
             row |= {"quoted_mean": quoted.mean, "quoted_std": quoted.std}
-            row["deviation"] = f"{(100 * chosen.mean - quoted.mean) / quoted.std:+.1f}"
-        found.append(row | {"seconds_of_all": round(seconds), "trained_on": own[0].device})
+            row["deviation"] = f"{(score.mean - quoted.mean) / quoted.std:+.1f}"
+        found.append(row | {"seconds_of_all": round(seconds), "trained_on": score.devices[0]})
     return found
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--epochs", type=int, default=SETTING["epochs"])
+    parser.add_argument("--epochs", type=int, default=BASELINE_SETTING["epochs"])
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--device")
     parser.add_argument("--store", type=Path, default=Path("graphnorm.db"))
@@ -86,8 +73,8 @@ def main() -> None:
     made = announce(torch.device(device))
     graphs = load(DATASET)
     plan = plan_all(graphs, options.epochs, options.seeds)
-    seconds = train(options.store, graphs, plan, str(device))
-    table = rows(options.store, plan, options.epochs, seconds)
+    result, seconds = train(options.store, graphs, plan, str(device))
+    table = rows(result, options.epochs, seconds)
     for row in table:
         print(" ".join(f"{key} {value}" for key, value in row.items()), flush=True)
     write_table("baselines-molhiv", table, made, options.out)

@@ -21,7 +21,7 @@ from benchmarks.facts import RESULTS, announce, write_table
 from graphnorm import BatchNorm
 from graphnorm.data import PackedGraphs, load
 from graphnorm.data.batching import GraphBatch
-from graphnorm.models.dropout import Dropout
+from graphnorm.models import Dropout
 from graphnorm.study.protocol import make_splits
 from graphnorm.training import Fleet, Trial, build_model
 

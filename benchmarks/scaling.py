@@ -25,16 +25,16 @@ import numpy as np
 import torch
 
 from benchmarks.facts import RESULTS, facts
-from graphnorm.data import GraphnormError, PackedGraphs, find, load
-from graphnorm.paper.recipes import find_recipes
-from graphnorm.study.checkpoint import CheckpointFolder
-from graphnorm.study.driver import CHECKPOINT_SECONDS
-from graphnorm.study.store import Store
-from graphnorm.study.work import Advance, Begin, Failure, Step, Worker
+from graphnorm.data import PackedGraphs, find, load
+from graphnorm.errors import GraphnormError
+from graphnorm.paper.items import ITEMS
+from graphnorm.study import Plan, Store
+from graphnorm.study.plan import make_fleet, members_that_fit
+from graphnorm.study.runner import CHECKPOINT_SECONDS, CheckpointFolder
+from graphnorm.study.worker import Advance, Begin, Failure, Step, Worker
 from graphnorm.training import Fleet, Split, Trial
-from graphnorm.training.packing import fleet_size
 
-TABLE = find_recipes(["table1"])[0].trained[0]
+TABLE = ITEMS["table1"].trained[0]
 BATCH_SIZES: tuple[int, ...] = TABLE.grid.axes["batch_size"]
 (EPOCHS,) = TABLE.grid.axes["epochs"]
 TRIALS_OF_A_SHAPE = len(TABLE.grid) // len(BATCH_SIZES) * TABLE.folds
@@ -128,7 +128,7 @@ class Measurement:
         gc.collect()
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
-            return fleet_size(graphs, trial, self.device)
+            return members_that_fit(graphs, trial, str(self.device))
         return TRIALS_OF_A_SHAPE
 
     def _time(self, graphs: PackedGraphs, trials: Sequence[Trial]) -> dict[str, Any]:
@@ -161,6 +161,7 @@ def make_trials(
     graphs: PackedGraphs, dataset: str, model: str, norm: str, batch_size: int, members: int
 ) -> list[Trial]:
     """Folds of configurations that differ in their learning rate."""
+    settings = TABLE.settings(dataset, model)
     return [
         Trial(
             dataset=dataset,
@@ -170,7 +171,9 @@ def make_trials(
             epochs=EPOCHS,
             fold=k % TABLE.folds,
             lr=1e-3 * (1 + k // TABLE.folds / 100),
-            **TABLE.settings(dataset, model),
+            readout=settings.readout,
+            self_loops=settings.self_loops,
+            hidden=settings.hidden,
         )
         for k in range(members)
     ]
@@ -185,7 +188,8 @@ def random_splits(graphs: PackedGraphs, trials: Sequence[Trial]) -> list[Split]:
 
 def begin(graphs: PackedGraphs, trials: Sequence[Trial]) -> Begin:
     """The question that takes up a fleet."""
-    return Begin(tuple(trials), tuple(random_splits(graphs, trials)), frozenset(trial.key for trial in trials))
+    keys = frozenset(trial.key for trial in trials)
+    return Begin(tuple(trials), tuple(random_splits(graphs, trials)), keys, make_fleet)
 
 
 def checkpoint(graphs: PackedGraphs, trials: Sequence[Trial]) -> bytes:
@@ -209,7 +213,7 @@ def driver_costs(graphs: PackedGraphs, dataset: str) -> dict[str, float]:
             outcome.curves[name] = (random.integers(size // 2, size, (EPOCHS,)) / size).astype(np.float32)
     data = checkpoint(graphs, trials)
     with tempfile.TemporaryDirectory() as folder, Store(Path(folder) / "graphnorm.db") as store:
-        study = store.add_study("scaling", {}, trials, [range(len(trials))])
+        study = store.add(Plan("scaling", {}, tuple(trials)), [range(len(trials))])
         session = store.begin_session(study, "local")
         began = time.perf_counter()
         store.save(session, outcomes)

@@ -22,13 +22,10 @@ import numpy as np
 
 from benchmarks.facts import RESULTS, facts
 from graphnorm.data import load
-from graphnorm.study.grid import GRIDS
-from graphnorm.study.plan import make_plan
-from graphnorm.study.results import study_results
-from graphnorm.study.store import Store
+from graphnorm.settings import GRIDS, Settings
+from graphnorm.study import Plan, Store, make_plan, read
 from graphnorm.training import Outcome, Trial
 
-NORMS = ("none", "layer", "batch", "instance", "graph")
 FLEET = 300
 
 
@@ -67,24 +64,23 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, Store(Path(folder) / "graphnorm.db") as store:
         writing = []
         while len(trials) < options.trials:
-            plan = make_plan(
-                graphs, GRIDS["paper"], norms=NORMS, model=("gin", "gcn")[number % 2], hidden=64 + number // 2
-            )
+            settings = Settings(model=("gin", "gcn")[number % 2], hidden=64 + number // 2)
+            plan = make_plan(graphs, settings, GRIDS["paper"])
             chosen = plan.trials[: options.trials - len(trials)]
-            study = store.add_study(f"study-{number}", plan.spec, chosen, [range(len(chosen))])
+            study = store.add(Plan(f"study-{number}", plan.spec, chosen), [range(len(chosen))])
             session = store.begin_session(study, "local")
             for start in range(0, len(chosen), FLEET):
                 outcomes = [outcome(trial, random) for trial in chosen[start : start + FLEET]]
                 writing.append(timed(lambda made=outcomes, of=session: store.save(of, made), 1) / len(outcomes))  # type: ignore[misc]
             trials += chosen
             number += 1
-        one = store.add_study("all", {}, trials, [range(len(trials))])
+        one = store.add(Plan("all", plan.spec, tuple(trials)), [range(len(trials))])
         first = store.study("study-0")
 
         def show(name: str) -> None:
             """As a command does that was just begun: nothing is known yet."""
             with Store(store.path, writable=False) as fresh:
-                study_results(fresh, fresh.study(name))
+                read(fresh, fresh.plan(fresh.study(name)))
 
         size = store._connection.execute("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size")
         (bytes_,) = size.fetchone()

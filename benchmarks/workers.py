@@ -30,15 +30,13 @@ import torch
 
 from benchmarks.facts import RESULTS, facts
 from graphnorm.data import synthetic
-from graphnorm.study.callbacks import Callback
-from graphnorm.study.driver import STEP_SECONDS, Driver
-from graphnorm.study.engines.local import WorkerProcesses
-from graphnorm.study.engines.ray import RayEngine
-from graphnorm.study.grid import Grid
-from graphnorm.study.plan import make_plan
-from graphnorm.study.protocol import make_splits
-from graphnorm.study.store import Store
-from graphnorm.study.work import Advance, Begin, Step, Worker
+from graphnorm.settings import Grid, Settings
+from graphnorm.study import Callback, Plan, Store, make_plan, make_splits
+from graphnorm.study.local import WorkerProcesses
+from graphnorm.study.plan import make_fleet
+from graphnorm.study.ray_engine import RayEngine
+from graphnorm.study.runner import STEP_SECONDS, Driver
+from graphnorm.study.worker import Advance, Begin, Step, Worker
 from graphnorm.training import Progress, Trial
 
 GRAPHS = 80
@@ -107,15 +105,16 @@ def pin(process: int, core: int) -> None:
         os.sched_setaffinity(thread.id, {core})
 
 
-def trials_of(workers: int) -> tuple[Trial, ...]:
+def plan_for(workers: int) -> Plan:
     grid = Grid("workers", {"epochs": (EPOCHS,), "lr": tuple(1e-3 * (1 + k) for k in range(workers))})
-    return make_plan(synthetic.trees(num_graphs=GRAPHS), grid, norms=["graph"], folds=MEMBERS, readout="mean").trials
+    settings = Settings(norms=("graph",), folds=MEMBERS, readout="mean")
+    return make_plan(synthetic.trees(num_graphs=GRAPHS), settings, grid)
 
 
 def measure(engine_name: str, workers: int, seconds: float) -> dict[str, Any]:
     """Epochs of members in a second, and the CPU time of each part in each second."""
-    graphs, trials = synthetic.trees(num_graphs=GRAPHS), trials_of(workers)
-    fleets = [range(start, start + MEMBERS) for start in range(0, len(trials), MEMBERS)]
+    graphs, plan = synthetic.trees(num_graphs=GRAPHS), plan_for(workers)
+    fleets = [range(start, start + MEMBERS) for start in range(0, len(plan.trials), MEMBERS)]
     count = Count(workers, seconds)
     engine: RayEngine | WorkerProcesses
     if engine_name == "ray":
@@ -128,11 +127,9 @@ def measure(engine_name: str, workers: int, seconds: float) -> dict[str, Any]:
         if workers == 1:
             pin(pids[0], 0)
         with tempfile.TemporaryDirectory() as folder, Store(Path(folder) / "graphnorm.db") as store:
-            study = store.add_study("workers", {}, trials, fleets)
-            count.driver = Driver(
-                store, study, graphs, engine, callbacks=[count], checkpoint_seconds=CHECKPOINT_SECONDS
-            )
-            count.driver.run()
+            study = store.add(plan, fleets)
+            count.driver = Driver(store, study, plan, graphs, callbacks=[count], checkpoint_seconds=CHECKPOINT_SECONDS)
+            count.driver.run(engine)
     finally:
         engine.close()
     before, after = count.used
@@ -152,10 +149,10 @@ def bare(core: int, start: float, seconds: float) -> float:
     """Epochs of members in a second of a worker without a driver, from an agreed time on."""
     torch.set_num_threads(1)
     os.sched_setaffinity(0, {core})
-    graphs, trials = synthetic.trees(num_graphs=GRAPHS), trials_of(1)
+    graphs, trials = synthetic.trees(num_graphs=GRAPHS), plan_for(1).trials
     worker = Worker(graphs, "cpu")
     splits = tuple(make_splits(graphs, trials))
-    worker.answer(Begin(trials, splits, frozenset(trial.key for trial in trials)))
+    worker.answer(Begin(trials, splits, frozenset(trial.key for trial in trials), make_fleet))
     while time.time() < start:
         worker.answer(Advance(0.2, EPOCHS))
     began, epochs = time.monotonic(), 0

@@ -35,7 +35,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=8)
     options = parser.parse_args()
     graphnorm.register_norm("root-mean-square", RootMeanSquare)
-    comparison = graphnorm.compare(
+    result = graphnorm.compare(
         "synthetic:regular",
         norms=["instance", "graph", "root-mean-square"],
         epochs=options.epochs,
@@ -45,7 +45,7 @@ def main() -> None:
         device="cpu",
         progress=False,
     )
-    print(comparison)
+    print(result)
 
 
 if __name__ == "__main__":

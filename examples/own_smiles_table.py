@@ -11,7 +11,7 @@ import csv
 from pathlib import Path
 
 import graphnorm
-from graphnorm.report import build_page, read_comparison
+from graphnorm.report import build_page, read_folder
 
 
 def write_example(path: Path) -> None:
@@ -37,7 +37,7 @@ def main() -> None:
     if options.table is None:
         options.table = options.out / "molecules.csv"
         write_example(options.table)
-    comparison = graphnorm.compare(
+    result = graphnorm.compare(
         options.table,
         label=options.label,
         norms=["none", "batch", "graph"],
@@ -50,9 +50,9 @@ def main() -> None:
         workers=1,
         progress=False,
     )
-    print(comparison)
+    print(result)
     page = options.out / "report.html"
-    page.write_text(build_page([read_comparison(options.out)]), encoding="utf-8")
+    page.write_text(build_page([read_folder(options.out)]), encoding="utf-8")
     print(f"\nwritten to {options.out}; open {page}")
 
 

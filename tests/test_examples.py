@@ -25,7 +25,7 @@ SHORT = {
     "pyg_drop_in": (["--epochs", "2"], "epoch 2: accuracy"),
     "own_smiles_table": (["--epochs", "1"], "open smiles-example/report.html"),
     "custom_norm": (["--epochs", "1"], "root-mean-square"),
-    "study_on_ray": (["--epochs", "1"], "graph: "),
+    "study_on_ray": (["--epochs", "1"], "kept in ray-example.db"),
     "spectra_by_hand": ([], "they interlace: True"),
 }
 

@@ -11,9 +11,9 @@ from statistics import mean
 from typing import Any
 
 import pytest
-
 from graphnorm.report.studies import read_study
 from graphnorm.study.results import study_results
+
 from graphnorm.study.significance import compare_all
 from graphnorm.study.store import Store
 

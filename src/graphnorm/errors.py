@@ -85,7 +85,14 @@ def need(module: str, task: str, extra: str) -> Any:
         raise MissingDependencyError(module.partition(".")[0], task, extra) from error
 
 
-def unknown(what: str, name: str, known: Iterable[str], error: type[GraphnormError] = GraphnormError) -> GraphnormError:
+def unknown(
+    what: str,
+    name: str,
+    known: Iterable[str],
+    error: type[GraphnormError] = GraphnormError,
+    *,
+    where: str | PathLike[str] | None = None,
+) -> GraphnormError:
     """The error for a name that is none of the known ones, with the nearest of them.
 
     >>> print(unknown("model", "gim", ["gin", "gcn"]))
@@ -94,7 +101,7 @@ def unknown(what: str, name: str, known: Iterable[str], error: type[GraphnormErr
     names = list(known)
     near = difflib.get_close_matches(name.lower(), names, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
-    return error(f"unknown {what} {name!r}{hint}", remedy=f"choose from {', '.join(names)}")
+    return error(f"unknown {what} {name!r}{hint}", where=where, remedy=f"choose from {', '.join(names)}")
 
 
 def listing(names: Sequence[str], word: str = "and") -> str:

@@ -64,6 +64,8 @@ class Option:
         if self.kind is bool:
             require(name, value, bool, "True or False")
         elif self.kind in (int, float):
+            if isinstance(value, bool):
+                raise TypeError(f"{name} must be a number, got {value}")
             require(name, value, Real, "a number")
             whole = self.kind is int
             if not self.low <= value <= self.high or not math.isfinite(value) or (whole and value != int(value)):
@@ -88,9 +90,9 @@ class Option:
         if self.kind not in (int, float):
             return "a text"
         number = "a whole number" if self.kind is int else "a number"
-        if self.low > 0 and self.kind is float:
-            return f"{number} above 0"
-        return f"{number} of {self.low:g} or more" + ("" if math.isinf(self.high) else ", below 1")
+        above = f"of {self.low:g} or more" if self.low == 0 or self.kind is int else "above 0"
+        below = "" if math.isinf(self.high) else ", below 1" if self.high < 1 else f", up to {self.high:g}"
+        return f"{number} {above}{below}"
 
 
 def option(default: Any, help: str, *, kind: type | None = None, later: bool = False, **bounds: Any) -> Any:  # noqa: A002
@@ -293,7 +295,7 @@ _EXAMPLE = "write lines like lr = [1e-3, 1e-2]"
 def _axis(name: str, given: Any, path: Path) -> tuple[Any, ...]:
     """The values of one line of a grid file."""
     if name not in VARIABLE:
-        raise unknown("setting", name, VARIABLE, StudyError)
+        raise unknown("setting", name, VARIABLE, StudyError, where=path)
     about = options_of(Hyperparameters)[name]
     values = given if isinstance(given, list) else [given]
     if not values:

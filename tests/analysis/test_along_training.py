@@ -10,6 +10,7 @@ from multiprocessing import get_context
 import numpy as np
 import pytest
 import torch
+from graphnorm.training.setup import Extremes, model_inputs
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
@@ -44,7 +45,6 @@ from graphnorm.errors import GraphnormError
 from graphnorm.files import plain
 from graphnorm.models import ResNet18
 from graphnorm.training import build_model
-from graphnorm.training.setup import Extremes, model_inputs
 
 SMALL = {"hidden": 6, "layers": 3}
 

@@ -1,137 +1,126 @@
-"""``graphnorm compare``: what it prints, how it stops, and that mistakes are one message and exit code 2."""
+"""``graphnorm compare``: options reach the trials, and a mistake is one message and exit code 2."""
 
 from __future__ import annotations
 
 import json
 import re
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
 
-from fake_training import FakeTraining
-from graphnorm import cli
-from graphnorm.comparison.settings import DEFAULT_NORMS, FIGURE_2
+from fakes import FakeFleet
 
 Run = Callable[..., tuple[int, str, str]]
+HERE = ("--workers", "1", "--device", "cpu")
 
 
-@pytest.fixture
-def engine(monkeypatch: pytest.MonkeyPatch) -> FakeTraining:
-    engine = FakeTraining()
-    monkeypatch.setattr("graphnorm.training.train", engine)
-    return engine
-
-
-def test_what_it_prints(run: Run, engine: FakeTraining) -> None:
-    code, out, err = run("compare", "trees", "--epochs", "12", "--norms", "none,graph")
+def test_what_it_prints(run: Run, fleets: type[FakeFleet]) -> None:
+    code, out, err = run("compare", "trees", "--epochs", "12", "--norms", "none,graph", *HERE)
     assert code == 0
     lines = out.splitlines()
     assert lines[0] == "synthetic:trees (400 graphs), gin, protocol paper, 10 folds, 12 epochs"
+    assert [line.split()[0] for line in lines[2:5]] == ["norm", "none", "graph"]
     assert lines[-1].startswith("graph has the highest accuracy")
-    assert err.splitlines()[0].startswith("none: ")
-    assert err.splitlines()[-1].startswith("graph: ")
+    assert err.splitlines()[-1].endswith("20 of 20 trials are done")
 
 
-def test_the_default_data(run: Run, engine: FakeTraining) -> None:
+def test_the_default_data(run: Run, fleets: type[FakeFleet]) -> None:
     pytest.importorskip("rdkit")
-    code, out, _ = run("compare", "--epochs", "5", "--norms", "graph")
-    assert code == 0
-    assert out.startswith("molecules (1,017 graphs), gin, protocol paper, 10 folds, 5 epochs")
+    code, out, _ = run("compare", "--epochs", "5", "--norms", "graph", *HERE, "--json")
+    assert (code, json.loads(out)["dataset"]) == (0, "molecules")
 
 
-def test_options_reach_the_trials(run: Run, engine: FakeTraining) -> None:
-    code, out, _ = run(
-        "compare", "trees", "--json", "--norms", "graph", "--model", "gcn", "--protocol", "fair", "--folds", "4",
-        "--seeds", "2", "--epochs", "6", "--batch-size", "32", "--lr", "0.003", "--weight-decay", "0.1", "--dropout",
-        "0.2", "--hidden", "16", "--layers", "3", "--self-loops", "--readout", "sum", "--device", "cpu", "--workers",
-        "1",
-    )  # fmt: skip
-    assert code == 0
-    content = json.loads(out)
-    assert content["config"] == {
-        "model": "gcn", "norms": ["graph"], "protocol": "fair", "folds": 4, "seeds": 2, "epochs": 6, "batch_size": 32,
-        "lr": 0.003, "weight_decay": 0.1, "dropout": 0.2, "hidden": 16, "layers": 3, "self_loops": True,
-        "readout": "sum", "baselines": [],
+def test_options_reach_the_trials(run: Run, fleets: type[FakeFleet]) -> None:
+    settings = {
+        "model": "gcn", "protocol": "fair", "folds": 4, "seeds": 2, "epochs": 6, "batch_size": 32, "lr": 0.003,
+        "weight_decay": 0.1, "dropout": 0.2, "hidden": 16, "layers": 3, "readout": "sum",
     }  # fmt: skip
-    assert engine.keywords == {"device": torch.device("cpu"), "workers": 1}
-
-
-def test_the_help_tells_the_default(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        cli.main(["compare", "--help"])
-    text = " ".join(capsys.readouterr().out.split())
-    assert f"(default: {FIGURE_2['epochs']};" in text
-    for name, option in (("batch_size", "graphs of one step"), ("hidden", "WIDTH"), ("layers", "the linear head")):
-        assert re.search(rf"{option}[^)]*default: {FIGURE_2[name]}\b", text), name
-    assert ",".join(DEFAULT_NORMS) in text
-
-
-def test_own_graphs(run: Run, engine: FakeTraining, table: Path) -> None:
-    pytest.importorskip("rdkit")
-    code, out, _ = run("compare", table, "--label", "label", "--smiles", "smiles", "--folds", "4", "--norms", "none")
+    options = [text for name, value in settings.items() for text in (f"--{name.replace('_', '-')}", value)]
+    code, out, _ = run("compare", "trees", "--json", "--norms", "graph", "--self-loops", *options, *HERE)
     assert code == 0
-    assert out.startswith("mine (24 graphs)")
+    spec = json.loads(out)["spec"]
+    given = settings | {"norms": ["graph"], "baselines": [], "self_loops": True}
+    assert {name: spec[name] for name in given} == given
+    for fleet in fleets.made:
+        for trial in fleet.trials:
+            assert {name: getattr(trial, name) for name in settings if name != "seeds"} == {
+                name: value for name, value in settings.items() if name != "seeds"
+            }
 
 
-def test_out_stop_and_resume(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("graphnorm.training.train", FakeTraining(stop_at=("graph", 4)))
-    arguments = ("compare", "trees", "--epochs", "8", "--norms", "none,graph", "--out", tmp_path / "out")
+def test_own_graphs(run: Run, fleets: type[FakeFleet], table: Path) -> None:
+    pytest.importorskip("rdkit")
+    code, out, _ = run("compare", table, "--label", "label", "--smiles", "smiles", "--folds", "4", "--json", *HERE)
+    assert code == 0
+    spec = json.loads(out)["spec"]
+    assert (spec["dataset"], spec["graphs"], spec["classes"]) == ("mine", 24, ["alcohol", "hydrocarbon"])
+
+
+def test_it_goes_on_where_it_stopped(run: Run, fleets: type[FakeFleet], tmp_path: Path) -> None:
+    def press(fleet: FakeFleet) -> None:
+        if (fleet.trials[0].norm, fleet.epoch) == ("graph", 4):
+            fleets.trouble = staticmethod(lambda fleet: None)
+            signal.raise_signal(signal.SIGINT)
+
+    fleets.trouble = staticmethod(press)
+    arguments = ("compare", "trees", "--epochs", "8", "--norms", "none,graph", "--out", tmp_path / "out", *HERE)
     code, out, err = run(*arguments)
     assert code == 130
     assert "not trained: graph" in out
-    assert re.search(r"graphnorm: stopped; finished: none; kept in .*out; the same command with --resume", err)
-    assert (tmp_path / "out" / "comparison.json").exists()
-    monkeypatch.setattr("graphnorm.training.train", engine := FakeTraining())
-    code, out, err = run(*arguments, "--resume")
+    assert err.endswith("the same command goes on from here\n")
+    assert json.loads((tmp_path / "out" / "result.json").read_text())["unfinished"] == ["graph"]
+    code, out, err = run(*arguments)
     assert code == 0
-    assert set(engine.trained) == {"graph"}
-    assert "none: " in err
-    assert "(from an earlier run)" in err
+    assert [fleet.trials[0].norm for fleet in fleets.made] == ["none", "graph", "graph"]
+    assert "10 of them trained before" in err
     assert f"written to {tmp_path / 'out'}" in out
+    fleets.trouble = staticmethod(lambda fleet: fleet.epoch == 2 and signal.raise_signal(signal.SIGTERM))
+    code, _, err = run("compare", "trees", "--norms", "graph", *HERE)
+    assert code == 143
+    assert "--out DIR" in err
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "words"),
     [
-        (["trees", "--norms", "graph,grpah"], "unknown normalization 'grpah'; did you mean 'graph'"),
-        (["trees", "--model", "gat"], r"unknown model 'gat'\. Remedy: choose from gin, gcn"),
+        (["trees", "--norms", "graph,grpah"], "did you mean 'graph'"),
+        (["trees", "--model", "gat"], "choose from gin, gcn"),
         (["trees", "--protocol", "x"], "known: paper, fair, ogb"),
         (["trees", "--folds", "201"], "use --folds 200 or fewer"),
         (["trees", "--epochs", "0"], "epochs is 0"),
         (["trees", "--device", "gpu"], "no device 'gpu'"),
-        (["trees", "--resume"], "name it with --out"),
         (["trees", "--out", "mine.csv"], "a file, not a folder"),
-        (["trees", "--smiles", "s"], "smiles cannot be used with synthetic:trees"),
+        (["trees", "--smiles", "s"], "smiles cannot be used"),
         (["treez"], "did you mean synthetic:trees"),
-        (["mine.csv", "--folds", "13"], "'alcohol' has 12 graphs, too few for 13 folds"),
+        (["mine.csv", "--folds", "13"], "'alcohol' has 12 graphs"),
         (["mine.csv", "--label", "nothing"], "no column 'nothing'"),
+        (["mine.csv", "--threshold", "high"], "give a number or 'median'"),
         (["mine.csv", "--protocol", "fair", "--folds", "2"], "no tenth of that"),
+        (["trees", "--norm-module", "mine=nowhere:Norm"], "nowhere cannot be imported"),
     ],
 )
 def test_mistakes(
-    run: Run, engine: FakeTraining, table: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
+    run: Run, fleets: type[FakeFleet], table: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], words: str
 ) -> None:
     monkeypatch.chdir(table.parent)
     if "mine.csv" in arguments[0]:
         pytest.importorskip("rdkit")
     code, out, err = run("compare", *arguments)
     assert (code, out) == (2, "")
-    assert err.startswith("graphnorm: ")
-    assert len(err.splitlines()) == 1
-    assert re.search(message, err)
-    assert not engine.trained
+    assert re.fullmatch(rf"graphnorm: .*{words}.*\n", err)
+    assert "Remedy: " in err
+    assert not fleets.made
     assert sorted(p.name for p in table.parent.iterdir()) == ["mine.csv"]
 
 
-def test_measurements_without_a_threshold(run: Run, engine: FakeTraining, tmp_path: Path) -> None:
+def test_measurements_without_a_threshold(run: Run, fleets: type[FakeFleet], tmp_path: Path) -> None:
     pytest.importorskip("rdkit")
     table = tmp_path / "measured.csv"
     table.write_text("smiles,label\n" + "".join(f"{'C' * n},{6 + n / 10}\n" for n in range(1, 13)))
     code, _, err = run("compare", table, "--folds", "2")
     assert code == 2
-    assert "'6.1' has 1 graph, too few for 2 folds. Remedy: split measurements" in err
     assert "--threshold median" in err
-    assert not engine.trained
-    assert run("compare", table, "--folds", "2", "--threshold", "median", "--norms", "none")[0] == 0
+    assert not fleets.made
+    assert run("compare", table, "--folds", "2", "--threshold", "median", "--norms", "none", *HERE)[0] == 0

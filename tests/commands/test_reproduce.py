@@ -13,11 +13,11 @@ from typing import IO
 
 import pytest
 import torch
-
-from graphnorm.data import synthetic
 from graphnorm.paper.recipe import CURVES, Learning, Recipe, Trainings, Watched
 from graphnorm.paper.recipes import RECIPES
 from graphnorm.paper.watching import Notebook, watch_graphs
+
+from graphnorm.data import synthetic
 
 Run = Callable[..., tuple[int, str, str]]
 

@@ -7,35 +7,28 @@ import io
 import json
 import re
 import shutil
+import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from graphnorm import cli
 from graphnorm.data import load, save_packed
 from graphnorm.layers import REGISTRY, Norm
 
 pytest.importorskip("rdkit")
+safetensors = pytest.importorskip("safetensors.torch")
 
 Run = Callable[..., tuple[int, str, str]]
 FAST = (
-    "--epochs",
-    "80",
-    "--hidden",
-    "16",
-    "--layers",
-    "3",
-    "--batch-size",
-    "24",
-    "--lr",
-    "0.03",
-    "--dropout",
-    "0",
-    "--device",
-    "cpu",
+    *("--epochs", "80", "--hidden", "16", "--layers", "3", "--batch-size", "24", "--lr", "0.03"),
+    *("--dropout", "0", "--device", "cpu"),
 )
+QUICK = (*FAST, "--epochs", "1")
 
 
 @pytest.fixture(scope="module")
@@ -47,17 +40,42 @@ def model(table: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_train_says_how_good_it_is(run: Run, table: Path, tmp_path: Path) -> None:
-    code, out, _ = run("train", table, "--norm", "batch", "--folds", "4", "--fold", "1", "--out",
-                       tmp_path / "deep" / "m.safetensors", "--json", *FAST, "--epochs", "2")  # fmt: skip
+    out = tmp_path / "deep" / "m.safetensors"
+    code, text, _ = run(
+        "train", table, "--norm", "batch", "--folds", "4", "--fold", "1", "--out", out, "--json", *QUICK
+    )
     assert code == 0
-    facts = json.loads(out)
-    assert facts["norm"] == "batch"
+    facts = json.loads(text)
+    assert (facts["norm"], facts["metric"]) == ("batch", "accuracy")
     assert 0 <= facts["trained on"] <= 100
     assert 0 <= facts["held out"] <= 100
-    assert (tmp_path / "deep" / "m.safetensors").exists()
-    code, out, _ = run("train", table, "--folds", "4", "--out", tmp_path / "m.safetensors", *FAST, "--epochs", "2")
+    assert [path.name for path in out.parent.iterdir()] == ["m.safetensors"]
+    code, text, _ = run("train", table, "--folds", "4", "--out", out, *QUICK)
     assert code == 0
-    assert re.search(r"held out +\d+\.\d % of 6 graphs", out)
+    assert re.search(r"held out +\d+\.\d % of 6 graphs", text)
+
+
+def test_a_killed_training_goes_on(table: Path, tmp_path: Path, run: Run, slow_epochs: dict[str, str]) -> None:
+    """The weights are those of an undisturbed one, to the bit."""
+    command = ("train", str(table), "--all", *FAST, "--epochs", "20", "--checkpoint", "0")
+    assert run(*command, "--out", tmp_path / "calm.safetensors")[0] == 0
+    killed = tmp_path / "killed.safetensors"
+    with subprocess.Popen(
+        [sys.executable, "-m", "graphnorm", *command, "--out", killed],
+        env=slow_epochs,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    ) as process:
+        while not list(tmp_path.rglob("*.checkpoint")):
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.kill()
+    assert not killed.exists()
+    code, _, err = run(*command, "--out", killed)
+    assert code == 0, err
+    files = [safetensors.load_file(path) for path in (tmp_path / "calm.safetensors", killed)]
+    assert all(torch.equal(files[0][name], files[1][name]) for name in files[0])
+    assert {path.name for path in tmp_path.iterdir()} == {"calm.safetensors", "killed.safetensors"}
 
 
 def test_predict_own_training_data(run: Run, model: Path, table: Path, tmp_path: Path) -> None:
@@ -70,7 +88,7 @@ def test_predict_own_training_data(run: Run, model: Path, table: Path, tmp_path:
     assert right >= 22  # it was trained on them
     assert all(0.5 <= float(row["probability"]) <= 1 for row in rows)
     assert f"accuracy: {100 * right / 24:.4g}" in err
-    assert "these are the graphs that the model was trained on" in err
+    assert "the graphs that the model was trained on" in err
     code, out, _ = run("predict", model, table, "--out", tmp_path / "p.csv")
     assert code == 0
     assert "accuracy" in out
@@ -100,13 +118,13 @@ def test_predict_with_labels(run: Run, model: Path, tmp_path: Path) -> None:
     new.write_text("smiles,label\nCCCCCCCCCCCCCC,alkane\nCCCCCCCCCCCCCCO,alcohol\n")
     code, out, err = run("predict", model, new)
     assert code == 0
-    assert ("no accuracy: the classes of the data are 'alcohol', 'alkane'; "
-            "those of the model are 'alcohol', 'hydrocarbon'") in err  # fmt: skip
+    assert "no accuracy" in err
+    assert "'alkane'" in err
     new.write_text("smiles,label\nCCCCCCCCCCCCCCO,alcohol\nCCCCCCCCCCCCCCCO,alcohol\n")  # of one class only
     assert json.loads(run("predict", model, new, "--json")[1])["accuracy"] == 100
     new.write_text("smiles,label\nCCCCCCCCCCCCCCO,alcohol\nCCCCCCCCCCCCCCCO,\n")
     content = json.loads(run("predict", model, new, "--json")[1])
-    assert content["note"] == "no accuracy: some rows have no value in the column 'label'"
+    assert "no value in the column 'label'" in content["note"]
     assert [row["class"] for row in content["predictions"]] == ["alcohol", "alcohol"]
 
 
@@ -136,8 +154,7 @@ def test_predictions_name_the_rows_of_the_table(run: Run, model: Path, tmp_path:
 
 def test_graphs_that_are_no_molecules_have_no_smiles(run: Run, tmp_path: Path) -> None:
     model = tmp_path / "m.safetensors"
-    quick = (*FAST, "--epochs", "1")
-    assert run("train", "synthetic:trees", "--all", "--out", model, *quick)[0] == 0
+    assert run("train", "synthetic:trees", "--all", "--out", model, *QUICK)[0] == 0
     _, out, _ = run("predict", model, "synthetic:trees", "--json")
     predictions = json.loads(out)["predictions"]
     assert list(predictions[0]) == ["graph", "class", "probability", "label"]
@@ -148,20 +165,16 @@ def test_labels_are_read_as_in_training(run: Run, tmp_path: Path) -> None:
     """The column and the threshold are the model's, where the command does not name others."""
     mine, model = tmp_path / "mine.csv", tmp_path / "m.safetensors"
     mine.write_text("smiles,solubility\n" + "".join(f"{'C' * n}O,{n + 0.123456789}\n" for n in range(1, 25)))
-    quick = (*FAST, "--epochs", "1")
-    trained = json.loads(run("train", mine, "--threshold", "median", "--out", model, *quick, "--json")[1])
+    trained = json.loads(run("train", mine, "--threshold", "median", "--out", model, *QUICK, "--json")[1])
     facts = json.loads(run("predict", model, mine, "--json")[1])
     assert {row["label"] for row in facts["predictions"]} == {"not above 12.6235", "above 12.6235"}
-    assert facts["note"] == (
-        "the model was trained on a part of these graphs; on fold 0 of 10, which was held out, it has accuracy "
-        f"{trained['held out']:.2f}"
-    )
+    assert f"fold 0 of 10, which was held out, it has accuracy {trained['held out']:.2f}" in facts["note"]
     others = tmp_path / "others.csv"
     others.write_text("smiles,kind,solubility\nCO,a,12.6234\nCCO,b,12.6236\nCCCO,a,50\n")
     predictions = json.loads(run("predict", model, others, "--json")[1])["predictions"]
     assert [row["label"] for row in predictions] == ["not above 12.6235", "above 12.6235", "above 12.6235"]
     _, _, err = run("predict", model, others, "--threshold", "median")
-    assert "the classes of the data are 'not above 12.6236', 'above 12.6236'; those of the model" in err
+    assert "'not above 12.6236', 'above 12.6236'" in err
     others.write_text("smiles,kind\nCO,a\nCCO,b\n")
     assert re.search("no accuracy: the data has no labels$", run("predict", model, others)[2])
 
@@ -169,8 +182,7 @@ def test_labels_are_read_as_in_training(run: Run, tmp_path: Path) -> None:
 def test_numbers_are_the_same_class_however_written(run: Run, tmp_path: Path) -> None:
     mine, model = tmp_path / "mine.csv", tmp_path / "m.safetensors"
     mine.write_text("smiles,hit\n" + "".join(f"{'C' * n}O,1\n{'C' * n},0\n" for n in range(1, 13)))
-    quick = (*FAST, "--epochs", "1")
-    assert run("train", mine, "--all", "--out", model, *quick)[0] == 0
+    assert run("train", mine, "--all", "--out", model, *QUICK)[0] == 0
     mine.write_text(mine.read_text().replace(",1", ",1.0").replace(",0", ",0.0"))
     facts = json.loads(run("predict", model, mine, "--json")[1])
     assert [row["label"] for row in facts["predictions"]] == ["1", "0"] * 12
@@ -180,36 +192,25 @@ def test_numbers_are_the_same_class_however_written(run: Run, tmp_path: Path) ->
 def test_a_model_that_cannot_be_written_is_not_trained(
     run: Run, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("graphnorm.training.train", lambda *_, **__: pytest.fail("it was trained"))
+    monkeypatch.setattr("graphnorm.study.api.run", lambda *_, **__: pytest.fail("it was trained"))
     folder = tmp_path / "folder.safetensors"
     folder.mkdir()
-    code, _, err = run("train", table, "--out", folder)
-    assert code == 2
-    assert f"{folder}: this is a folder, not a file. Remedy: name a file in it" in err
-    code, _, err = run("train", table, "--out", table / "m.safetensors")
-    assert code == 2
-    assert "m.safetensors: the model could not be written here" in err
-    assert "Remedy: name a file in a folder that you may write to" in err
+    places = [(folder, "name a file in it"), (table / "m.safetensors", "a folder that you may write to")]
     if sys.platform == "linux":  # where nobody may write
-        code, _, err = run("train", table, "--out", "/proc/m.safetensors")
+        places.append((Path("/proc/m.safetensors"), "a folder that you may write to"))
+    for place, remedy in places:
+        code, _, err = run("train", table, "--out", place)
         assert code == 2
-        assert "/proc/m.safetensors: the model could not be written here" in err
-
-
-def test_one_graph_is_not_graphs(run: Run, tmp_path: Path) -> None:
-    mine = tmp_path / "mine.csv"
-    mine.write_text("smiles,label\nCO,a\nCCO,a\nCC,b\n")
-    code, _, err = run("train", mine, "--out", tmp_path / "m.safetensors")
-    assert code == 2
-    assert "the class 'b' has 1 graph, too few for 10 folds" in err
+        assert err.startswith(f"graphnorm: {place}: ")
+        assert remedy in err
 
 
 def test_training_that_diverges_saves_nothing(run: Run, table: Path, tmp_path: Path) -> None:
     out = tmp_path / "m.safetensors"
-    code, _, err = run("train", table, "--norm", "none", "--all", "--out", out, *FAST, "--lr", "1e30")
+    code, _, err = run("train", table, "--norm", "none", "--all", "--out", out, *FAST, "--lr", "1e6", "--epochs", "3")
     assert code == 2
-    assert "the training diverged; nothing is saved. Remedy: try a smaller --lr" in err
-    assert not out.exists()
+    assert "a smaller --lr" in err
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
@@ -223,12 +224,13 @@ def test_training_that_diverges_saves_nothing(run: Run, table: Path, tmp_path: P
         (["train", "mine.csv", "--out", "m.safetensors", "--device", "gpu"], "no device 'gpu'"),
         (["predict", "model.safetensors", "mine.csv", "--device", "gpu"], "no device 'gpu'"),
         (["predict", "absent.safetensors", "mine.csv"], "absent.safetensors: there is no such file"),
-        (["train", "mine.csv", "--out", "m.safetensors", "--seed", "-1"], "the seed is -1. Remedy: give a whole"),
+        (["train", "one.csv", "--out", "m.safetensors"], "'b' has 1 graph, too few"),
+        (["train", "mine.csv", "--out", "m.safetensors", "--seed", "-1"], "the seed is -1"),
         (["train", "mine.csv", "--out", "m.safetensors", "--seed", str(2**63)], "the seed is 9223372036854775808"),
-        (["predict", "mine.csv", "mine.csv"], "mine.csv: this is not a model file written by `graphnorm train`"),
+        (["predict", "mine.csv", "mine.csv"], "mine.csv: this is not a model file"),
         (["predict", "packed.safetensors", "mine.csv"], "a file that `graphnorm train` wrote"),
         (["predict", "model.safetensors", "absent.csv"], "no such file"),
-        (["predict", "model.safetensors", "synthetic:trees"], r"features do not fit: trained on mine with categories"),
+        (["predict", "model.safetensors", "synthetic:trees"], "features do not fit"),
     ],
 )
 def test_mistakes(
@@ -244,6 +246,7 @@ def test_mistakes(
     for file in (table, model):
         shutil.copy(file, file.name)
     save_packed(load("synthetic:regular"), Path("packed.safetensors"))
+    Path("one.csv").write_text("smiles,label\nCO,a\nCCO,a\nCC,b\n")
     before = sorted(p.name for p in tmp_path.iterdir())
     code, out, err = run(*arguments)
     assert (code, out) == (2, "")
@@ -297,11 +300,10 @@ def test_a_normalization_of_ones_own(run: Run, table: Path, my_norms: None) -> N
     code, out, err = run("predict", "m.safetensors", table)
     assert (code, out) == (2, "")
     assert len(err.splitlines()) == 1
-    assert "a normalization of its own, 'mine', whose code is not in the file" in err
-    assert "--norm-module mine=my_norms:Gain, or in Python register_norm('mine', …)" in err
+    assert "--norm-module mine=my_norms:Gain" in err
     code, _, err = run("predict", "m.safetensors", table, "--norm-module", "mine=torch.nn:LayerNorm")
     assert code == 2
-    assert "the weights are not those of the normalization that is known as 'mine' here" in err
+    assert "the weights are not those" in err
     code, out, err = run("predict", "m.safetensors", table, *mine)
     assert code == 0
     right = sum(row["class"] == row["label"] for row in csv.DictReader(io.StringIO(out)))

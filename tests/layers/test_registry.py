@@ -13,7 +13,7 @@ from graphnorm import GraphNorm, Segments, cli, make_norm, register_norm
 from graphnorm.data import synthetic
 from graphnorm.errors import GraphnormError
 from graphnorm.layers import REGISTRY, CustomNorm
-from graphnorm.training import Split, Trial, train
+from graphnorm.training import Fleet, Split, Trial
 
 BATCH = torch.tensor([0, 0, 0, 1, 1])
 
@@ -94,8 +94,9 @@ def test_trained_in_a_fleet_as_the_layer_it_copies():
             Trial(dataset="t", norm=norm, fold=k, seed=k, epochs=3, hidden=8, layers=3, batch_size=13, lr=3e-3)
             for k in range(3)
         ]
-        outcomes = train(graphs, trials, splits, device="cpu")
-        curves[norm] = np.stack([outcome.curves["loss"] for outcome in outcomes])
+        fleet = Fleet(graphs, trials, splits, device="cpu")
+        fleet.advance()
+        curves[norm] = np.stack([outcome.curves["loss"] for outcome in fleet.outcomes()])
     np.testing.assert_allclose(curves["batch1d"], curves["batch"], rtol=2e-3)
 
 
@@ -134,7 +135,7 @@ class Failing(nn.Module):
 )
 def test_what_fails_is_refused_before_anything_is_trained(factory, words, tmp_path, monkeypatch):
     register_norm("mine", factory)
-    monkeypatch.setattr("graphnorm.training.train", raising)
+    monkeypatch.setattr("graphnorm.study.api.run", raising)
     with pytest.raises(GraphnormError, match=words):
         graphnorm.compare(
             synthetic.trees(num_graphs=40, seed=0), norms="none,mine", folds=2, hidden=4, device="cpu",

@@ -7,7 +7,7 @@ import torch
 from torch.func import vmap
 
 import graphnorm
-from graphnorm.models.one_hot import OneHot
+from graphnorm.models.graph import OneHot
 from graphnorm.ops.categories import project_categories
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"

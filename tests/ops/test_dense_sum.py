@@ -11,7 +11,7 @@ import graphnorm
 from graphnorm.adjacency import Adjacency, Blocks, write_blocks
 from graphnorm.data import synthetic
 from graphnorm.ops.neighbour_sum import aggregate
-from graphnorm.training.matrices import Matrices, worthwhile_matrices
+from graphnorm.training.inputs import Matrices
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 DEVICE = "cuda" if torch.cuda.is_available() and not INTERPRETED else "cpu"
@@ -42,7 +42,7 @@ def test_matrices_hold_each_edge_once(dense_graphs):
 
 
 def test_matrices_are_not_for_the_cpu(dense_graphs):
-    assert worthwhile_matrices(dense_graphs) is None
+    assert Matrices.of(dense_graphs) is None
 
 
 @needs_kernel
@@ -65,7 +65,7 @@ def test_sums_equal_those_edge_by_edge(dense_graphs, backend, channels, scaled):
         given = x.to(dtype).requires_grad_(), weight.to(dtype).requires_grad_()
 
         def one(x, weight, batch):
-            blocks = matrices.of(batch) if use_matrices else None
+            blocks = matrices.blocks(batch) if use_matrices else None
             edges = Adjacency.trusted(batch.rowptr, batch.col, symmetric=True, max_degree=70, blocks=blocks)
             scale = (batch.rowptr.diff() + 1).to(x.dtype).rsqrt() if scaled else None
             return aggregate(x, edges, self_weight=weight, scale=scale)

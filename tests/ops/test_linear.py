@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.func import grad, vmap
 
-from graphnorm.models.linear import Linear
+from graphnorm.models.graph import Linear
 from graphnorm.ops.linear import linear
 
 SHAPES = [

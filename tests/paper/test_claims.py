@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from graphnorm.errors import GraphnormError
-from graphnorm.paper.claims import CLAIMS, _planned, claims_page, read_items
 from graphnorm.paper.laboratory import Laboratory
 from graphnorm.paper.recipe import Beside, Recipe, Trainings
 from graphnorm.paper.recipes import RECIPES
+
+from graphnorm.errors import GraphnormError
+from graphnorm.paper.claims import CLAIMS, _planned, claims_page, read_items
 
 ABOUT: dict[str, Any] = {"quick": False, "graphnorm": "1", "torch": "2", "made": "2026-01-02T03"}
 ABOUT |= {"trained_on": [], "studies": [], "sentences": []}

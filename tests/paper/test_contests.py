@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from scipy.stats import ttest_ind
-
 from graphnorm.paper.contests import Claimed, converges_within, scores_best, trains
 from graphnorm.paper.judging import Judged
+from scipy.stats import ttest_ind
+
 from graphnorm.study.significance import paired_test
 
 WIGGLE = (0.3, -0.2, 0.1, -0.4, 0.2, 0.0, -0.1, 0.4, -0.3, 0.0)

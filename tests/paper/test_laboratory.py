@@ -13,15 +13,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-
-import graphnorm
-from graphnorm.data import Images
-from graphnorm.errors import StudyError
 from graphnorm.paper.images import _moved, image_layers, image_noise_along_training
 from graphnorm.paper.laboratory import Laboratory
 from graphnorm.paper.recipe import CURVES, Beside, Learning, Recipe, Trainings, Watched
 from graphnorm.paper.reported import Reported
 from graphnorm.paper.watching import Notebook, watch_images
+
+import graphnorm
+from graphnorm.data import Images
+from graphnorm.errors import StudyError
 from graphnorm.study import baselines
 
 SMALL = Trainings(

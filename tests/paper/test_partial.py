@@ -6,13 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-
 from fake_store import brought_home
-from graphnorm.data import synthetic
-from graphnorm.errors import StudyError
 from graphnorm.paper.laboratory import Laboratory
 from graphnorm.paper.recipe import CURVES, Recipe, Trainings
 from graphnorm.study.grid import Grid
+
+from graphnorm.data import synthetic
+from graphnorm.errors import StudyError
 from graphnorm.training import Trial
 
 TREES = "synthetic:trees"

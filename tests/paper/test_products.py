@@ -9,9 +9,9 @@ import re
 from pathlib import Path
 
 import pytest
-
 from graphnorm.paper.products import QUICK_NOTE, Product, Sheet, Stacked, Table
 from graphnorm.paper.reported import Reported
+
 from graphnorm.paper.tables import Score, agreement, dataset_rows, within_an_error
 
 TABLE = Table(("name & more", "x"), [["50 % of a_b", 1.23456789], ["a|b", None], ["α ± −", True]])

@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from graphnorm.commands import reproduce
-from graphnorm.data import load
-from graphnorm.errors import StudyError
-from graphnorm.paper import makers
 from graphnorm.paper.laboratory import Laboratory
 from graphnorm.paper.narrowing import covers
 from graphnorm.paper.recipe import CURVES, FIVE, QUICK, TU, Recipe, is_quick
 from graphnorm.paper.recipes import RECIPES, find_recipes
 from graphnorm.study.grid import GRIDS
+
+from graphnorm.commands import reproduce
+from graphnorm.data import load
+from graphnorm.errors import StudyError
+from graphnorm.paper import makers
 from graphnorm.study.plan import make_plan
 
 

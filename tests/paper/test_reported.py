@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-
-from graphnorm.paper import reported as paper
 from graphnorm.paper.recipe import MOLHIV, TU
 from graphnorm.paper.reported import reported, reported_baseline
+
+from graphnorm.paper import reported as paper
 
 
 def test_every_cell() -> None:

@@ -10,17 +10,17 @@ from statistics import mean
 from typing import Any
 
 import pytest
-
 from fake_store import brought_home
 from fake_training import FakeTraining
-from graphnorm.paper import cells, reported, wide
 from graphnorm.paper.laboratory import Laboratory
 from graphnorm.paper.products import Product
 from graphnorm.paper.recipe import CURVES, Beside, Recipe, Trainings
 from graphnorm.paper.recipes import RECIPES
 from graphnorm.paper.reported import Reported
-from graphnorm.paper.tables import Score
 from graphnorm.study.grid import Grid
+
+from graphnorm.paper import cells, reported, wide
+from graphnorm.paper.tables import Score
 from graphnorm.training import Outcome, Split, Trial
 
 TREES = "synthetic:trees"

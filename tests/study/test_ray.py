@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sqlite3
@@ -15,18 +16,17 @@ import pytest
 from graphnorm import cli
 from graphnorm.data import PackedGraphs, synthetic
 from graphnorm.errors import StudyError
-from graphnorm.study.callbacks import Callback
-from graphnorm.study.driver import Driver
-from graphnorm.study.engines.local import InProcess
-from graphnorm.study.grid import Grid
-from graphnorm.study.plan import Plan, make_plan
-from graphnorm.study.search import pack
-from graphnorm.study.store import Store
+from graphnorm.layers import REGISTRY
+from graphnorm.settings import Grid, Settings
+from graphnorm.study import Callback, Store, make_plan
+from graphnorm.study.local import InProcess
+from graphnorm.study.plan import Plan, pack
+from graphnorm.study.runner import Driver
 from graphnorm.training import Trial
 
 ray = pytest.importorskip("ray", reason="Ray is not installed")
 
-from graphnorm.study.engines.ray import RayEngine  # noqa: E402
+from graphnorm.study.ray_engine import RayEngine  # noqa: E402
 
 pytestmark = [
     pytest.mark.slow,
@@ -46,7 +46,7 @@ def graphs() -> PackedGraphs:
 
 @pytest.fixture(scope="module")
 def plan(graphs: PackedGraphs) -> Plan:
-    return make_plan(graphs, GRID, norms=["graph", "batch"], folds=2)
+    return make_plan(graphs, Settings(norms=("graph", "batch"), folds=2), GRID)
 
 
 def table(path: Path) -> dict[tuple[str, str], tuple[Any, ...]]:
@@ -67,7 +67,7 @@ class KillOnce(Callback):
     def on_fleet(self, trials: Sequence[Trial], epoch: int) -> None:
         if not self.killed:
             self.killed = True
-            os.kill(ray.get(self.engine._actors[0].pid.remote()), signal.SIGKILL)
+            os.kill(self.engine.worker_pids()[0], signal.SIGKILL)
 
     def on_failure(self, trials: Sequence[Trial], error: str, final: bool) -> None:
         assert not final
@@ -88,27 +88,53 @@ def test_a_killed_worker_s_fleet_goes_on_in_another(
     fleets = pack(graphs, plan.trials, "cpu", 2)
     assert len(fleets) == 4
     with Store(tmp_path / "local.db") as store:
-        study = store.add_study("study", {}, plan.trials, fleets)
-        assert Driver(store, study, graphs, InProcess(graphs, "cpu")).run()
+        study = store.add(plan, fleets)
+        assert Driver(store, study, plan, graphs).run(InProcess(graphs, "cpu"))
     killer = KillOnce(engine)
     with Store(tmp_path / "ray.db") as store:
-        study = store.add_study("study", {}, plan.trials, fleets)
-        assert Driver(store, study, graphs, engine, callbacks=[killer]).run()
-        assert store.study("study").counts == {"done": len(plan.trials)}
+        study = store.add(plan, fleets)
+        assert Driver(store, study, plan, graphs, callbacks=[killer]).run(engine)
+        assert store.study(plan.name).counts == {"done": len(plan.trials)}
     assert len(killer.failures) == 1
     assert "a Ray worker was lost" in killer.failures[0]
     assert table(tmp_path / "ray.db") == table(tmp_path / "local.db")
 
 
 def test_more_workers_than_there_is_room_for(graphs: PackedGraphs, engine: RayEngine) -> None:
-    with pytest.raises(StudyError, match="has room for 2 workers of 1 cores and 0 GPUs, not for 5"):
-        RayEngine(graphs, workers=5, fleets=9)
-    with pytest.raises(StudyError, match="has room for 0 workers of 1 cores and 1 GPUs"):
-        RayEngine(graphs, workers=1, gpus_per_worker=1, fleets=9)
+    for options, room in (({"workers": 5}, "room for 2 workers"), ({"gpus_per_worker": 1}, "room for 0 workers")):
+        with pytest.raises(StudyError, match=room):
+            RayEngine(graphs, fleets=9, **options)
     assert ray.is_initialized()  # a cluster that was there before stays
 
 
-def test_options_of_the_other_engine(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    arguments = ["search", "synthetic:trees", "--address", "here:1", "--store", str(tmp_path / "s.db")]
-    assert cli.main(arguments) == 2
-    assert "--address has no meaning for the engine local" in capsys.readouterr().err
+def test_own_normalizations_and_the_command_line(
+    engine: RayEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A module beside the script, which no worker could import, travels by value."""
+    (tmp_path / "ray_norms.py").write_text(
+        "import torch\n\nclass Half(torch.nn.Module):\n    def __init__(self, channels):\n"
+        "        super().__init__()\n\n    def forward(self, x):\n        return x / 2\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    shape = ("--folds", "2", "--epochs", "2", "--hidden", "4", "--layers", "2")
+    own = ("--norms", "graph", "--norm-module", "half=ray_norms:Half")
+    where = ("--engine", "ray", "--workers", "1", "--cpus-per-worker", "0")  # the cores are taken by the engine above
+    try:
+        code = cli.main(["compare", "trees", *shape, *own, *where, "--json"])
+    finally:
+        REGISTRY.pop("half", None)
+    content = json.loads(capsys.readouterr().out)
+    assert (code, content["counts"], content["errors"]) == (0, {"done": 4}, [])
+    assert list(content["norms"]) == ["graph", "half"]
+
+
+def test_an_address_where_there_is_no_cluster(graphs: PackedGraphs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+
+    def refuse(**options: Any) -> None:
+        raise ConnectionError("nobody answers\nat all")
+
+    monkeypatch.setattr(ray, "init", refuse)
+    with pytest.raises(StudyError, match="no Ray cluster at here:1") as caught:
+        RayEngine(graphs, address="here:1", fleets=1)
+    assert caught.value.remedy

@@ -7,8 +7,7 @@ import torch
 from graphnorm.data import PackedGraphs
 from graphnorm.models import DropoutKey
 from graphnorm.randomness import derive
-from graphnorm.training.setup import build_model, num_outputs
-from graphnorm.training.trial import Split, Trial
+from graphnorm.training import Split, Trial, build_model, find_task
 
 ORDER, DROPOUT = 1, 2
 
@@ -17,7 +16,7 @@ def plain_losses(graphs: PackedGraphs, trial: Trial, split: Split, epochs: int) 
     """The mean training loss and the accuracy on the validation graphs of each epoch."""
     model = build_model(trial, graphs)
     optimizer = torch.optim.Adam(model.parameters(), lr=trial.lr, weight_decay=trial.weight_decay)
-    binary = num_outputs(trial, graphs) == 1
+    binary = find_task(trial.protocol).metric == "ROC-AUC"
     losses, scores = [], []
     steps = -(-len(split.train) // trial.batch_size)
     for epoch in range(epochs):

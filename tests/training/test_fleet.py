@@ -10,9 +10,9 @@ import torch
 from tests.training.plain_loop import plain_losses
 
 from graphnorm.data import load, synthetic
+from graphnorm.errors import GraphnormError
 from graphnorm.layers import REGISTRY
-from graphnorm.training import Fleet, Split, Trial
-from graphnorm.training.setup import Shortcuts
+from graphnorm.training import Fleet, ModelInputs, Split, Trial, build_model
 
 TREES = synthetic.trees(num_graphs=60, seed=1)
 KINDS = torch.randint(0, 5, (TREES.num_nodes, 1), generator=torch.manual_seed(0)).to(torch.uint8)
@@ -51,7 +51,7 @@ def test_members_train_as_a_plain_loop_would(norm, model):
 def test_more_categories_than_hidden_units(model):
     """The one-hot matrix is then never made."""
     member = trials(1, model=model, hidden=4)
-    assert Shortcuts.of(member[0], GRAPHS).one_hot
+    assert ModelInputs(GRAPHS, member[0])._one_hot
     fleet = Fleet(GRAPHS, member, [split(0)], device="cpu")
     fleet.advance(2)
     losses, _ = plain_losses(GRAPHS, member[0], split(0), 2)
@@ -95,6 +95,19 @@ def test_a_member_that_diverges_disturbs_no_other():
             np.testing.assert_array_equal(got[k].curves[name], curve)
 
 
+@pytest.mark.parametrize("norm", ["graph", "batch"])
+def test_a_member_alone_and_in_a_fleet(norm):
+    members, parts = trials(norm=norm), [split(k) for k in range(3)]
+    together = Fleet(GRAPHS, members, parts, device="cpu")
+    together.advance()
+    for k, expected in enumerate(together.outcomes()):
+        alone = Fleet(GRAPHS, [members[k]], [parts[k]], device="cpu")
+        alone.advance()
+        (found,) = alone.outcomes()
+        np.testing.assert_allclose(found.curves["loss"], expected.curves["loss"], rtol=1e-4)
+        np.testing.assert_allclose(found.curves["valid"], expected.curves["valid"], atol=0.09)
+
+
 def test_same_seeds_same_results():
     def curves():
         fleet = Fleet(GRAPHS, trials(2), [split(0), split(1)], device="cpu")
@@ -134,17 +147,16 @@ def test_some_members_go_on_without_the_others():
 
 
 def test_the_state_of_a_member_loads_into_a_model_of_its_own():
-    from graphnorm.training.setup import build_model
-
     fleet = Fleet(GRAPHS, trials(2, norm="batch"), [split(0), split(1)], device="cpu")
     fleet.advance()
+    outcome = fleet.outcomes(keep_state=True)[1]
     model = build_model(fleet.trials[1], GRAPHS)
-    model.load_state_dict(fleet.model_state(1))
-    model.eval()
+    model.load_state_dict(outcome.state)
     batch = GRAPHS.batch(split(1).valid)
-    scores = model(GRAPHS.features(batch), batch.edge_index, batch.batch)
-    share = float((scores.argmax(1) == batch.labels).float().mean())
-    assert share == pytest.approx(float(fleet.outcomes()[1].curves["valid"][-1]))
+    for one in (model.eval(), fleet.model(1)):
+        scores = one(GRAPHS.features(batch), batch.edge_index, batch.batch)
+        share = float((scores.argmax(1) == batch.labels).float().mean())
+        assert share == pytest.approx(float(outcome.curves["valid"][-1]))
 
 
 @pytest.mark.parametrize(("model", "norm"), [("molecular-gin", "graph"), ("molhiv-gin", "batch")])
@@ -167,8 +179,12 @@ def test_mistakes_are_named():
         Fleet(GRAPHS, [trials(1)[0], dataclasses.replace(trials(1)[0], norm="none")], [split(0)] * 2, device="cpu")
     with pytest.raises(ValueError, match="as many splits"):
         Fleet(GRAPHS, trials(2), [split(0)], device="cpu")
-    with pytest.raises(ValueError, match="unknown model 'gim'; did you mean 'gin'"):
-        Fleet(GRAPHS, trials(1, model="gim"), [split(0)], device="cpu")
+    with pytest.raises(ValueError, match="fold 0 has none"):
+        Fleet(GRAPHS, trials(1), [Split(np.arange(9), np.arange(0))], device="cpu")
+    for device in ("gpu", "meta", "cuda:99"):
+        with pytest.raises(GraphnormError, match="device" if device != "meta" else "cpu or cuda") as caught:
+            Fleet(GRAPHS, trials(1), [split(0)], device=device)
+        assert caught.value.remedy
 
 
 def test_on_regular_graphs_graphnorm_learns_and_instancenorm_cannot():

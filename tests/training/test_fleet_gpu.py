@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import networkx
 import numpy as np
 import pytest
 from tests.training.test_fleet import GRAPHS, NORMS, split, trials
 
 from graphnorm.data import from_networkx, load
-from graphnorm.training import Fleet, Split, Trial, train
-from graphnorm.training.matrices import worthwhile_matrices
+from graphnorm.training import Fleet, Split, Trial
+from graphnorm.training.inputs import Matrices
 
 pytestmark = pytest.mark.gpu
 
@@ -41,11 +43,11 @@ def test_dense_graphs_train_as_matrices_and_as_edges_alike(monkeypatch):
     sizes = np.random.default_rng(0).integers(40, 100, 60)
     dense = [networkx.gnp_random_graph(int(n), 0.9 - 0.3 * (k % 2), seed=k) for k, n in enumerate(sizes)]
     packed = from_networkx(dense, labels=[k % 2 for k in range(60)])
-    assert worthwhile_matrices(packed.to("cuda")) is not None
+    assert Matrices.of(packed.to("cuda")) is not None
     members, parts = trials(), [split(k) for k in range(3)]
     curves = []
-    for matrices in (worthwhile_matrices, lambda graphs: None):
-        monkeypatch.setattr("graphnorm.training.setup.worthwhile_matrices", matrices)
+    for matrices in (Matrices.of, lambda graphs: None):
+        monkeypatch.setattr(Matrices, "of", matrices)
         fleet = Fleet(packed, members, parts, device="cuda")
         fleet.advance(3)
         curves.append(np.stack([outcome.curves["loss"] for outcome in fleet.outcomes()]))
@@ -74,8 +76,6 @@ def test_a_checkpoint_goes_on_exactly_on_the_gpu():
 
 
 def test_a_diverging_member_on_the_gpu():
-    import dataclasses
-
     members, parts = trials(3), [split(k) for k in range(3)]
     wild = [members[0], dataclasses.replace(members[1], lr=float("inf")), members[2]]
     calm, disturbed = (Fleet(GRAPHS, them, parts, device="cuda") for them in (members, wild))
@@ -92,5 +92,8 @@ def test_molecular_models_on_the_gpu():
     part = Split(ids[:64], ids[64:84], ids[84:])
     for model, norm in (("molecular-gin", "graph"), ("molecular-gcn", "graph"), ("molhiv-gin", "batch")):
         member = Trial(dataset="molecules", model=model, norm=norm, protocol="ogb", hidden=16, batch_size=32, epochs=2)
-        here, there = (train(graphs, [member], [part], device=device, workers=1)[0] for device in ("cpu", "cuda"))
-        np.testing.assert_allclose(there.curves["loss"], here.curves["loss"], rtol=2e-2)
+        here, there = (Fleet(graphs, [member], [part], device=device) for device in ("cpu", "cuda"))
+        for fleet in (here, there):
+            fleet.advance()
+        losses = [fleet.outcomes()[0].curves["loss"] for fleet in (here, there)]
+        np.testing.assert_allclose(losses[1], losses[0], rtol=2e-2)

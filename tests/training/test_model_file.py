@@ -13,7 +13,7 @@ from safetensors import safe_open
 import graphnorm
 from graphnorm.data import PackedGraphs
 from graphnorm.errors import GraphnormError
-from graphnorm.training import Outcome, Split, Trial, build_model, train
+from graphnorm.training import Fleet, Outcome, Split, Trial, build_model
 from graphnorm.training.model_file import load_model, save_model
 
 
@@ -50,7 +50,9 @@ def trained(data: PackedGraphs, **options: object) -> Outcome:
         dataset=data.name, fingerprint=data.fingerprint, epochs=2, hidden=8, layers=3, batch_size=4, folds=1, **options
     )  # type: ignore[arg-type]
     split = Split(np.arange(8), np.arange(8, 10), np.arange(10, 12))
-    return train(data, [trial], [split], device="cpu", keep_state=True)[0]
+    fleet = Fleet(data, [trial], [split], device="cpu")
+    fleet.advance()
+    return fleet.outcomes(keep_state=True)[0]
 
 
 @pytest.mark.parametrize(

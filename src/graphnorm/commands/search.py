@@ -14,11 +14,10 @@ from graphnorm.commands.options import (
     add_options,
     duration,
     given,
-    load_graphs,
     register_own_norms,
     whole_number,
 )
-from graphnorm.settings import DEFAULT_NORMS, Hyperparameters, Loading, Running, Settings, options_of
+from graphnorm.settings import DEFAULT_NORMS, Hyperparameters, Running, Settings, options_of
 
 if TYPE_CHECKING:
     from graphnorm.data import PackedGraphs
@@ -66,54 +65,31 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Search, and print what was chosen."""
-    from graphnorm.data.loading import describe_origin
-    from graphnorm.errors import GraphnormError
-    from graphnorm.settings import Running as RunningOptions
-    from graphnorm.study import Store
+    from graphnorm.study import Stopped, search
     from graphnorm.study.api import STORE, plan_search
-    from graphnorm.study.progress import Display
-    from graphnorm.study.runner import Stopped
-    from graphnorm.study.runner import run as run_plan
 
-    if options.trials is not None and options.trials < 1:
-        raise GraphnormError(f"trials is {options.trials}", remedy="give a whole number of 1 or more")
-    settings = given(options, Settings)
+    keywords = given(options)
     if own := register_own_norms(options):
-        settings["norms"] = ",".join([settings.get("norms") or ",".join(DEFAULT_NORMS), *own])
-    checks = options_of(RunningOptions)
-    running = RunningOptions(**{k: checks[k].check(k, v) for k, v in given(options, RunningOptions).items()})
-    graphs = load_graphs(options)
-    loading = {k: v for k, v in given(options, Loading).items() if k != "data_root"}
+        keywords["norms"] = ",".join([keywords.get("norms") or ",".join(DEFAULT_NORMS), *own])
     store = Path(options.store) if options.store else Path(options.out) / STORE
-    plan = plan_search(
-        graphs,
-        options.grid,
-        settings,
-        running,
-        store=store,
-        name=options.name,
-        trials=options.trials,
-        budget=options.budget,
-        origin=describe_origin(options.data, **loading),
-    )
+    keywords |= {"store": store, "name": options.name, "trials": options.trials, "budget": options.budget}
     if options.dry_run:
-        _show_plan(options, graphs, plan, running, store)
+        _show_plan(*plan_search(options.data, options.grid, **keywords), store, as_json=options.json)
         return
-    with Store(store) as opened:
-        try:
-            result = run_plan(plan, graphs, opened, running, callbacks=[] if options.quiet else [Display()])
-        except Stopped as stop:
-            if not options.json:
-                print(stop.result)
-            raise
+    try:
+        result = search(options.data, options.grid, progress=not options.quiet, **keywords)
+    except Stopped as stop:
+        if not options.json:
+            print(stop.result)
+        raise
     if options.json:
         print(json.dumps(result.to_dict(), indent=1))
     else:
         print(result)
-        print(f"\nstudy {plan.name} in {store}")
+        print(f"\nstudy {result.study} in {store}")
 
 
-def _show_plan(options: argparse.Namespace, graphs: PackedGraphs, plan: Plan, running: Any, store: Path) -> None:
+def _show_plan(graphs: PackedGraphs, plan: Plan, running: Running, store: Path, *, as_json: bool) -> None:
     import torch
 
     from graphnorm.study import Store
@@ -154,9 +130,9 @@ def _show_plan(options: argparse.Namespace, graphs: PackedGraphs, plan: Plan, ru
         epochs, number = plan.trials[0].epochs, plan.spec["configurations"]
         share = Ladder(number, plan.rungs).cost(epochs) / (number * epochs)
         seconds = None if seconds is None else seconds * share
-    if options.json:
+    if as_json:
         shown["estimated_seconds"] = None if seconds is None else round(seconds, 1)
     else:
         unknown = "not known: there is no GPU here to measure on"
         shown["estimated_time"] = unknown if seconds is None else f"about {clock(seconds)}"
-    print(facts(shown, as_json=options.json))
+    print(facts(shown, as_json=as_json))

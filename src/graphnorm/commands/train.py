@@ -19,7 +19,7 @@ from graphnorm.commands.options import (
     whole_number,
 )
 from graphnorm.errors import GraphnormError
-from graphnorm.settings import Hyperparameters, Running, Settings, options_of
+from graphnorm.settings import Hyperparameters, Running, Settings
 
 if TYPE_CHECKING:
     from graphnorm.data import PackedGraphs
@@ -63,14 +63,14 @@ def run(options: argparse.Namespace) -> None:
     from graphnorm.study.progress import Display
     from graphnorm.study.protocol import make_splits
     from graphnorm.study.render import counted, facts
+    from graphnorm.study.runner import make_running
     from graphnorm.training import find_task
 
     if options.out.suffix != ".safetensors":
         raise GraphnormError(f"a model is a .safetensors file, not {options.out}", remedy="name it model.safetensors")
     if not 0 <= options.seed < 2**63:
         raise GraphnormError(f"the seed is {options.seed}", remedy="give a whole number from 0, below 2**63")
-    checks = options_of(Running)
-    running = Running(**{k: checks[k].check(k, v) for k, v in given(options, Running).items()}, workers=1)
+    running = make_running(**given(options, Running), workers=1)
     norm = _norm(options)
     graphs = load_graphs(options)
     trial = _trial(options, norm, graphs)

@@ -24,7 +24,7 @@ from graphnorm.study.plan import Plan, make_plan, pack, settle
 from graphnorm.study.progress import Callback, Display
 from graphnorm.study.render import Table
 from graphnorm.study.result import Result
-from graphnorm.study.runner import Stopped, packing_device, run, slots
+from graphnorm.study.runner import Stopped, make_running, packing_device, run, slots, try_norms
 from graphnorm.study.store import Store
 from graphnorm.training import Outcome, Trial
 from graphnorm.training.model_file import save_model
@@ -65,9 +65,10 @@ def _split_options(given: Mapping[str, Any]) -> tuple[dict[str, Any], Running, d
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1)
             raise TypeError(f"there is no option {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
-    parts = [{name: given[name] for name in options_of(one) if given.get(name) is not None} for one in classes]
-    running = options_of(Running)
-    return parts[0], Running(**{name: running[name].check(name, value) for name, value in parts[1].items()}), parts[2]
+    settings, running, loading = (
+        {name: given[name] for name in options_of(one) if given.get(name) is not None} for one in classes
+    )
+    return settings, make_running(**running), loading
 
 
 def _open(data: Any, loading: dict[str, Any]) -> tuple[PackedGraphs, dict[str, Any] | None]:
@@ -115,6 +116,7 @@ def compare(
     require("out", out, (*PATH, type(None)), "the path of a folder")
     graphs, origin = _open(data, loading)
     plan = make_plan(graphs, settle(graphs, **given), origin=origin)
+    try_norms(plan, running)  # before anything is written
     with ExitStack() as stack:
         folder = None if out is None else Path(out)
         if folder is None:
@@ -235,53 +237,53 @@ def search(
     Raises:
         Stopped: on Ctrl-C or SIGTERM, with the result so far.
     """
-    given, running, loading = _split_options(options)
-    graphs, origin = _open(data, loading)
-    plan = plan_search(
-        graphs, grid, given, running, store=store, name=name, trials=trials, budget=budget, origin=origin
-    )
+    graphs, plan, running = plan_search(data, grid, store=store, name=name, trials=trials, budget=budget, **options)
+    try_norms(plan, running)  # before anything is written
     with Store(store) as opened:
         shown = [*callbacks, *([Display()] if progress else [])]
         return run(plan, graphs, opened, running, callbacks=shown)
 
 
 def plan_search(
-    graphs: PackedGraphs,
+    data: str | os.PathLike[str] | PackedGraphs,
     grid: str | os.PathLike[str] | Grid,
-    given: Mapping[str, Any],
-    running: Running,
     *,
     store: str | os.PathLike[str] = STORE,
     name: str | None = None,
     trials: int | None = None,
     budget: float | None = None,
-    origin: Mapping[str, Any] | None = None,
-) -> Plan:
-    """What :func:`search` trains; of an adaptive search that is begun already, what it was begun with."""
+    **options: Any,
+) -> tuple[PackedGraphs, Plan, Running]:
+    """What :func:`search` trains, on what, and how; of an adaptive search that is begun already, what it began with."""
+    given, running, loading = _split_options(options)
+    if trials is not None and trials < 1:
+        raise StudyError(f"trials is {trials}", remedy="give a whole number of 1 or more")
     if budget and trials:
         raise StudyError("--budget and --trials say the same thing twice", remedy="give one of them")
     if budget and running.engine == "ray":
         raise StudyError("--budget is measured on this machine, not on a cluster", remedy="give --trials instead")
+    graphs, origin = _open(data, loading)
     settings = settle(graphs, **given)
-    grid = find_grid(grid)
     fixed = {option: getattr(settings, option) for option in VARIABLE if given.get(option) is not None}
-    plan = make_plan(graphs, settings, grid.fixed(**fixed), name=name, origin=origin)
+    plan = make_plan(graphs, settings, find_grid(grid).fixed(**fixed), name=name, origin=origin)
     if not (budget or trials):
-        return plan
+        return graphs, plan, running
     ending = f"{trials}trials" if trials else f"{budget:g}s"
     plan = replace(plan, name=name or f"{plan.name}-{ending}")
     if Path(store).exists():
         with Store(store, writable=False) as known:
             for study in known.studies():
                 if study.name == plan.name:
-                    return known.plan(study)
-    if trials:
-        return adapt(plan, trials)
+                    return graphs, known.plan(study), running
+    return graphs, adapt(plan, trials or _trials_in(budget or 0.0, graphs, plan, running)), running
+
+
+def _trials_in(seconds: float, graphs: PackedGraphs, plan: Plan, running: Running) -> float:
+    """How many of a plan's trials can be trained to their end in so many seconds."""
     at_once = slots(running)
     fleets = [[plan.trials[k] for k in fleet] for fleet in pack(graphs, plan.trials, packing_device(running), at_once)]
-    seconds = estimate_seconds(graphs, fleets, device=running.device, threads=1 if at_once > 1 else None)
-    assert budget is not None
-    return adapt(plan, budget * len(plan.trials) / (seconds / min(at_once, len(fleets))))
+    whole = estimate_seconds(graphs, fleets, device=running.device, threads=1 if at_once > 1 else None)
+    return seconds * len(plan.trials) / (whole / min(at_once, len(fleets)))
 
 
 class _KeepOutcome(Callback):
@@ -302,16 +304,16 @@ def train(
     """
     plan, keep = Plan(trial.key, trial.to_dict(), (trial,)), _KeepOutcome()
     path = out.with_name(f".{out.name}.training.db")
+    try_norms(plan, running)  # before anything is written
     with Store(path) as store:
         if trial.key in store.finished_keys():  # it was killed before the model was written
             store.delete(store.study(plan.name))
-        run(plan, graphs, store, running, callbacks=[keep, *callbacks], keep_state=True)
-        failed = [record.error for record in store.records(plan) if record.status == "failed"]
+        errors = run(plan, graphs, store, running, callbacks=[keep, *callbacks], keep_state=True).errors
     if keep.outcome is not None and keep.outcome.status == "done":
         save_model(keep.outcome, graphs, out)
     for end in ("", "-wal", "-shm"):
         path.with_name(path.name + end).unlink(missing_ok=True)
     shutil.rmtree(path.with_name(f"{path.name}-work"), ignore_errors=True)
     if keep.outcome is None:
-        raise StudyError(f"the training failed: {failed[0]}", remedy="correct what it says, and train again")
+        raise StudyError(f"the training failed: {errors[0]}", remedy="correct what it says, and train again")
     return keep.outcome

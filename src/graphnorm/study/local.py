@@ -153,7 +153,9 @@ class WorkerProcesses:
         self._data, self._devices, self._custom_norms = data.to("cpu"), devices, custom_norms
         self._processes: list[subprocess.Popen[bytes]] = []
         self._pipes: list[Connection[Any, Any]] = []
-        self._lost: dict[int, Failure] = {}
+        self._asked: set[int] = set()
+        """Slots whose worker owes an answer."""
+        self._lost: dict[int, Answer] = {}
         try:
             for device in devices:
                 process, pipe = self._start(device)
@@ -179,22 +181,25 @@ class WorkerProcesses:
 
     def ask(self, slot: int, question: Question) -> None:
         """Send a question; a worker found dead is told of by :meth:`answers`."""
+        self._asked.add(slot)
         try:
             _send(self._pipes[slot], question)
         except OSError:
             self._lost[slot] = self._replace(slot)
 
     def answers(self, timeout: float) -> Iterable[tuple[int, Answer]]:
-        """Give the answers that have come."""
-        found: list[tuple[int, Answer]] = list(self._lost.items())
-        self._lost.clear()
+        """Give the answers that have come, one for each question; a worker that dies idle is only replaced."""
+        found, self._lost = self._lost, {}
         for pipe in wait(self._pipes, 0 if found else timeout):
             slot = self._pipes.index(pipe)  # type: ignore[arg-type]
             try:
-                found.append((slot, _receive(self._pipes[slot])))
+                answer: Answer = _receive(self._pipes[slot])
             except (EOFError, OSError):
-                found.append((slot, self._replace(slot)))
-        return found
+                answer = self._replace(slot)
+            if slot in self._asked:
+                found.setdefault(slot, answer)
+        self._asked -= found.keys()
+        return found.items()
 
     def _replace(self, slot: int) -> Failure:
         """Put a new worker in the place of one that is gone."""
@@ -233,7 +238,7 @@ def _serve(descriptor: int) -> None:
         set_parent_death_signal = 1
         ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
     torch.set_num_threads(1)
-    with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError), Connection(descriptor) as pipe:
+    with contextlib.suppress(EOFError, OSError), Connection(descriptor) as pipe:  # the driver is gone
         custom_norms, *arguments = _receive(pipe)
         register_custom_norms(custom_norms)
         worker = Worker(*arguments)

@@ -8,7 +8,7 @@ import shutil
 import sqlite3
 import tempfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,9 +18,11 @@ import numpy as np
 from graphnorm.errors import StoreError, StudyError, need
 from graphnorm.files import replacing
 from graphnorm.study.plan import role
+from graphnorm.study.protocol import find_protocol
 from graphnorm.study.result import CURVES, read
 from graphnorm.study.schema import connect, store_errors, transaction
-from graphnorm.study.store import Store, Study, unpack_curve
+from graphnorm.study.selection import best_of
+from graphnorm.study.store import Store, Study, unpack_array, unpack_curve
 from graphnorm.training import Trial
 
 __all__ = ["Merged", "Pruned", "Recovered", "export_trials", "merge", "prune", "recover"]
@@ -136,14 +138,15 @@ def prune(store: Store, studies: Sequence[Study]) -> Pruned:
     before = size()
     with store_errors(store.path):
         with transaction(store._connection):
-            curves = store._connection.execute(
+            store._connection.execute(
                 "WITH mine AS (SELECT value FROM json_each(:studies)) "
                 "DELETE FROM curves WHERE name IN ('loss', 'train') "
                 "AND trial IN (SELECT trial FROM members WHERE study IN mine) "
                 "AND trial NOT IN (SELECT trial FROM members WHERE study NOT IN mine) "
                 "AND trial NOT IN (SELECT id FROM trials WHERE key IN (SELECT value FROM json_each(:keep)))",
                 {"studies": json.dumps([study.id for study in studies]), "keep": json.dumps(kept)},
-            ).rowcount
+            )
+            (curves,) = store._connection.execute("SELECT changes()").fetchone()
         store._connection.execute("VACUUM")
         store._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     return Pruned(curves, before - size())
@@ -225,63 +228,59 @@ def _replace_first_page(path: Path, model: Path) -> None:
     path.with_name(path.name + "-wal").unlink(missing_ok=True)  # it belongs to the page that is gone
 
 
-def _rows(source: sqlite3.Connection, table: str) -> Iterator[tuple[Any, ...]]:
-    """Every readable row of a table, by its row id. Where a row cannot be read, the ids after it are tried in turn."""
-    last = 0
-    while True:
-        try:
-            for row in source.execute(f"SELECT rowid, * FROM {table} WHERE rowid > ? ORDER BY rowid", (last,)):
-                last = row[0]
-                yield row[1:]
-            return
-        except sqlite3.Error:
-            following = _next_readable(source, table, last)
-            if following is None:
-                return
-            last = following - 1
-
-
 SMALLEST_ROW = 16
 """Bytes; so row ids, which count from 1, end below the size of the file over this."""
 
 
-def _next_readable(source: sqlite3.Connection, table: str, last: int) -> int | None:
+def _rows(source: sqlite3.Connection, table: str) -> Iterator[tuple[Any, ...]]:
+    """Every readable row of a table."""
     pages, size = (source.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "page_size"))
-    misses = 0
-    for rowid in range(last + 1, pages * size // SMALLEST_ROW):
-        try:
-            if source.execute(f"SELECT * FROM {table} WHERE rowid = ?", (rowid,)).fetchone() is not None:
-                return rowid
-            misses += 1
-        except sqlite3.Error:
-            misses = 0
-        if misses > 1000:  # a page holds fewer rows: there are none behind it
-            return None
-    return None
+    try:
+        source.execute(f"SELECT 1 FROM {table} WHERE rowid = 0").fetchone()
+    except sqlite3.Error:
+        return  # the table's first page is gone, and with it the way to all others
+    yield from _range(source, table, 0, pages * size // SMALLEST_ROW)
+
+
+def _range(source: sqlite3.Connection, table: str, low: int, high: int) -> Iterator[tuple[Any, ...]]:
+    """The rows with ids from ``low`` to below ``high``; where they cannot be read, those of either half."""
+    try:
+        yield from source.execute(f"SELECT * FROM {table} WHERE rowid >= ? AND rowid < ?", (low, high)).fetchall()
+    except sqlite3.Error:
+        if high - low > 1:
+            middle = (low + high) // 2
+            yield from _range(source, table, low, middle)
+            yield from _range(source, table, middle, high)
 
 
 def _copy(source: sqlite3.Connection, goal: sqlite3.Connection) -> Recovered:
     configurations = [row for row in _rows(source, "configurations") if _is_json(row[2])]
     settings = {id_: text for id_, _, text in configurations}
     trials = {row[0]: row for row in _rows(source, "trials") if row[2] in settings and _is_trial(row, settings)}
-    curves: dict[int, list[tuple[int, str, bytes]]] = {}
+    curves: dict[int, dict[str, bytes]] = {}
     broken = set()
     for trial, name, data in _rows(source, "curves"):
-        if _is_curve(data):
-            curves.setdefault(trial, []).append((trial, name, data))
+        if _unpacks(data, unpack_curve):
+            curves.setdefault(trial, {})[name] = data
         else:
             broken.add(trial)
+    seen = list(_rows(source, "seen"))
+    broken |= {trial for trial, _, data in seen if not _unpacks(data, unpack_array)}
     sessions = {row[0]: row for row in _rows(source, "sessions")}
     outcomes, lost = [], len(broken)
-    for row in _rows(source, "outcomes"):
-        trial, status, session = row[0], row[1], row[5]
-        whole = trial in trials and trial not in broken and (status == "failed" or trial in curves)
-        if whole and session not in sessions:
-            sessions[session] = (session, None, "?", 0, "?", "?", "1970-01-01T00:00:00+00:00", None, "recovered")
-        if whole:
-            outcomes.append(row)
-        else:
+    for trial, status, *rest, best in _rows(source, "outcomes"):
+        whole = trial in trials and trial not in broken
+        if whole and status != "failed":
+            protocol = find_protocol(json.loads(settings[trials[trial][2]])["protocol"])
+            whole = {"valid", protocol.reported} <= curves.get(trial, {}).keys()
+        if not whole:
             lost += trial not in broken
+            continue
+        session = rest[3]
+        if session not in sessions:
+            sessions[session] = (session, None, "?", 0, "?", "?", "1970-01-01T00:00:00+00:00", None, "recovered")
+        best = None if status == "failed" else best_of(unpack_curve(curves[trial]["valid"]))
+        outcomes.append((trial, status, *rest, best))
     studies = {row[0]: row for row in _rows(source, "studies") if _is_json(row[2])}
     saved = {row[0] for row in outcomes}
     with transaction(goal):
@@ -293,9 +292,9 @@ def _copy(source: sqlite3.Connection, goal: sqlite3.Connection) -> Recovered:
             goal.execute("INSERT INTO sessions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
         goal.executemany("INSERT INTO outcomes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", outcomes)
         for trial in saved:
-            goal.executemany("INSERT INTO curves VALUES (?, ?, ?)", curves.get(trial, ()))
-        seen = [row for row in _rows(source, "seen") if row[0] in saved]
-        goal.executemany("INSERT INTO seen VALUES (?, ?, ?)", seen)
+            rows = [(trial, name, data) for name, data in curves.get(trial, {}).items()]
+            goal.executemany("INSERT INTO curves VALUES (?, ?, ?)", rows)
+        goal.executemany("INSERT INTO seen VALUES (?, ?, ?)", [row for row in seen if row[0] in saved])
         members = [row for row in _members(source) if row[0] in studies and row[2] in trials]
         goal.executemany("INSERT OR IGNORE INTO members VALUES (?, ?, ?, ?, ?)", members)
     return Recovered(len(studies), len(outcomes), lost)
@@ -329,10 +328,10 @@ def _is_trial(row: tuple[Any, ...], settings: dict[int, str]) -> bool:
         return False
 
 
-def _is_curve(data: Any) -> bool:
+def _unpacks(data: Any, unpack: Callable[[bytes], Any]) -> bool:
     try:
-        unpack_curve(data)
-    except (zlib.error, ValueError, TypeError):
+        unpack(data)
+    except (zlib.error, ValueError, TypeError, EOFError):
         return False
     return True
 

@@ -26,6 +26,7 @@ __all__ = [
     "catalogued",
     "make_fleet",
     "make_plan",
+    "members_that_fit",
     "pack",
     "role",
     "settle",
@@ -236,8 +237,18 @@ BASELINE_SETTING: dict[str, Any] = {"epochs": 100, "batch_size": 50, "dropout": 
 """What a baseline network is trained with in the paper's tables, besides its own settings."""
 
 
-def baseline_plan(graphs: PackedGraphs | Dataset, name: str, *, protocol: str, folds: int = 10, seeds: int = 1) -> Plan:
+def baseline_plan(
+    graphs: PackedGraphs | Dataset,
+    name: str,
+    *,
+    protocol: str,
+    folds: int = 10,
+    seeds: int = 1,
+    epochs: int | None = None,
+) -> Plan:
     """A study of one baseline, with :data:`BASELINE_SETTING` and its own settings.
+
+    epochs: of a network, in the place of those; a kernel has none.
 
     >>> from graphnorm.data import load
     >>> plan = baseline_plan(load("synthetic:trees"), "wl", protocol="fair", folds=5)
@@ -245,7 +256,7 @@ def baseline_plan(graphs: PackedGraphs | Dataset, name: str, *, protocol: str, f
     (5, 42)
     """
     kernel = MODELS[name].kernel
-    own: dict[str, Any] = {} if kernel else BASELINE_SETTING
+    own: dict[str, Any] = {} if kernel else BASELINE_SETTING | ({} if epochs is None else {"epochs": epochs})
     chosen = {**own, **MODELS[name].defaults}
     grid = Grid("own", {axis: (chosen[axis],) for axis in BASELINE_SETTING if axis in chosen})
     rest = {option: value for option, value in chosen.items() if option not in grid.axes}
@@ -270,13 +281,14 @@ def pack(graphs: PackedGraphs, trials: Sequence[Trial], device: str | None, slot
     share = _fleets_of_a_shape(len(groups), slots)
     fleets = []
     for places in groups.values():
-        most = _members_that_fit(graphs, trials[places[0]], device)
+        most = members_that_fit(graphs, trials[places[0]], device)
         count = min(len(places), max(-(-len(places) // most), share))
         fleets += [places[k * len(places) // count : (k + 1) * len(places) // count] for k in range(count)]
     return fleets
 
 
-def _members_that_fit(graphs: PackedGraphs, trial: Trial, device: str | None) -> int:
+def members_that_fit(graphs: PackedGraphs, trial: Trial, device: str | None) -> int:
+    """How many members of a trial's shape a fleet may have."""
     if device == "cuda" and not torch.cuda.is_available():
         return MOST_ON_GPU
     chosen = default_device(device)

@@ -14,6 +14,7 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, TextIO
 
 import numpy as np
@@ -24,6 +25,7 @@ from graphnorm.study.render import clock, counted
 from graphnorm.training import Outcome, Progress, Trial
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
 
     from graphnorm.study.store import Study
@@ -254,10 +256,11 @@ class Display(Callback):
         except ImportError:
             return
         console = Console(file=self._stream)
-        self._live = Live(console=console, get_renderable=self._table, refresh_per_second=4, transient=True)
+        table = partial(self._table, console)
+        self._live = Live(console=console, get_renderable=table, refresh_per_second=4, transient=True)
         self._live.start()
 
-    def _table(self) -> Table:
+    def _table(self, console: Console) -> Table:
         from rich.progress_bar import ProgressBar
         from rich.table import Table
         from rich.text import Text
@@ -265,7 +268,7 @@ class Display(Callback):
         rows = list(self._rows.values())
         times = f"{clock(self._now() - self._began)} gone, {self._time_left()}"
         name, bar, text, words = _lay_out(
-            self._live.console.width,
+            console.width,
             names=[*self._rows, "norm"],
             full=[*(self._describe(row) for row in rows), times],
             brief=[*(self._describe(row, brief=True) for row in rows), times],

@@ -24,7 +24,7 @@ from typing import Any
 from graphnorm.data import PackedGraphs
 from graphnorm.errors import StoreError, StudyError
 from graphnorm.layers import try_norm
-from graphnorm.settings import Running
+from graphnorm.settings import Running, options_of
 from graphnorm.study.halving import losers
 from graphnorm.study.plan import Plan, pack
 from graphnorm.study.progress import Callback, Callbacks, TensorBoard
@@ -44,11 +44,21 @@ from graphnorm.study.worker import (
 )
 from graphnorm.training import Outcome, Progress, Split, Trial, default_device
 
-__all__ = ["Driver", "Stopped", "packing_device", "run", "slots"]
+__all__ = [
+    "CHECKPOINT_SECONDS",
+    "CheckpointFolder",
+    "Driver",
+    "Stopped",
+    "make_running",
+    "packing_device",
+    "run",
+    "slots",
+    "try_norms",
+]
 
 ATTEMPTS = 3
 STEP_SECONDS = 1.0
-CHECKPOINT_SECONDS = 50.0
+CHECKPOINT_SECONDS = Running.checkpoint
 """A kill costs at most a minute of work, or an epoch where that takes longer."""
 
 
@@ -80,9 +90,7 @@ def run(
         Stopped: at a signal, with the result so far.
     """
     running = running or Running()
-    _check(running)
-    for trial in {trial.norm: trial for trial in plan.trials}.values():
-        try_norm(trial.norm, trial.hidden, default_device(running.device))
+    try_norms(plan, running)
     if running.tensorboard:
         callbacks = [*callbacks, TensorBoard(running.tensorboard)]
     fleets = (
@@ -107,8 +115,8 @@ def run(
             engine = _make_engine(plan, data, running, len(store.fleets(study)))
             try:
                 with _stopping_on_signals(driver.stop) as received:
-                    driver.run(engine)
-                stopped_by = received[0] if received else None
+                    finished = driver.run(engine)
+                stopped_by = received[0] if received and not finished else None
             finally:
                 engine.close()
     result = read(store, plan)
@@ -117,13 +125,24 @@ def run(
     return result
 
 
-def _check(running: Running) -> None:
+def make_running(**given: Any) -> Running:
+    """Where and how trainings run; what does not fit together, or is not on this machine, is refused."""
+    options = options_of(Running)
+    running = Running(**{name: options[name].check(name, value) for name, value in given.items() if value is not None})
     if running.engine == "ray":
-        return
+        return running
     for name in ("address", "cpus_per_worker", "gpus_per_worker"):
         if getattr(running, name) is not None:
             option = "--" + name.replace("_", "-")
             raise StudyError(f"{option} has no meaning for the engine local", remedy="add --engine ray")
+    default_device(running.device)
+    return running
+
+
+def try_norms(plan: Plan, running: Running) -> None:
+    """Call each normalization of the user's own once, and refuse one that fails."""
+    for trial in {trial.norm: trial for trial in plan.trials}.values():
+        try_norm(trial.norm, trial.hidden, default_device(running.device))
 
 
 def slots(running: Running) -> int:
@@ -236,7 +255,7 @@ class Driver:
         self._store, self._study, self._plan, self._data = store, study, plan, data
         self._callbacks = Callbacks(callbacks)
         self._checkpoint_seconds, self._keep_state = checkpoint_seconds, keep_state
-        self._checkpoints = _CheckpointFolder(store.work_folder / str(study.id))
+        self._checkpoints = CheckpointFolder(store.work_folder / str(study.id))
         self._rungs = plan.rungs
         self._fleets = self._load_fleets(retry_failed)
         self._decided = self._load_decisions()
@@ -461,7 +480,7 @@ def _rivals_together(fleets: Sequence[_Fleet]) -> list[_Fleet]:
     return sorted(fleets, key=lambda fleet: order.index(rivals(fleet)))
 
 
-class _CheckpointFolder:
+class CheckpointFolder:
     """The files of a study's fleets, by the fleet's number; each is whole or absent."""
 
     def __init__(self, folder: Path) -> None:

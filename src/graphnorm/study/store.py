@@ -18,7 +18,7 @@ import os
 import platform
 import time
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -35,7 +35,18 @@ from graphnorm.study.schema import connect, store_errors, transaction
 from graphnorm.study.selection import best_of
 from graphnorm.training import Outcome, Trial
 
-__all__ = ["FINAL", "Record", "Session", "Status", "Store", "Study", "pack_curve", "unpack_curve"]
+__all__ = [
+    "FINAL",
+    "Record",
+    "Session",
+    "Status",
+    "Store",
+    "Study",
+    "pack_array",
+    "pack_curve",
+    "unpack_array",
+    "unpack_curve",
+]
 
 Curve = npt.NDArray[np.float32]
 Status = Literal["done", "diverged", "dropped", "failed"]
@@ -371,7 +382,7 @@ class Store:
         execute("INSERT INTO outcomes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
         curves = [(id_, name, pack_curve(curve)) for name, curve in outcome.curves.items()]
         self._connection.executemany("INSERT INTO curves VALUES (?, ?, ?)", curves)
-        seen = [(id_, name, _pack_array(values)) for name, values in outcome.seen.items()]
+        seen = [(id_, name, pack_array(values)) for name, values in outcome.seen.items()]
         self._connection.executemany("INSERT INTO seen VALUES (?, ?, ?)", seen)
 
     def move_to_fleet(self, study: Study, trials: Sequence[Trial]) -> int:
@@ -419,7 +430,7 @@ class Store:
                 keys,
                 name,
             ):
-                loaded.setdefault(place, {})[name] = self._unpacked(data)
+                loaded.setdefault(place, {})[name] = self._unpacked(data, unpack_curve)
         rows = self.rows(
             f"{wanted}SELECT w.place, {STATUS}, o.epochs, o.seconds, o.device, o.finished, s.code, o.error, o.best "
             "FROM wanted w CROSS JOIN trials t ON t.key = w.key JOIN outcomes o ON o.trial = t.id "
@@ -449,18 +460,18 @@ class Store:
     def seen(self, trial: Trial) -> dict[str, npt.NDArray[Any]]:
         """What a probe saw along the training of a trial; nothing where none looked."""
         rows = self.rows("SELECT name, data FROM seen WHERE trial = (SELECT id FROM trials WHERE key = ?)", trial.key)
-        return {name: _unpack_array(data) for name, data in rows}
+        return {name: self._unpacked(data, unpack_array) for name, data in rows}
 
     def finished_keys(self) -> set[str]:
         """The keys of all trials that are trained to the end, whichever study they are of."""
         done = "SELECT t.key FROM trials t JOIN outcomes o ON o.trial = t.id WHERE o.status IN ('done', 'diverged')"
         return {key for (key,) in self.rows(done)}
 
-    def _unpacked(self, data: bytes) -> Curve:
+    def _unpacked(self, data: bytes, unpack: Callable[[bytes], npt.NDArray[Any]]) -> npt.NDArray[Any]:
         try:
-            return unpack_curve(data)
-        except (zlib.error, ValueError) as error:
-            raise self._damaged(f"a curve does not unpack: {error}") from error
+            return unpack(data)
+        except (zlib.error, ValueError, EOFError) as error:
+            raise self._damaged(f"an array does not unpack: {error}") from error
 
     def rows(self, statement: str, *parameters: Any) -> list[tuple[Any, ...]]:
         """What a query finds."""
@@ -497,13 +508,15 @@ def unpack_curve(data: bytes) -> Curve:
     return np.frombuffer(zlib.decompress(data), "<f4").astype(np.float32)
 
 
-def _pack_array(values: npt.NDArray[Any]) -> bytes:
+def pack_array(values: npt.NDArray[Any]) -> bytes:
+    """An array of any shape and type as bytes, deflated."""
     buffer = io.BytesIO()
     np.save(buffer, values, allow_pickle=False)
     return zlib.compress(buffer.getvalue(), 9)
 
 
-def _unpack_array(data: bytes) -> npt.NDArray[Any]:
+def unpack_array(data: bytes) -> npt.NDArray[Any]:
+    """The array that :func:`pack_array` made bytes of; errors as of :func:`unpack_curve`, or ``EOFError``."""
     found: npt.NDArray[Any] = np.load(io.BytesIO(zlib.decompress(data)), allow_pickle=False)
     return found
 

@@ -18,7 +18,7 @@ from graphnorm.segments import Segments
 from graphnorm.training.task import find_task
 from graphnorm.training.trial import Trial
 
-__all__ = ["ModelInputs", "build_model"]
+__all__ = ["Matrices", "ModelInputs", "build_model"]
 
 _SEEDING = threading.Lock()
 """Held while torch's generator, which all threads share, is seeded and drawn from."""
@@ -39,7 +39,7 @@ def build_model(trial: Trial, graphs: PackedGraphs) -> nn.Module:
         return build(trial, trial.norm, graphs, find_task(trial.protocol).outputs(graphs))
 
 
-class _Matrices(NamedTuple):
+class Matrices(NamedTuple):
     """All adjacency matrices of a dataset; see :class:`~graphnorm.adjacency.Blocks`."""
 
     values: Tensor
@@ -48,7 +48,7 @@ class _Matrices(NamedTuple):
     max_size: int
 
     @classmethod
-    def of(cls, graphs: PackedGraphs) -> _Matrices | None:
+    def of(cls, graphs: PackedGraphs) -> Matrices | None:
         """The matrices, where products with them read a small share of what sums over edges read.
 
         A sum over edges reads a row of features for each of E edges. Multiplied by tiles, each of ⌈n/64⌉² tiles of a
@@ -62,6 +62,10 @@ class _Matrices(NamedTuple):
         if rows_read > WORTHWHILE * graphs.num_edges or in_bytes > MOST_BYTES:
             return None
         return cls(*write_blocks(graphs.node_ptr, graphs.rowptr, graphs.col), int(sizes.max()))
+
+    def blocks(self, batch: GraphBatch) -> Blocks:
+        """Those of a batch; an empty place, -1, finds the end: a matrix of no rows."""
+        return Blocks(self.values, self.start[batch.ids], batch.ptr, self.max_size)
 
 
 class ModelInputs:
@@ -80,7 +84,7 @@ class ModelInputs:
         self._max_degree = int(graphs.degree.max()) if graphs.num_nodes else 0
         self._max_size = int(graphs.sizes.max())
         faster = trial is not None and find_model(trial.model).sums
-        self._matrices = _Matrices.of(graphs) if faster else None
+        self._matrices = Matrices.of(graphs) if faster else None
         single = graphs.x is None and len(graphs.cardinalities) == 1
         self._one_hot = faster and single and trial is not None and graphs.num_features > trial.hidden
 
@@ -93,9 +97,7 @@ class ModelInputs:
 
         may_pad: whether there may be rows of no graph.
         """
-        blocks = None
-        if (matrices := self._matrices) is not None:  # an empty place, -1, finds the end: a matrix of no rows
-            blocks = Blocks(matrices.values, matrices.start[batch.ids], batch.ptr, matrices.max_size)
+        blocks = None if self._matrices is None else self._matrices.blocks(batch)
         edges = Adjacency.trusted(batch.rowptr, batch.col, symmetric=True, max_degree=self._max_degree, blocks=blocks)
         width = self._graphs.num_features
         inputs: dict[str, Any] = {

@@ -50,6 +50,7 @@ class KernelFleet:
         self, graphs: PackedGraphs, trials: Sequence[Trial], splits: Sequence[Split], *, workers: int | None = None
     ) -> None:
         _check(graphs, trials[0])
+        need("sklearn.svm", "a support vector machine", "study")  # importing it takes seconds, which are no training
         if any(trial.epochs != len(_kernel(trial).candidates) for trial in trials):
             raise ValueError(f"the epochs of {trials[0].model} are its {len(_kernel(trials[0]).candidates)} candidates")
         self.trials, self.splits = tuple(trials), tuple(splits)

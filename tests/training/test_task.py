@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from graphnorm.training.metrics import accuracy, binary_loss, class_loss, roc_auc, select
+from graphnorm.data import synthetic
+from graphnorm.training import TASKS, find_task
+from graphnorm.training.task import accuracy, binary_loss, class_loss, roc_auc, select
 
 torch.manual_seed(0)
 LABELS = torch.randint(0, 2, (3, 40))
@@ -50,3 +52,36 @@ def test_select():
     values = torch.arange(12).view(2, 6)
     assert select(values, torch.tensor([[5, 0], [1, -1]]))[:, :1].tolist() == [[5], [7]]
     assert select(values[..., None].expand(2, 6, 3), torch.tensor([[2], [4]])).shape == (2, 1, 3)
+
+
+TREES = synthetic.trees(num_graphs=50, seed=0)
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_the_table_of_tasks(name):
+    """Loss, metric and chance of each row by scikit-learn, from the probabilities that it gives."""
+    metrics = pytest.importorskip("sklearn.metrics")
+    task = TASKS[name]
+    outputs, labels = task.outputs(TREES), torch.randint(0, 2, (1, 40))
+    scores = torch.randn(1, 40, outputs)
+    probabilities = task.probabilities(scores[0].double()).numpy()
+    np.testing.assert_allclose(probabilities.sum(1), 1, rtol=1e-6)
+    known = {
+        "accuracy": lambda: metrics.accuracy_score(labels[0], probabilities.argmax(1)),
+        "ROC-AUC": lambda: metrics.roc_auc_score(labels[0], probabilities[:, 1]),
+    }
+    assert task.score(scores, labels).item() == pytest.approx(known[task.metric]())
+    assert task.loss(scores, labels).item() == pytest.approx(metrics.log_loss(labels[0], probabilities), rel=1e-5)
+    blind = torch.zeros(1, TREES.num_graphs, outputs)
+    if outputs > 1:
+        blind[..., TREES.labels.bincount().argmax()] = 1
+    assert task.score(blind, TREES.labels[None].long()).item() == pytest.approx(task.chance(TREES))
+
+
+def test_tasks_of_protocols():
+    assert {name: find_task(name).metric for name in ("paper", "fair", "ogb", "all")} == {
+        "paper": "accuracy",
+        "fair": "accuracy",
+        "ogb": "ROC-AUC",
+        "all": "accuracy",
+    }

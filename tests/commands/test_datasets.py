@@ -1,0 +1,111 @@
+"""``graphnorm datasets``: the list, one dataset, the user's own graphs, and drawings."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from graphnorm import cli
+
+Run = Callable[..., tuple[int, str, str]]
+DATA = os.environ.get("GRAPHNORM_DATA", "")
+
+
+@pytest.fixture
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A table with a row that is no molecule, and a file of another kind, in the current folder."""
+    path = tmp_path / "mine.csv"
+    path.write_text("smiles,y\nCCO,1.5\nCC,2.5\nC1CC1,9\nnot one,3\n")
+    path.with_suffix(".txt").write_text("graphs")
+    monkeypatch.chdir(tmp_path)
+    return path
+
+
+def test_the_list_without_any_data(run: Run) -> None:
+    pytest.importorskip("rdkit")
+    code, out, err = run("datasets")
+    assert (code, err) == (0, "")
+    lines = {line.split()[0]: line for line in out.splitlines() if line[:1] not in (" ", "")}
+    assert "(188)" in lines["MUTAG"]
+    assert "(57.5)" in lines["MUTAG"]
+    assert lines["MUTAG"].endswith("not on disk")
+    assert lines["molecules"].split()[1] == "1,017"
+    assert lines["synthetic:regular"].endswith("built in")
+    assert "PTC_MR: NOT the PTC of the paper" in out
+
+
+def test_the_list_with_data(run: Run, tmp_path: Path) -> None:
+    pytest.importorskip("rdkit")
+    (tmp_path / "NCI1.zip").write_bytes(b"damaged")
+    code, out, _ = run("datasets", "--data-root", tmp_path, "--json")
+    assert code == 0
+    rows = {row["name"]: row for row in json.loads(out)}
+    assert rows["NCI1"]["where"] == str(tmp_path / "NCI1.zip")
+    assert rows["NCI1"]["measured"] is None
+    assert "cannot be read" in rows["NCI1"]["note"]
+    assert rows["MUTAG"]["where"] is None
+    assert rows["MUTAG"]["reported"]["avg_edges"] == 57.5
+    assert rows["molecules"]["measured"]["class_sizes"] == [509, 508]
+
+
+def test_get_and_show(run: Run, mine: Path) -> None:
+    pytest.importorskip("rdkit")
+    assert json.loads(run("datasets", "get", "trees", "--json")[1])["num_graphs"] == 400
+    assert "few large, many small" in run("datasets", "show", "synthetic:cliques")[1]
+    own = ("--threshold", "median", "--skip-invalid", "--label", "y")
+    code, out, err = run("datasets", "--json", "show", mine, *own)
+    assert code == 0
+    assert json.loads(out)["class_sizes"] == [2, 1]
+    assert re.fullmatch(r"graphnorm: .*1 of 4 SMILES cannot be read.*\n", err)
+
+
+@pytest.mark.skipif(not DATA, reason="GRAPHNORM_DATA names no folder with the benchmark archives")
+def test_get_says_which_file_it_is(run: Run) -> None:
+    code, out, _ = run("datasets", "get", "ptc_mr", "--data-root", DATA, "--json")
+    facts = json.loads(out)
+    assert (code, facts["known_file"], facts["num_nodes"]) == (0, True, 4915)
+    assert "NOT the PTC" in facts["note"]
+
+
+def test_draw(run: Run, tmp_path: Path) -> None:
+    target = tmp_path / "out" / "graphs.png"
+    code, out, _ = run("datasets", "draw", "regular", "--out", target, "--per-class", "2", "--json")
+    assert (code, json.loads(out)) == (0, {"drawing": str(target)})
+    assert target.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["get", "MUTAK"], "did you mean MUTAG"),
+        (["get", "PTC"], "ANOTHER dataset"),
+        (["show", "absent/folder"], "no such file or folder"),
+        (["show", "mine.csv"], "1 of 4 SMILES cannot be read"),
+        (["show", "mine.csv", "--threshold", "high"], "give a number or 'median'"),
+        (["show", "mine.txt"], r"files of this kind.*\.csv, \.tsv, \.parquet"),
+        (["draw", "trees", "--out", "x.doc"], "cannot be written as 'doc'"),
+        (["draw", "trees", "--out", "mine.csv/x.png"], "mine.csv"),
+        (["draw", "trees", "--out", "x.png", "--per-class", "0"], "one or more"),
+        (["--data-root", "absent"], "the data folder does not exist"),
+        (["--data-root", "absent", "get", "MUTAG"], "the data folder does not exist"),
+    ],
+)
+def test_mistakes(run: Run, mine: Path, arguments: list[str], words: str) -> None:
+    before = sorted(path.name for path in mine.parent.iterdir())
+    code, out, err = run("datasets", *arguments)
+    assert (code, out) == (2, "")
+    assert re.fullmatch(rf"graphnorm: .*{words}.*\n", err)
+    assert sorted(path.name for path in mine.parent.iterdir()) == before
+
+
+@pytest.mark.parametrize("arguments", [["draw", "trees"], ["get"]])
+def test_wrong_usage(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["datasets", *arguments])
+    assert stop.value.code == 2
+    assert "usage: graphnorm datasets" in capsys.readouterr().err

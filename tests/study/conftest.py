@@ -1,6 +1,0 @@
-"""Shared by the tests of studies."""
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent))  # `import fakes`

@@ -1,0 +1,155 @@
+"""Plans: what is filled in and refused, which trials there are, and which are trained together."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from graphnorm.data import CATALOG, PackedGraphs, load
+from graphnorm.data.catalog import Counts
+from graphnorm.errors import GraphnormError
+from graphnorm.models import BASELINES, MODELS
+from graphnorm.settings import GRIDS, QUICK_EPOCHS, Grid, Settings
+from graphnorm.study import make_plan, settle
+from graphnorm.study.plan import Dataset, baseline_plan, catalogued, pack, role
+from graphnorm.training import Trial
+
+TREES = load("synthetic:trees")
+PARTS = dict(zip(("train", "valid", "test"), torch.arange(400).split([320, 40, 40]), strict=True))
+SPLIT = replace(TREES, splits=PARTS)
+
+
+def like_mutag(monkeypatch: pytest.MonkeyPatch) -> PackedGraphs:
+    """Graphs that the catalogue takes for MUTAG."""
+    counts = Counts(TREES.num_graphs, TREES.num_nodes, TREES.num_edges)
+    monkeypatch.setitem(CATALOG, "MUTAG", replace(CATALOG["MUTAG"], counts=counts))
+    return replace(TREES, name="MUTAG")
+
+
+# Settings
+
+
+def test_what_is_not_given_is_filled_in() -> None:
+    assert settle(replace(TREES, name="mine")) == Settings(epochs=QUICK_EPOCHS)
+    official = settle(SPLIT, norms="batch,graph")
+    assert (official.protocol, official.model, official.folds, official.seeds) == ("ogb", "molhiv-gin", 1, 10)
+    assert (official.hidden, official.lr, official.epochs) == (300, 1e-4, 25)
+    assert settle(SPLIT, model="molhiv-gcn").batch_size == 64
+    assert settle(SPLIT, lr=0.5, seeds=3, epochs=None).lr == 0.5
+    assert settle(SPLIT, protocol="fair").model == "gin"
+
+
+def test_the_readout_is_the_catalogues(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert catalogued(replace(TREES, name="PROTEINS")) is None  # named alike, but other graphs
+    mutag = like_mutag(monkeypatch)
+    monkeypatch.setitem(CATALOG, "MUTAG", replace(CATALOG["MUTAG"], readout="mean"))
+    assert settle(mutag).readout == "mean"
+    assert settle(mutag, readout="sum").readout == "sum"
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"norms": "graph,grpah"}, "unknown normalization 'grpah'; did you mean 'graph'"),
+        ({"norms": ""}, "unknown normalization ''"),
+        ({"norms": []}, "no normalization"),
+        ({"model": "gni"}, "unknown model 'gni'; did you mean 'gin'"),
+        ({"model": "wl"}, "unknown model 'wl'"),
+        ({"baselines": "dgcn"}, "unknown baseline 'dgcn'; did you mean 'dgcnn'"),
+        ({"protocol": "unfair"}, "known: paper, fair, ogb"),
+        ({"epochs": 0}, "epochs is 0"),
+        ({"folds": 1}, "folds is 1"),
+        ({"protocol": "ogb", "folds": 10}, "one split"),
+        ({"protocol": "ogb", "baselines": "wl,mlp"}, "wl: kernels"),
+    ],
+)
+def test_what_does_not_fit_is_refused(given: dict[str, Any], words: str) -> None:
+    with pytest.raises(GraphnormError, match=words) as caught:
+        settle(TREES, **given)
+    assert caught.value.remedy
+
+
+# Trials
+
+
+def test_a_plan_is_named_by_its_trials() -> None:
+    settings = settle(TREES, norms=["graph", "batch"], folds=5, seeds=2)
+    plan = make_plan(TREES, settings, GRIDS["quick"])
+    assert len(plan.trials) == len({trial.key for trial in plan.trials}) == 2 * 4 * 5 * 2
+    assert {trial.fingerprint for trial in plan.trials} == {TREES.fingerprint}
+    assert plan == make_plan(TREES, settings, GRIDS["quick"])
+    assert plan.name != make_plan(TREES, replace(settings, seeds=1), GRIDS["quick"]).name
+    assert make_plan(TREES, settings, name="mine").name == "mine"
+    assert make_plan(Dataset(TREES.name, TREES.fingerprint), settings, GRIDS["quick"]).trials == plan.trials
+
+
+def test_the_spec_says_what_was_asked_for() -> None:
+    settings = settle(TREES, norms="graph", folds=5, lr=0.5, self_loops=True, baselines="wl")
+    spec = make_plan(TREES, settings, Grid("g", {"epochs": (2, 3)}), origin={"data": "x"}).spec
+    assert spec["grid"] == {"name": "g", "epochs": [2, 3]}
+    assert "epochs" not in {*spec} - {"grid"}
+    asked = {name: spec[name] for name in ("norms", "baselines", "folds", "lr", "self_loops", "protocol", "model")}
+    assert asked == {
+        "norms": ["graph"], "baselines": ["wl"], "folds": 5, "lr": 0.5, "self_loops": True, "protocol": "paper",
+        "model": "gin",
+    }  # fmt: skip
+    assert (spec["graphs"], spec["chance"], spec["train_sizes"], spec["origin"]) == (400, 50.0, [320], {"data": "x"})
+
+
+def test_under_an_official_split_only_seeds_are_repeated() -> None:
+    plan = make_plan(SPLIT, settle(SPLIT, norms="graph", seeds=3), GRIDS["quick"])
+    assert [(t.fold, t.seed, t.folds) for t in plan.trials[:3]] == [(0, 0, 1), (0, 1, 1), (0, 2, 1)]
+    assert len(plan.trials) == 12
+
+
+def test_baselines_have_the_same_folds_and_their_own_settings() -> None:
+    plan = make_plan(TREES, settle(TREES, norms="graph", folds=3, seeds=2, baselines=",".join(BASELINES)))
+    for name in BASELINES:
+        trials = [trial for trial in plan.trials if role(trial) == ("baselines", name)]
+        kernel = MODELS[name].kernel
+        assert [(t.fold, t.seed) for t in trials] == [(f, s) for f in range(3) for s in range(1 if kernel else 2)]
+        for option, value in MODELS[name].defaults.items():
+            assert {getattr(trial, option) for trial in trials} == {value}
+        assert {trial.epochs for trial in trials} == {len(kernel.candidates) if kernel else QUICK_EPOCHS}
+
+
+def test_a_study_of_one_baseline() -> None:
+    (network,) = {
+        trial.configuration: trial for trial in baseline_plan(TREES, "dgcnn", protocol="paper").trials
+    }.values()
+    assert (network.epochs, network.batch_size, network.lr, network.hidden) == (100, 50, 1e-3, 32)
+    kernel = baseline_plan(TREES, "wl", protocol="fair", seeds=5)
+    assert len(kernel.trials) == 10  # it has nothing random
+
+
+# Fleets
+
+SMALL = Trial(dataset="trees", hidden=8)
+MIXED = [replace(SMALL, seed=seed, norm=norm) for seed, norm in enumerate(["graph", "none", "graph", "none"])]
+
+
+def test_trials_of_one_shape_make_a_fleet(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert pack(TREES, MIXED, "cpu", slots=1) == [[0, 2], [1, 3]]
+    assert pack(TREES, MIXED, "cpu", slots=4) == [[0], [2], [1], [3]]
+    monkeypatch.setattr("graphnorm.study.plan.MOST_ON_CPU", 4)
+    assert [len(fleet) for fleet in pack(TREES, [SMALL] * 9, "cpu", slots=1)] == [3, 3, 3]  # shared out evenly
+
+
+def test_a_fleet_is_no_larger_than_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    room = {"SC_PAGE_SIZE": 4096, "SC_AVPHYS_PAGES": 3 * MODELS["gin"].bytes_per_member(SMALL, TREES) // 4096}
+    monkeypatch.setattr("os.sysconf", room.get)
+    assert [len(fleet) for fleet in pack(TREES, [SMALL] * 6, "cpu", slots=1)] == [2, 2, 2]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="here the memory of a GPU is known")
+def test_fleets_for_gpus_that_are_elsewhere() -> None:
+    trials = make_plan(TREES, Settings(norms=("graph", "batch")), GRIDS["paper"]).trials
+    fleets = pack(TREES, trials, "cuda", slots=1)
+    assert [len(fleet) for fleet in fleets] == [300] * 4  # two batch sizes, two normalizations
+    assert all(len({trials[place].shape for place in fleet}) == 1 for fleet in fleets)
+    fleets = pack(TREES, trials, "cuda", slots=64)
+    assert len(fleets) == 64
+    assert sorted(place for fleet in fleets for place in fleet) == list(range(len(trials)))

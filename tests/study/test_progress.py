@@ -1,0 +1,166 @@
+"""What a person, or a tracker, learns of a study under way."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fakes import outcome
+from graphnorm.study import Study
+from graphnorm.study.progress import Display, TensorBoard
+from graphnorm.training import Outcome, Progress, Trial
+
+STUDY = Study(1, "trees", {}, "", 8)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def members(norm: str, epochs: int = 100) -> list[Trial]:
+    return [Trial(dataset="d", norm=norm, fold=fold, epochs=epochs) for fold in range(4)]
+
+
+@dataclass
+class Watched:
+    """A display whose time passes as told."""
+
+    screen: io.StringIO = field(default_factory=io.StringIO)
+    now: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.display = Display(self.screen, lambda: self.now)
+
+    def advance(self, trials: Sequence[Trial], first: int, last: int, value: float = 0.8) -> None:
+        """Tell of epochs all at once, as a worker does."""
+        for epoch in range(first, last + 1):
+            metrics = {"valid": np.full(len(trials), value)}
+            self.display.on_epoch(Progress(tuple(trials), epoch, metrics, self.now))
+
+
+def test_the_time_left_is_estimated_from_training_alone() -> None:
+    watched, trials = Watched(), members("graph")
+    watched.display.on_begin(STUDY, trials, trials)
+    assert watched.display.seconds_left is None
+    watched.now = 5.0  # until then workers started, and the first epochs took longer than the others
+    watched.advance(trials, 1, 10)
+    watched.now = 6.0
+    watched.advance(trials, 11, 20)
+    assert watched.display.seconds_left is None  # too little to say
+    watched.now = 8.0
+    watched.advance(trials, 21, 40)
+    assert watched.display.seconds_left == pytest.approx(60 * 3 / 39)  # 39 epochs in three seconds, 60 are left
+
+
+def test_an_epoch_alone_is_no_basis() -> None:
+    watched, trials = Watched(), members("graph")
+    watched.display.on_begin(STUDY, trials, trials)
+    watched.now = 30.0
+    watched.advance(trials, 1, 1)
+    watched.now = 60.0
+    assert watched.display.seconds_left is None
+    watched.advance(trials, 2, 2)
+    assert watched.display.seconds_left == pytest.approx(98 * 30)
+
+
+def test_work_of_earlier_runs_and_dropped_work_take_no_time() -> None:
+    watched, old, new = Watched(), members("none"), members("graph")
+    watched.display.on_begin(STUDY, [*old, *new], new)
+    watched.display.on_fleet(new, 40)  # from a checkpoint
+    watched.advance(new, 41, 41)
+    watched.now = 10.0
+    watched.advance(new, 42, 51)
+    assert watched.display.seconds_left == pytest.approx(49)
+    watched.display.on_dropped(new[:2], 51)
+    assert watched.display.seconds_left == pytest.approx(49 / 2)
+    watched.display.on_outcomes([outcome(trial) for trial in new[2:]])
+    watched.display.on_end(True)
+    assert watched.screen.getvalue().splitlines()[-1].endswith("8 of 8 trials are done")
+
+
+def test_lines_are_few_where_there_is_no_terminal() -> None:
+    watched, trials = Watched(), members("none", 10)
+    watched.display.on_begin(STUDY, trials, trials)
+    for epoch in range(1, 11):
+        watched.now += 3
+        watched.advance(trials, epoch, epoch)
+    watched.display.on_outcomes([outcome(trial) for trial in trials])
+    watched.display.on_failure(trials[:1], "RuntimeError: gone\nTraceback", False)
+    watched.display.on_end(True)
+    lines = watched.screen.getvalue().splitlines()
+    assert len(lines) == 5
+    assert lines[0] == "trees: 4 trials"
+    assert lines[1].startswith("none: 0 of 4 trials, best validation 80.0 %; about ")
+    assert lines[3].endswith("RuntimeError: gone")
+    assert lines[4] == "finished after 30 s: 4 of 4 trials are done"
+
+
+def test_a_live_table_in_a_terminal() -> None:
+    pytest.importorskip("rich")
+    watched, old, new = Watched(Terminal()), members("graph"), members("none")
+    watched.display.on_begin(STUDY, [*old, *new], new)
+    watched.now = 30.0
+    watched.advance(new, 1, 5)
+    watched.display._live.refresh()
+    watched.display.on_end(False)
+    shown = watched.screen.getvalue()
+    assert "best validation 80.0 %" in shown
+    assert "trained before" in shown
+    assert "30 s gone" in shown
+
+
+@pytest.mark.parametrize(
+    ("width", "training"),
+    [(30, "0/…"), (40, "0/4, 80.0 %"), (60, "0/4, 80.0 %"), (90, "0 of 4 trials, best validation 80.0 %")],
+)
+def test_rows_of_the_live_table_are_lines(width: int, training: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("rich")
+    monkeypatch.setenv("COLUMNS", str(width))
+    names = ["none", "instance", "graph", "a-norm-[of]-mine"]
+    trials = {name: members(name, 400) for name in names}
+    baseline = [replace(trial, model="mlp") for trial in members("none")]
+    watched = Watched(Terminal())
+    missing = [*trials["none"], *trials["instance"], *baseline]
+    watched.display.on_begin(STUDY, [*chain(*trials.values()), *baseline], missing)
+    watched.now = 4000.0
+    watched.advance(trials["instance"], 1, 100)
+    console = watched.display._live.console
+    lines = ["".join(part.text for part in line) for line in console.render_lines(watched.display._table(console))]
+    watched.display.on_end(False)
+    assert console.width == width
+    shown = [name if width > 30 else name[:14] + "…" * (len(name) > 15) for name in names]
+    assert [line.split(" ")[0] for line in lines] == ["norm", *shown, "baseline", "all"]
+    assert lines[2].rstrip().endswith(training)
+    assert all(len(line) <= width for line in lines)
+    assert width < 60 or "1 h 6 min gone" in lines[-1]
+
+
+def test_without_rich_there_are_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "rich.live", None)
+    watched, trials = Watched(Terminal()), members("none")
+    watched.display.on_begin(STUDY, trials, trials)
+    assert watched.display._live is None
+    watched.now = 11.0
+    watched.advance(trials, 1, 1)
+    assert len(watched.screen.getvalue().splitlines()) == 2
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_tensorboard(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard", reason="TensorBoard is not installed")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    trial = Trial(dataset="MUTAG", fold=2, epochs=3)
+    curve = np.array([0.25, 0.5, 0.75], np.float32)
+    TensorBoard(tmp_path).on_outcomes([Outcome(trial, {"loss": 1 - curve, "valid": curve})])
+    (run,) = (tmp_path / "MUTAG-gin-graph").iterdir()
+    events = EventAccumulator(str(run)).Reload()
+    assert [(e.step, e.value) for e in events.Scalars("valid")] == [(1, 0.25), (2, 0.5), (3, 0.75)]
