@@ -11,6 +11,7 @@ import pytest
 
 from fakes import FakeFleet, outcome, rising
 from graphnorm.paper.items import Item
+from graphnorm.paper.output import Output
 from graphnorm.paper.reproduce import Reproduction
 from graphnorm.settings import Running
 from graphnorm.study.store import Store
@@ -54,3 +55,14 @@ def fill(reproduction: Reproduction) -> Fill:
                     store.save(session, [outcome(trial, values) for trial in trials])
 
     return put
+
+
+@pytest.fixture
+def made(reproduction: Reproduction, fill: Fill) -> Callable[..., Output]:
+    """An item, made of a store that has those trials of it that are ``trained``."""
+
+    def make(item: Item, *trained: Any, **options: Any) -> Output:
+        fill(item, *trained, **options)
+        return reproduction.make(item, train=False)
+
+    return make
