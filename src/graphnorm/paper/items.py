@@ -247,7 +247,7 @@ class Item:
     @property
     def planned(self) -> int:
         """How many trials its studies of normalizations and baselines have."""
-        return sum(part.planned for part in (*self.trained, self.baselines))
+        return sum(part.planned for part in self.trained) + self.baselines.planned
 
     def quick(self) -> Item:
         """The item scaled down."""
