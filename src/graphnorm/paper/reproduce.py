@@ -266,11 +266,13 @@ class Reproduction:
         return not entry.files or locate(entry, self._root) is not None
 
     def missing(self, plan: Plan) -> list[str]:
-        """The keys of a plan's trials that no study of the store has finished."""
-        done: set[str] = set()
-        if self.store.exists():
-            with Store(self.store, writable=False) as store:
-                done = store.finished_keys()
+        """The keys of a plan's trials that no study of the store has finished, or its probe has not looked at."""
+        if not self.store.exists():
+            return [trial.key for trial in plan.trials]
+        with Store(self.store, writable=False) as store:
+            done = store.finished_keys()
+            if plan.probe is not None:
+                done &= {trial.key for trial in plan.trials if store.seen(trial)}
         return [trial.key for trial in plan.trials if trial.key not in done]
 
     # Training and making
