@@ -255,7 +255,6 @@ def read_noise(store: Store, plan: Plan) -> NoiseRun | None:
     records, seen = store.records(plan), store.seen(plan.trials[0])
     if not records or not seen:
         return None
-    plan = replace(plan, spec=next((study.spec for study in store.studies() if study.name == plan.name), plan.spec))
     probe = replace(plan.probe, at=tuple(seen.pop("epochs").tolist()))
     layers = [LayerNoise.from_looks(probe, name, seen[name].astype(np.float64)) for name in probe.layers]
     return NoiseRun(plan, records[0], layers)

@@ -12,7 +12,7 @@ import os
 import platform
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -303,20 +303,19 @@ class Reproduction:
         gone = [] if train else [name for name in item.graphs if not self._is_here(name)]
         if gone and not item.trained:
             raise NoGraphsError(item.name, gone)
-        there: list[Planned] = []
-        absent: list[Planned] = []
         with self._reading() as store:
+            plans = _as_entered(store, self.plans(item, train=train))
             done = store.finished_keys()
-            for planned in self.plans(item, train=train):
-                (there if any(trial.key in done for trial in planned.plan.trials) else absent).append(planned)
+            there = [planned for planned in plans if any(trial.key in done for trial in planned.plan.trials)]
+            absent = [planned for planned in plans if planned not in there]
             if absent and not there:
                 raise NothingThereError(item.name, self.store)
             studies = tuple(Measured(*planned, read(store, planned.plan, partial=True)) for planned in there)
-            probed = tuple(self.probed_plans(item, train=train))
+            probed = _as_entered(store, self.probed_plans(item, train=train))
             kept = replace(item, graphs=tuple(name for name in item.graphs if name not in gone))
             if self._progress:
                 print(f"{item.name}: drawing and writing", file=sys.stderr, flush=True)
-            output = item.make(Work(kept, quick, studies, probed, _in_words(absent), store, self.graphs))
+            output = item.make(Work(kept, quick, studies, tuple(probed), _in_words(absent), store, self.graphs))
         if not gone:
             return output
         lacking = f"Without drawings of {' and '.join(gone)}: these graphs are not on this machine."
@@ -332,6 +331,12 @@ class Reproduction:
         else:
             with TemporaryDirectory() as folder, Store(Path(folder) / "empty.db") as store:
                 yield store
+
+
+def _as_entered(store: Store, plans: Iterable[Planned]) -> list[Planned]:
+    """Plans with the specs that their studies have in the store, which say more of the graphs or images."""
+    specs = {study.name: study.spec for study in store.studies()}
+    return [one._replace(plan=replace(one.plan, spec=specs.get(one.plan.name, one.plan.spec))) for one in plans]
 
 
 def known_datasets(path: Path) -> dict[str, list[Dataset]]:
