@@ -1,4 +1,4 @@
-"""Shared by all tests: reproducible inputs, fresh memory full of NaN, and one fixture per set of kernels."""
+"""Shared by all tests: reproducible inputs, fresh memory full of NaN, kernels, the command line and fake fleets."""
 
 import os
 import sys
@@ -14,7 +14,7 @@ import graphnorm
 from graphnorm import kernels
 from graphnorm.ops.standardize import gpu_scratch
 
-sys.path.insert(0, str(Path(__file__).parent))  # `import oracle`
+sys.path.insert(0, str(Path(__file__).parent))  # `import oracle`, `import fakes`
 
 try:
     from hypothesis import settings
@@ -100,3 +100,70 @@ def fresh_memory_is_nan(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.Tensor, "new_empty", filled(torch.Tensor.new_empty))
     monkeypatch.setattr(kernels, "from_dlpack", filled(kernels.from_dlpack))
     monkeypatch.setattr(gpu_scratch, "_LARGEST_ROOM", -1)  # no memory that is used again
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GRAPHNORM_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+        yield
+
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run the command line; gives the exit code, standard output and standard error."""
+    from graphnorm import cli
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = cli.main([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return call
+
+
+@pytest.fixture
+def fleets(monkeypatch: pytest.MonkeyPatch) -> type:
+    """A :class:`fakes.FakeFleet` of the test's own, in place of fleets in this process (``workers=1``)."""
+    from fakes import FakeFleet
+
+    fresh = type("Fresh", (FakeFleet,), {"made": []})
+    monkeypatch.setattr("graphnorm.study.plan.Fleet", fresh)
+    monkeypatch.setattr("graphnorm.study.halving.Fleet", fresh)
+    monkeypatch.setattr("graphnorm.study.runner.STEP_SECONDS", 1e-9)  # one epoch for each question
+    return fresh
+
+
+SLOW_EPOCHS = """
+import importlib.abc, sys, time
+
+class Slow(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name != "graphnorm.study.runner":
+            return None
+        sys.meta_path.remove(self)
+        from graphnorm.training import Fleet
+        advance = Fleet.advance
+
+        def slow(self, epochs=None, on_epoch=None):
+            time.sleep(0.1)
+            return advance(self, 1, on_epoch)
+
+        Fleet.advance = slow
+        return None
+
+sys.meta_path.insert(0, Slow())
+"""
+
+
+@pytest.fixture(scope="session")
+def slow_epochs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The environment of a program whose epochs take a tenth of a second, so that there is time to interrupt."""
+    site = tmp_path_factory.mktemp("site")
+    (site / "sitecustomize.py").write_text(SLOW_EPOCHS)
+    paths = (str(site), str(Path(graphnorm.__file__).parents[1]))
+    return os.environ | {"PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fakes import FakeFleet, outcome, rising
+from fakes import outcome, rising
 from graphnorm.paper.items import Item
 from graphnorm.paper.output import Output
 from graphnorm.paper.reproduce import Reproduction
@@ -25,14 +25,6 @@ Fill = Callable[..., None]
 def reproduction(tmp_path: Path) -> Reproduction:
     """One that trains in this process."""
     return Reproduction(tmp_path / "a.db", running=Running(device="cpu", workers=1), progress=False)
-
-
-@pytest.fixture
-def fleets(monkeypatch: pytest.MonkeyPatch) -> type[FakeFleet]:
-    """Fleets that train nothing, in place of those of this process."""
-    fresh = type("Fresh", (FakeFleet,), {"made": []})
-    monkeypatch.setattr("graphnorm.study.plan.Fleet", fresh)
-    return fresh
 
 
 def better_when_fast(trial: Trial, epoch: int) -> dict[str, float]:

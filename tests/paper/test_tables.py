@@ -382,7 +382,9 @@ def test_the_dataset_table(reproduction: Reproduction, monkeypatch: pytest.Monke
     assert any(text.startswith("COLLAB: ") for text in output.sentences)  # the catalogue's note
 
 
-def test_theory(reproduction: Reproduction, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_theory(
+    reproduction: Reproduction, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     short = partial(theory.convergence_rates, noise=(0.1,), samples=(200,), seeds=(0,))
     monkeypatch.setattr(theory, "convergence_rates", short)
     monkeypatch.setattr("graphnorm.paper.reproduce.load", lambda *_: synthetic.trees(20))
@@ -391,3 +393,4 @@ def test_theory(reproduction: Reproduction, monkeypatch: pytest.MonkeyPatch) -> 
     assert [row[:4] for row in output.table.rows] == [[name, 20, 20, 20] for name in (TREES, REGULAR)]
     assert output.facts["theorem_1"] == {"checked": 40, "holds": 40}
     assert {"linear_gnn", "gradient", "fact_1_distance"} <= output.facts["summary"].keys()
+    assert capsys.readouterr().err == ""  # it was asked to be quiet

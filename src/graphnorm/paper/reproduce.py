@@ -110,6 +110,8 @@ class Work:
     """Studies of which there is no trial, in words."""
     store: Store
     graphs: Callable[[str], PackedGraphs]
+    progress: bool = False
+    """Whether to say on standard error how far it is."""
 
     @property
     def whole_item(self) -> Item:
@@ -315,7 +317,8 @@ class Reproduction:
             kept = replace(item, graphs=tuple(name for name in item.graphs if name not in gone))
             if self._progress:
                 print(f"{item.name}: drawing and writing", file=sys.stderr, flush=True)
-            output = item.make(Work(kept, quick, studies, tuple(probed), _in_words(absent), store, self.graphs))
+            of_it = (kept, quick, studies, tuple(probed), _in_words(absent))
+            output = item.make(Work(*of_it, store, self.graphs, self._progress))
         if not gone:
             return output
         lacking = f"Without drawings of {' and '.join(gone)}: these graphs are not on this machine."
