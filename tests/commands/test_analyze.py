@@ -14,7 +14,6 @@ from graphnorm.analysis import curvature_along_training, theory
 from graphnorm.analysis.parts import PARTS, Subject
 from graphnorm.data import synthetic
 
-
 Run = Callable[..., tuple[int, str, str]]
 
 
