@@ -341,13 +341,13 @@ def _is_part_of(grid: Mapping[str, Any], part: Trainings) -> bool:
     return all(set(grid.get(axis, ())) <= set(values) for axis, values in part.grid.axes.items())
 
 
-def _own_part(work: Work, measured: Measured) -> Trainings | None:
+def _own_part(work: Work, measured: Measured) -> Trainings:
     """What the item itself, not a part of it that was asked for, trains there."""
-    wanted = (measured.dataset, measured.model, measured.protocol)
-    for part in work.whole_item.trained:
-        if all(name in names for name, names in zip(wanted, (part.datasets, part.models, part.protocols), strict=True)):
-            return part
-    return None
+    return next(
+        part
+        for part in work.whole_item.trained
+        if measured.dataset in part.datasets and measured.model in part.models and measured.protocol in part.protocols
+    )
 
 
 # Choices among fewer configurations
