@@ -37,14 +37,19 @@ def better_when_fast(trial: Trial, epoch: int) -> dict[str, float]:
 def fill(reproduction: Reproduction) -> Fill:
     """Put those trials of an item that are ``trained`` into the store, in studies of their own."""
 
-    def put(item: Item, trained: Callable[[Trial], bool] = lambda trial: True, values: Any = better_when_fast) -> None:
+    def put(
+        item: Item,
+        trained: Callable[[Trial], bool] = lambda trial: True,
+        values: Any = better_when_fast,
+        device: str = "fake",
+    ) -> None:
         for planned in reproduction.plans(item):
             trials = tuple(filter(trained, planned.plan.trials))
             if trials:
-                part = replace(planned.plan, name=f"part of {planned.plan.name}", trials=trials)
+                part = replace(planned.plan, name=f"part of {planned.plan.name} on {device}", trials=trials)
                 with Store(reproduction.store) as store:
                     session = store.begin_session(store.add(part, [range(len(trials))]), "local")
-                    store.save(session, [outcome(trial, values) for trial in trials])
+                    store.save(session, [outcome(trial, values, device=device) for trial in trials])
 
     return put
 

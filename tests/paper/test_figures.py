@@ -176,9 +176,10 @@ def test_what_is_drawn_in_words(panels: dict[str, list[Curves]], parts: list[str
     assert describe_panels(panels).split("; ") == [*band, *others]
 
 
-@pytest.mark.parametrize("columns", [1, 4])
-def test_the_words_stand_in_the_figure_and_cover_nothing(columns: int) -> None:
-    panels = {f"panel {k}": [curve(*FOLDS), curve(*FOLDS, norm="batch")] for k in range(columns - 1)}
+@pytest.mark.parametrize("count", [1, 4, 6])
+def test_the_words_stand_in_the_figure_and_cover_nothing(count: int) -> None:
+    """Also where a curve has nothing to draw, and where panels do not fill their last row."""
+    panels = {f"panel {k}": [curve(*FOLDS), curve(*FOLDS, norm="batch", drawn=k > 1)] for k in range(count - 1)}
     panels["hiv"] = [curve(*SEEDS), curve(*SEEDS[:3], norm="batch")]
     figure = plot_panels(panels)
     figure.suptitle("Figure 2. QUICK PASS")  # what an output adds
@@ -188,7 +189,9 @@ def test_the_words_stand_in_the_figure_and_cover_nothing(columns: int) -> None:
     box = legend.get_window_extent()
     assert box.x0 >= 0
     assert box.x1 <= figure.bbox.x1
-    assert all(not box.overlaps(axis.get_tightbbox()) for axis in figure.axes)
+    shown = [axis for axis in figure.axes if axis.axison]
+    assert len(shown) == count
+    assert all(not box.overlaps(axis.get_tightbbox()) for axis in shown)
     assert figure.get_suptitle() == "Figure 2. QUICK PASS"
 
 

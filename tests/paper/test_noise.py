@@ -258,6 +258,16 @@ def test_smaller_batches_are_noisier(reproduction: Reproduction) -> None:
         assert alpha_runs(store) == []
 
 
+def test_images_beside_graphs(reproduction: Reproduction) -> None:
+    wanted = item(noise=NoiseRuns(datasets=(TREES,), batch_sizes=(8,), epochs=1, images=True))
+    output = reproduction.make(wanted)
+    assert list(output.facts["trainings"]) == [f"{TREES}, GIN", f"{IMAGES}, ResNet18"]
+    assert output.facts["remarks"] == [f"The images of {IMAGES} went through JPEG."]
+    again = reproduction.make(wanted, train=False)
+    assert again.data == output.data
+    assert again.sentences == output.sentences
+
+
 def test_figures_come_of_the_store_alone(
     reproduction: Reproduction, monkeypatch: pytest.MonkeyPatch, fill_seen: Callable[..., None]
 ) -> None:
@@ -309,6 +319,8 @@ def test_learned_alpha(reproduction: Reproduction, monkeypatch: pytest.MonkeyPat
     output = reproduction.make(wanted, train=False)
     assert set(output.figures) == {"-synthetic-trees"}
     assert output.facts["missing"] == [REGULAR]
+    with pytest.raises(NothingThereError):  # nothing of this one, in a store of others
+        reproduction.make(replace(wanted, alpha=AlphaRuns((REGULAR,), 1)), train=False)
     first = output.facts["alpha"][TREES][GRAPH_LAYERS[0]]["quantiles"]
     assert 0.9 < first["0.05"] < first["0.95"] < 1.1  # after one epoch
     assert first["0.05"] != 1

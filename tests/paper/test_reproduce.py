@@ -61,15 +61,19 @@ def test_a_real_training(reproduction: Reproduction) -> None:
 
 
 def test_a_normalization_that_failed_is_shown_as_far_as_it_came(
-    reproduction: Reproduction, fleets: type[FakeFleet]
+    reproduction: Reproduction, fleets: type[FakeFleet], capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """And every run says so, since it is not tried again by itself."""
+
     def fail(fleet: FakeFleet) -> None:
         if fleet.trials[0].norm == "graph":
             raise ValueError("no luck")
 
     fleets.trouble = staticmethod(fail)
-    output = reproduction.make(item())
-    assert [(cell["norm"], cell["members"]) for cell in output.facts["cells"]] == [("none", 2), ("graph", 0)]
+    for _ in range(2):
+        output = reproduction.make(item())
+        assert [(cell["norm"], cell["members"]) for cell in output.facts["cells"]] == [("none", 2), ("graph", 0)]
+        assert "2 trials failed (ValueError: no luck); --retry-failed" in capsys.readouterr().err
     assert output.facts["cells"] == reproduction.make(item(), train=False).facts["cells"]
 
 

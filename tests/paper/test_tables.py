@@ -22,7 +22,7 @@ from graphnorm.paper.tables import Cell, agreement
 from graphnorm.settings import Grid
 from graphnorm.study import reported
 from graphnorm.study.protocol import find_protocol
-from graphnorm.study.reported import Reported
+from graphnorm.study.reported import MOLHIV, Reported
 from graphnorm.study.result import Score
 from graphnorm.study.selection import Choice
 from graphnorm.training import Trial
@@ -179,6 +179,16 @@ def test_agreement_by_parts_of_the_grid(made: Made, as_printed: Callable[..., No
     assert by_deviation.startswith("1 of 2 cells")
     assert by_deviation.endswith(": 1 of 1 with the whole grid, 0 of 1 with one configuration.")
     assert by_error.endswith("/ √10) lie 1 of 2.")
+
+
+def test_where_cells_were_trained(made: Made, fill: Callable[..., None]) -> None:
+    wanted = item(protocols=BOTH, datasets=(TREES, REGULAR))
+    fill(wanted, lambda trial: trial.protocol == "fair" and trial.dataset == TREES, device="cpu")
+    output = made(wanted, lambda trial: trial.protocol == "paper" or trial.dataset == REGULAR)
+    assert [one["fair"]["device"] for one in output.facts["cells"]] == [["cpu"]] * 3 + [["fake"]] * 3
+    (said,) = [text for text in output.sentences if text.startswith("Trained on")]
+    assert said.endswith(f"on cpu: {TREES}, gin under fair; the rest on fake.")
+    assert output.facts["trained_on"] == ["cpu", "fake"]
 
 
 # Choices among fewer configurations
@@ -373,13 +383,15 @@ def test_an_average_is_as_printed_if_it_is_rounded_or_cut_off() -> None:
 
 def test_the_dataset_table(reproduction: Reproduction, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Reproduction, "graphs", lambda *_: synthetic.trees(188))
-    output = reproduction.make(Item(name="x", caption="x", make=tables.dataset_statistics, graphs=("MUTAG", "COLLAB")))
+    output = reproduction.make(Item(name="x", caption="x", make=tables.dataset_statistics, graphs=("MUTAG", MOLHIV)))
     assert output.table is not None
     assert len(output.table.rows) == 10
     assert output.table.rows[0] == ["MUTAG", "graphs", 188, 188, True]
     equal = sum(row[-1] is True for row in output.table.rows)
     assert output.facts["as_printed"] == {"equal": equal, "statistics": 10}
-    assert any(text.startswith("COLLAB: ") for text in output.sentences)  # the catalogue's note
+    assert any(text.startswith(f"{MOLHIV}: ") for text in output.sentences)  # the catalogue's note
+    edges = {row[0]: row[2] for row in output.table.rows if row[1] == "edges per graph"}
+    assert edges["MUTAG"] > 2 * edges[MOLHIV]  # type: ignore[operator]  # both ways and self-loops, or once
 
 
 def test_theory(

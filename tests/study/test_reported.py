@@ -69,6 +69,11 @@ def test_no_number_changes_unnoticed() -> None:
     assert hashlib.sha256(json.dumps(tables).encode()).hexdigest()[:16] == "d9be48ff5f20896e"
 
 
+@pytest.mark.parametrize(("settings", "notes"), [((10, 400, 60), 0), ((10, 400, 1), 1), ((3, 12, 60), 1)])
+def test_other_settings_than_the_papers_are_noted(settings: tuple[int, int, int], notes: int) -> None:
+    assert len(paper.unlike_the_paper(*settings)) == notes
+
+
 def test_the_papers_own_statements() -> None:
     """GraphNorm is in bold for GIN everywhere but on NCI1, where BatchNorm and the WL kernel are higher."""
     best = {name: max(paper.GIN, key=lambda norm: paper.GIN[norm][name].mean) for name in TU}

@@ -44,7 +44,7 @@ from graphnorm.settings import Running
 from graphnorm.study.plan import Dataset, Plan, baseline_plan, make_plan
 from graphnorm.study.progress import Display
 from graphnorm.study.protocol import find_protocol
-from graphnorm.study.render import list_some
+from graphnorm.study.render import counted, list_some
 from graphnorm.study.result import Result, Score, read
 from graphnorm.study.runner import run
 from graphnorm.study.store import FINAL, Record, Store
@@ -294,7 +294,10 @@ class Reproduction:
             data = self.graphs(planned.dataset)
         shown = [Display()] if self._progress and self.missing(plan) else []
         with Store(self.store) as store:
-            run(plan, data, store, self._running, callbacks=shown)
+            result = run(plan, data, store, self._running, callbacks=shown)
+        if result.errors:
+            failed = counted(result.counts["failed"], "trial")
+            print(f"{plan.name}: {failed} failed ({result.errors[0]}); --retry-failed trains again", file=sys.stderr)
 
     def make(self, item: Item, *, quick: bool = False, train: bool = True) -> Output:
         """Train what an item lacks, and make it of what there is; without training, the store stays as it is."""
