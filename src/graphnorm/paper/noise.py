@@ -67,7 +67,11 @@ class NothingThereError(LeftOutError):
     """There is nothing of an item, and nothing may be trained for it."""
 
     def __init__(self, item: str, where: Path) -> None:
-        super().__init__(f"there is nothing of {item} in it", where=where, remedy="leave out --no-train")
+        super().__init__(
+            f"there is nothing of {item} in it",
+            where=where,
+            remedy="leave out --no-train; add --retry-failed if it failed",
+        )
 
 
 # Plans

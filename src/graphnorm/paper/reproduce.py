@@ -315,13 +315,20 @@ class Reproduction:
             absent = [planned for planned in plans if planned not in there]
             if absent and not there:
                 raise NothingThereError(item.name, self.store)
-            studies = tuple(Measured(*planned, read(store, planned.plan, partial=True)) for planned in there)
-            probed = _as_entered(store, self.probed_plans(item, train=train))
-            kept = replace(item, graphs=tuple(name for name in item.graphs if name not in gone))
             if self._progress:
                 print(f"{item.name}: drawing and writing", file=sys.stderr, flush=True)
-            of_it = (kept, quick, studies, tuple(probed), _in_words(absent))
-            output = item.make(Work(*of_it, store, self.graphs, self._progress))
+            output = item.make(
+                Work(
+                    item=replace(item, graphs=tuple(name for name in item.graphs if name not in gone)),
+                    quick=quick,
+                    studies=tuple(Measured(*planned, read(store, planned.plan, partial=True)) for planned in there),
+                    probed=tuple(_as_entered(store, self.probed_plans(item, train=train))),
+                    absent=_in_words(absent),
+                    store=store,
+                    graphs=self.graphs,
+                    progress=self._progress,
+                )
+            )
         if not gone:
             return output
         lacking = f"Without drawings of {' and '.join(gone)}: these graphs are not on this machine."
