@@ -11,11 +11,9 @@ from statistics import mean
 from typing import Any
 
 import pytest
-from graphnorm.report.studies import read_study
-from graphnorm.study.results import study_results
 
+from graphnorm.study import Store, read
 from graphnorm.study.significance import compare_all
-from graphnorm.study.store import Store
 
 ROOT = Path(__file__).parents[1]
 
@@ -112,10 +110,11 @@ def test_how_far_both_protocols_train() -> None:
     with Store(ROOT / "results" / "graphnorm.db", writable=False) as store:
         for study in store.studies():
             dataset, model, norms = (study.spec[name] for name in ("dataset", "model", "norms"))
-            if (study.spec["grid"]["name"], model) == ("curves", "gin") and dataset in ("NCI1", "REDDIT-BINARY"):
+            grid = study.spec.get("grid", {}).get("name")
+            if (grid, model) == ("curves", "gin") and dataset in ("NCI1", "REDDIT-BINARY"):
                 assert len(norms) == 5
-                for norm in read_study(store, study).norms:
-                    ends[dataset, norm.name, study.spec["protocol"]] = f"{norm.curves['train'][0][-1]:.0f}"
+                for norm, score in read(store, store.plan(study)).norms.items():
+                    ends[dataset, norm, study.spec["protocol"]] = f"{score.curves['train'][0][-1]:.0f}"
 
     def both(dataset: str, norm: str) -> tuple[str, str]:
         return ends[dataset, norm, "paper"], ends[dataset, norm, "fair"]
@@ -191,10 +190,10 @@ def test_what_dropout_after_every_convolution_scores(model: str, said: str, lr: 
     with Store(ROOT / "results" / "graphnorm.db", writable=False) as store:
         studies = [study for study in store.studies() if study.spec["model"] == model]
         means = {
-            result.norm: 100 * result.selection.mean
+            norm: score.mean
             for study in studies
-            for result in study_results(store, study, partial=True, among=lambda trial: trial.lr == lr)
-            if result.selection is not None
+            for norm, score in read(store, store.plan(study), partial=True, among=lambda t: t.lr == lr).norms.items()
+            if score.choices
         }
     row = " | ".join(f"{means[norm]:.1f}" for norm in ("batch", "instance", "graph"))
     assert f"| {model} | {said} | {row} |" in text("docs/reproduction.md")

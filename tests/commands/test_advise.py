@@ -1,125 +1,137 @@
-"""``graphnorm advise``: from predictions, an analysis, a comparison; and its mistakes."""
+"""``graphnorm advise``: from predictions, an analysis, a comparison, a store; and its mistakes."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from graphnorm import cli
+from fakes import FakeFleet, fill
 from graphnorm.analysis import conditions, regularity, spectra
-from graphnorm.data import load
+from graphnorm.data import load, synthetic
+from graphnorm.paper.noise import noise_plan
+from graphnorm.settings import Settings
+from graphnorm.study import Store, load_result, make_plan
+
+Run = Callable[..., tuple[int, str, str]]
+TREES = "synthetic:trees"
 
 
 @pytest.fixture(autouse=True)
-def _own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GRAPHNORM_CACHE", str(tmp_path / "cache"))
-    monkeypatch.delenv("GRAPHNORM_DATA", raising=False)
+def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def run(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[int, str, str]:
-    code = cli.main([str(argument) for argument in arguments])
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
-
-
-def test_predictions(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, err = run(capsys, "advise", "synthetic:regular")
+def test_predictions(run: Run) -> None:
+    code, out, err = run("advise", "synthetic:regular")
     assert code == 0, err
     assert "Try graph first, and not instance" in out
     assert "[certain: " in out
     assert "1,000 graphs" in err
-    code, out, err = run(capsys, "advise", "synthetic:regular", "--json")
+    code, out, err = run("advise", "synthetic:regular", "--json")
     assert (code, err) == (0, "")
-    facts = json.loads(out)
-    assert facts["first"] == "graph"
-    assert facts["clear"] is False
-    assert facts["measured"] is None
-    assert facts["statements"][0]["certainty"] == "certain"
-    assert facts["facts"]["regularity"]["share_regular"] == 1
+    advice = json.loads(out)
+    assert (advice["first"], advice["clear"], advice["measured"]) == ("graph", False, None)
+    assert advice["statements"][0]["certainty"] == "certain"
+    assert advice["facts"]["regularity"]["share_regular"] == 1
 
 
-def test_an_analysis_is_read(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    graphs = load("synthetic:trees")
+def test_an_analysis_is_read(run: Run, tmp_path: Path) -> None:
+    graphs = load(TREES)
     layers = [{"layer": "last", "batch_size": 9, "epochs": [0, 4], "relative_deviation": [0.1, 0.3]}]
     summaries = {
         "regularity": regularity(graphs, range(30)).summary(),
         "spectrum": {"condition": conditions(spectra(graphs, range(30))).summary()},
         "noise": {"layers": layers},
     }
-    content = {
-        "dataset": graphs.name,
-        "fingerprint": graphs.fingerprint,
-        "parts": {part: {"summary": summary} for part, summary in summaries.items()},
-    }
+    parts = {part: {"summary": summary} for part, summary in summaries.items()}
+    content = {"dataset": graphs.name, "fingerprint": graphs.fingerprint, "parts": parts}
     file = tmp_path / "analysis-synthetic-trees" / "analysis.json"
     file.parent.mkdir()
-    file.write_text(json.dumps(content), encoding="utf-8")
-    code, out, err = run(capsys, "advise", "synthetic:trees")
-    assert (code, err) == (0, "")  # nothing had to be looked at
-    assert "on 30 graphs" in out
-    assert "0.30 standard deviations" in out
-    content["fingerprint"] = "another"
-    file.write_text(json.dumps(content), encoding="utf-8")
-    code, out, err = run(capsys, "advise", "synthetic:trees")
-    assert code == 0
-    assert "on 400 graphs" in out
-    code, out, err = run(capsys, "advise", "synthetic:trees", "--analysis", file.parent)
+    file.write_text(json.dumps(content))
+    code, out, err = run("advise", TREES, "--json")
+    assert (code, err) == (0, "")
+    facts = json.loads(out)["facts"]
+    assert facts["regularity"]["graphs"] == 30
+    assert facts["noise"] == layers[-1]
+    assert run("advise", TREES)[2] == ""  # nothing had to be looked at
+    file.write_text(json.dumps(content | {"fingerprint": "another"}))
+    facts = json.loads(run("advise", TREES, "--json")[1])["facts"]
+    assert (facts["regularity"]["graphs"], facts["noise"]) == (400, None)
+    code, out, err = run("advise", TREES, "--analysis", file.parent)
     assert (code, out) == (2, "")
     assert "the analysis of other graphs" in err
 
 
-def test_a_comparison_is_read(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    shape = ("--hidden", "8", "--layers", "3", "--folds", "2", "--epochs", "12")  # enough to learn something
-    small = ("--norms", "graph,none", *shape, "--workers", "1", "--device", "cpu")
-    code, _, err = run(capsys, "compare", "synthetic:regular", *small, "--out", "compared", "--json")
+@pytest.mark.usefixtures("fleets")
+def test_a_comparison_is_read(run: Run) -> None:
+    small = ("--norms", "graph,none", "--epochs", "12", "--workers", "1", "--device", "cpu")
+    code, _, err = run("compare", "synthetic:regular", *small, "--out", "compared", "--json")
     assert code == 0, err
-    compared = json.loads((tmp_path / "compared" / "comparison.json").read_text(encoding="utf-8"))
-    code, out, err = run(capsys, "advise", "synthetic:regular", "--study", "compared", "--json")
+    compared = load_result("compared")
+    code, out, err = run("advise", "synthetic:regular", "--study", "compared", "--json")
     assert code == 0, err
     advice = json.loads(out)
-    assert advice["basis"] == "measurement"
-    assert set(advice["measured"]["scores"]) == {"graph", "none"}
-    for norm, values in compared["norms"].items():
-        assert list(advice["measured"]["scores"][norm].values()) == values["folds"]
-        assert advice["measured"]["speed"][norm] == values["convergence"]["area"]
-    best = max(compared["norms"], key=lambda norm: compared["norms"][norm]["mean"])
-    assert compared["norms"][advice["first"]]["mean"] == compared["norms"][best]["mean"]
-    assert "the comparison in compared" in advice["statements"][0]["evidence"]
-    code, out, err = run(capsys, "advise", "synthetic:trees", "--study", "compared")
+    assert (advice["basis"], advice["first"]) == ("measurement", compared.best)
+    assert advice["measured"] == compared.to_dict()
+    assert compared.study in advice["statements"][0]["evidence"]
+    code, out, err = run("advise", TREES, "--study", "compared")
     assert (code, out) == (2, "")
     assert "compares other graphs" in err
+
+
+def test_the_study_of_a_store_that_has_trained_most(run: Run, fleets: type[FakeFleet]) -> None:
+    """Of these graphs, and by a protocol that has scores."""
+    graphs, other = load(TREES), synthetic.trees(50)
+    norms = ("none", "graph")
+    with Store("a.db") as store:
+        few = fill(store, make_plan(graphs, Settings(norms=norms, folds=2, epochs=3)))
+        most = fill(store, make_plan(graphs, Settings(norms=norms, folds=3, epochs=3)))
+        fill(store, make_plan(graphs, Settings(norms=norms, folds=10, epochs=3)), lambda trial: trial.fold == 0)
+        fill(store, make_plan(other, Settings(norms=norms, folds=10, epochs=3)))
+        fill(store, noise_plan(graphs, 8, 3))
+    assert most.finished > few.finished
+    code, out, err = run("advise", TREES, "--study", "a.db", "--json")
+    assert code == 0, err
+    advice = json.loads(out)
+    assert (advice["basis"], advice["measured"]["study"]) == ("measurement", most.name)
+    assert advice["measured"]["spec"]["folds"] == 3
+    code, out, err = run("advise", "synthetic:regular", "--study", "a.db")
+    assert (code, out) == (2, "")
+    assert "no study here has results for these graphs" in err
+    assert most.name in err
+    assert fleets.made == []
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["trees", "--study", "absent"], "no such file"),
-        (["trees", "--study", "empty"], "no comparison here"),
-        (["trees", "--study", "damaged"], "no comparison: "),
+        (["trees", "--study", "empty"], "there is no result in it"),
+        (["trees", "--study", "damaged"], "this is no result"),
         (["trees", "--study", "text.db"], "text.db"),
         (["trees", "--analysis", "empty"], "no analysis here"),
         (["trees", "--analysis", "damaged"], "this is no analysis"),
         (["absent/folder"], "no such file"),
     ],
 )
-def test_mistakes(capsys: pytest.CaptureFixture[str], tmp_path: Path, arguments: list[str], message: str) -> None:
+def test_mistakes(run: Run, tmp_path: Path, arguments: list[str], message: str) -> None:
     for name in ("empty", "damaged"):
         (tmp_path / name).mkdir()
-    for name in ("comparison.json", "analysis.json"):
+    for name in ("result.json", "analysis.json"):
         (tmp_path / "damaged" / name).write_text("[]")
     (tmp_path / "text.db").write_text("a text")
-    code, out, err = run(capsys, "advise", *arguments)
+    code, out, err = run("advise", *arguments)
     assert (code, out) == (2, "")
     assert re.search(message, err)
     assert len(err.splitlines()) == 1
 
 
-def test_the_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_help_teaches(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:
-        cli.main(["advise", "--help"])
+        run("advise", "--help")
     assert stop.value.code == 0
     assert "examples:" in capsys.readouterr().out

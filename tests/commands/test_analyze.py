@@ -4,45 +4,39 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from graphnorm import cli
 from graphnorm.analysis import curvature_along_training, theory
 from graphnorm.analysis.parts import PARTS, Subject
 from graphnorm.data import synthetic
 
+Run = Callable[..., tuple[int, str, str]]
+
 
 @pytest.fixture(autouse=True)
-def _own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GRAPHNORM_CACHE", str(tmp_path / "cache"))
-    monkeypatch.delenv("GRAPHNORM_DATA", raising=False)
+def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def run(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[int, str, str]:
-    code = cli.main([str(argument) for argument in arguments])
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
-
-
-def test_a_dataset(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    code, out, err = run(capsys, "analyze", "synthetic:regular", "--graphs", "40", "--xi", "0.1")
+def test_a_dataset(run: Run, tmp_path: Path) -> None:
+    code, out, err = run("analyze", "synthetic:regular", "--graphs", "40", "--xi", "0.1")
     assert code == 0, err
     folder = tmp_path / "analysis-synthetic-regular"
     names = {f"{name}.{kind}" for name in ("spectra", "conditions", "regularity", "typical") for kind in ("png", "svg")}
     assert {path.name for path in folder.iterdir()} == names | {"analysis.json", "summary.md"}
     assert (folder / "spectra.png").read_bytes().startswith(b"\x89PNG")
-    numbers = json.loads((folder / "analysis.json").read_text(encoding="utf-8"))
+    numbers = json.loads((folder / "analysis.json").read_text())
     assert numbers["settings"] == {"graphs": 40, "aggregation": "GIN, ξ = 0.1", "seed": 0, "epochs": 20}
     assert list(numbers["parts"]) == ["spectrum", "regularity"]
     assert numbers["parts"]["spectrum"]["summary"]["theorem_1"]["holds"] == 40
     assert numbers["parts"]["regularity"]["summary"]["share_regular"] == 1
     assert len(numbers["parts"]["regularity"]["per_graph"]["signal_kept"]) == 40
-    assert "NaN" not in (folder / "analysis.json").read_text(encoding="utf-8")
-    page = (folder / "summary.md").read_text(encoding="utf-8")
+    assert "NaN" not in (folder / "analysis.json").read_text()
+    page = (folder / "summary.md").read_text()
     for link in re.findall(r"\]\((.*?)\)", page):
         assert (folder / link).exists()
     assert numbers["parts"]["regularity"]["summary"]["share_without_signal"] == 1
@@ -53,13 +47,11 @@ def test_a_dataset(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert "spectrum" in err
 
 
-def test_chosen_parts_as_json(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_chosen_parts_as_json(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     short = partial(theory.convergence_rates, noise=(0.1,), samples=(200,), seeds=(0,))
     monkeypatch.setattr(theory, "convergence_rates", short)
     arguments = ("--parts", "theory", "regularity", "--out", tmp_path / "a" / "b", "--model", "gcn", "--json")
-    code, out, err = run(capsys, "analyze", "trees", "--graphs", "5", *arguments)
+    code, out, err = run("analyze", "trees", "--graphs", "5", *arguments)
     assert (code, err) == (0, "")
     facts = json.loads(out)
     assert list(facts["parts"]) == ["regularity", "theory"]
@@ -67,18 +59,18 @@ def test_chosen_parts_as_json(
     assert (tmp_path / "a" / "b" / "rates.svg").exists()
 
 
-def test_parts_that_train(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    short = partial(curvature_along_training, norms=("graph", "none"), hidden=3, layers=2)
+def test_parts_that_train(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    short = partial(curvature_along_training, norms=("graph", "none"), hidden=3, layers=2, batch_size=4)
     monkeypatch.setattr("graphnorm.analysis.parts.curvature_along_training", short)
-    arguments = ("--parts", "noise", "alpha", "curvature", "--epochs", "2", "--device", "cpu", "--graphs", "40")
-    code, out, err = run(capsys, "analyze", "trees", "--out", tmp_path / "trained", *arguments)
+    arguments = ("--parts", "noise", "alpha", "curvature", "--epochs", "1", "--device", "cpu", "--graphs", "40")
+    code, out, err = run("analyze", "trees", "--out", tmp_path / "trained", *arguments)
     assert code == 0, err
-    numbers = json.loads((tmp_path / "trained" / "analysis.json").read_text(encoding="utf-8"))
+    numbers = json.loads((tmp_path / "trained" / "analysis.json").read_text())
     assert list(numbers["parts"]) == ["noise", "alpha", "curvature"]
     noise = numbers["parts"]["noise"]["summary"]
     assert noise["batch_size"] == 10
-    assert noise["layers"][0]["epochs"] == [0, 1, 2]
-    assert f"{noise['layers'][-1]['relative_deviation'][-1]:.2g} after 2 epochs" in out
+    assert noise["layers"][0]["epochs"] == [0, 1]
+    assert f"{noise['layers'][-1]['relative_deviation'][-1]:.2g} after" in out
     alpha = numbers["parts"]["alpha"]["summary"]["layers"]["convolutions.3.second_norm"]
     assert f"convolutions.3.second_norm: {alpha['quantiles']['0.5']:.2f}" in out
     assert set(numbers["parts"]["curvature"]["summary"]["norms"]) == {"graph", "none"}
@@ -114,28 +106,26 @@ def test_graphs_that_take_too_long_are_left_out(monkeypatch: pytest.MonkeyPatch)
         (["trees", "--xi", "nan"], "finite"),
     ],
 )
-def test_mistakes(capsys: pytest.CaptureFixture[str], tmp_path: Path, arguments: list[str], message: str) -> None:
+def test_mistakes(run: Run, tmp_path: Path, arguments: list[str], message: str) -> None:
     (tmp_path / "taken").write_text("a file")
-    code, out, err = run(capsys, "analyze", *arguments)
+    code, out, err = run("analyze", *arguments)
     assert (code, out) == (2, "")
     assert re.search(message, err)
     assert len(err.splitlines()) == 1
-    assert {path.name for path in tmp_path.iterdir()} <= {"taken", "cache"}
+    assert {path.name for path in tmp_path.iterdir()} <= {"taken"}
 
 
-def test_a_failure_leaves_no_empty_folder(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failure_leaves_no_empty_folder(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("graphnorm.analysis.parts.affordable", lambda graphs, ids: ids[:0])
-    code, _, err = run(capsys, "analyze", "trees")
+    code, _, err = run("analyze", "trees")
     assert code == 2
     assert "every graph is too large" in err
     assert not (tmp_path / "analysis-synthetic-trees").exists()
 
 
-def test_the_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_help_teaches(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:
-        cli.main(["analyze", "--help"])
+        run("analyze", "--help")
     assert stop.value.code == 0
     text = capsys.readouterr().out
     for part in PARTS:

@@ -1,91 +1,269 @@
-"""Claims: judged by the numbers, only where there are some, with what is unfinished beside them."""
+"""Claims: who is ahead and whether beyond noise, judged only where there are numbers, with what is unfinished."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-from graphnorm.paper.laboratory import Laboratory
-from graphnorm.paper.recipe import Beside, Recipe, Trainings
-from graphnorm.paper.recipes import RECIPES
+from scipy.stats import ttest_ind
 
-from graphnorm.errors import GraphnormError
-from graphnorm.paper.claims import CLAIMS, _planned, claims_page, read_items
+from fakes import outcome
+from graphnorm.paper.claims import Claimed, Judged, claims_markdown, converges_within, judge_claims, scores_best, trains
+from graphnorm.paper.items import CURVES, ITEMS
+from graphnorm.paper.noise import IMAGES
+from graphnorm.paper.output import QUICK_NOTE
+from graphnorm.paper.reproduce import Reproduction
+from graphnorm.settings import DEFAULT_NORMS
+from graphnorm.study.significance import paired_test
+from graphnorm.study.store import Store
+from graphnorm.training import Trial
+
+SOURCE = Path(__file__).parents[3] / "shared" / "paper" / "graphnorm-icml2021.tex"
+WIGGLE = (0.3, -0.2, 0.1, -0.4, 0.2, 0.0, -0.1, 0.4, -0.3, 0.0)
+"""What folds differ by; it adds up to nothing."""
+NORMS = ("graph", "batch", "batch-alpha", "batch-running", "batch-detached", "instance", "layer", "none", "baseline")
+
+
+def folds(norm: str, average: float, spread: float) -> list[float]:
+    """Ten values, each normalization's in an order of its own."""
+    turn = NORMS.index(norm)
+    return [average + spread * wiggle for wiggle in (*WIGGLE[turn:], *WIGGLE[:turn])]
+
+
+def curve(norm: str, average: float | None, panel: str = "A", spread: float = 0.1, **more: Any) -> dict[str, Any]:
+    known = {"panel": panel, "norm": norm, "variant": "", "train_average": average, "unit": "fold"}
+    return known | {"train_averages": None if average is None else folds(norm, average, spread)} | more
+
+
+def curves(panel: str = "A", **averages: float) -> list[dict[str, Any]]:
+    return [curve(name.replace("_", "-"), value, panel) for name, value in averages.items()]
+
+
+def compared(found: Sequence[dict[str, Any]], norm: str, claimed: Claimed, *others: str) -> Judged:
+    judged = trains(norm, claimed, others)({"convergence": found})
+    assert judged is not None
+    return judged
+
+
+# Training curves
+
+
+def test_sides_and_noise() -> None:
+    found = [curve("graph", 90.0, "clear"), curve("batch", 80.0, "clear")]
+    found += [curve("graph", 90.0, "close", 5.0), curve("batch", 89.9, "close", 5.0)]
+    found += [curve("graph", 89.9, "behind, close", 5.0), curve("batch", 90.0, "behind, close", 5.0)]
+    found += [curve("graph", 80.0, "behind"), curve("batch", 90.0, "behind")]
+    found += [curve("graph", 80.0, "level", 5.0), curve("batch", 80.001, "level", 5.0)]
+    judged = compared(found, "graph", "ahead", "batch")
+    assert [row[-1] for row in judged.rows] == [
+        "ahead", "ahead, within noise", "behind, within noise", "behind", "level, within noise",
+    ]  # fmt: skip
+    assert (judged.right, judged.cases, judged.beyond) == (3, 5, (1, 1))
+    assert judged.rows[1][:4] == ("close", "90.00", "89.90", "+0.10")
+    assert judged.verdict() == "holds in part"
+    for words in ("of 5 cases", "ahead in 2 (1 beyond noise)", "level in 1 (0 beyond noise)", "behind in 2 (1 beyond"):
+        assert words in judged.words
+    assert compared(found[:2], "graph", "ahead", "batch").verdict() == "holds"
+
+
+def test_without_a_sure_case_nothing_is_decided() -> None:
+    close = [curve("graph", 90.0, spread=5.0), curve("batch", 89.9, spread=5.0)]
+    judged = compared(close, "graph", "ahead", "batch")
+    assert (judged.right, judged.cases, judged.verdict()) == (1, 1, "undecided")
+    one_fold = [entry | {"train_averages": [entry["train_average"], *[None] * 9]} for entry in close]
+    judged = compared(one_fold, "graph", "ahead", "batch")
+    assert (judged.beyond, judged.verdict(), judged.rows[0][-2:]) == (None, "holds", ("–", "ahead, not tested"))
+
+
+def test_p_is_adjusted_for_the_number_of_rivals_and_of_the_one_least_surely_beaten() -> None:
+    ours = curve("graph", 90.0)
+    close, far = curve("batch", 89.95), curve("batch-alpha", 80.0)
+    averages = [dict(enumerate(entry["train_averages"])) for entry in (ours, close)]
+    alone = paired_test(*averages, overlap=1 / 9).p
+    assert alone is not None
+    assert 1e-3 < alone < 0.05
+    judged = compared([ours, close, far], "graph", "ahead", "batch", "batch-alpha")
+    assert judged.rows[0][2:5] == ("89.95 (batch)", "+0.05", f"{alone:.3f}")
+    assert judged.beyond == (1, 0)
+    # Behind both: twice the p of the one that is surer, since it could have been either.
+    both = [ours, curve("batch", 90.05), curve("batch-alpha", 90.02, spread=5.0)]
+    judged = compared(both, "graph", "ahead", "batch", "batch-alpha")
+    assert judged.rows[0][2:] == ("90.05 (batch)", "−0.05", f"{2 * alone:.3f}", "behind, within noise")
+    assert compared(both, "graph", "ahead", "batch").rows[0][-2:] == (f"{alone:.3f}", "behind")
+
+
+def test_seeds_are_not_paired() -> None:
+    """Seeds that go up and down together differ surely as pairs, and not as what they are."""
+    ours, theirs = [70.0, 80.0, 90.0, 85.0], [69.0, 79.1, 88.9, 84.0]
+    found = [curve("graph", 81.25, train_averages=ours), curve("batch", 80.25, train_averages=[*theirs, None])]
+    assert compared(found, "graph", "ahead", "batch").rows[0][-1] == "ahead"
+    judged = compared([entry | {"unit": "seed"} for entry in found], "graph", "ahead", "batch")
+    p = ttest_ind(ours, theirs, equal_var=False).pvalue
+    assert judged.rows[0][-2:] == (f"{p:.3f}", "ahead, within noise")
+
+
+def test_claims_that_one_is_worse_or_not_better() -> None:
+    found = curves(batch=80.0, batch_alpha=90.0, batch_running=70.0)
+    worse = compared(found, "batch-running", "behind", "batch", "batch-alpha")
+    assert (worse.verdict(), worse.beyond, worse.columns[2]) == ("holds", (1, 0), "lowest other")
+    assert worse.rows[0][2:4] == ("80.00 (batch)", "−10.00")
+    between = compared(found, "batch", "behind", "batch-running", "batch-alpha")
+    assert (between.verdict(), between.beyond) == ("does not hold here", (0, 1))
+    better = compared(found, "batch-alpha", "not ahead", "batch")
+    assert (better.verdict(), better.beyond) == ("does not hold here", (0, 1))
+    same = [curve("batch", 80.0, spread=5.0), curve("batch-alpha", 80.1, spread=5.0)]
+    not_better = compared(same, "batch-alpha", "not ahead", "batch")
+    assert (not_better.verdict(), not_better.beyond) == ("holds", (0, 0))
+
+
+def test_panels_without_all_rivals_are_not_judged() -> None:
+    """A run with fewer normalizations does not show that one is ahead of all."""
+    whole = [curve(norm, 60.0 + k) for k, norm in enumerate(DEFAULT_NORMS)]
+    fewer = [curve("graph", 90.0, "B"), curve("batch", 80.0, "B"), curve("instance", None, "B")]
+    assert [row[0] for row in compared([*whole, *fewer], "graph", "ahead", *DEFAULT_NORMS).rows] == ["A"]
+    assert trains("graph", "ahead", DEFAULT_NORMS)({"convergence": fewer}) is None
+    assert trains("graph", "ahead", ("instance",), panel="IMDB")({"convergence": whole}) is None
+
+
+@pytest.mark.parametrize(
+    ("graph", "batch", "right"), [(150, None, 2), (158, 330, 1), (151, 345, 2), (260, 345, 1), (None, None, 1)]
+)
+def test_iterations_until_convergence(graph: int | None, batch: int | None, right: int) -> None:
+    """An epoch of NCI1 has 29 iterations: 5,000 are 172 epochs, half as many again 258, and 10,000 are 344."""
+    found = [curve("graph", 90.0, "NCI1", epochs_to_converge=graph)]
+    found.append(curve("batch", 80.0, "NCI1", epochs_to_converge=batch))
+    spec = {"dataset": "NCI1", "folds": 10, "grid": {"batch_size": [128], "epochs": [400]}}
+    facts = {"convergence": found, "studies": [{"spec": spec}]}
+    judged = converges_within({"NCI1": 5000, "PTC": 500})(facts)
+    assert judged is not None
+    assert (judged.right, judged.cases) == (right, 2)
+    assert judged.rows[0][3] == ("not in 11,600" if graph is None else f"{29 * graph:,}")
+    assert converges_within({"PTC": 500})(facts) is None
+
+
+# Scores
+
+
+def cell(norm: str, mean: float | None, dataset: str = "MUTAG", spread: float = 0.1, **more: Any) -> dict[str, Any]:
+    known = {"dataset": dataset, "model": "gin", "norm": norm, "mean": mean, "within_one_sd": None}
+    known |= {"protocol": "paper", "scores": [None] * 10 if mean is None else folds(norm, mean, spread)}
+    known |= {"compared": 60, "planned": 60, "common": None, "members": 10, "members_planned": 10, "repeats": False}
+    return known | more
+
+
+def table(ours: float, *others: float, dataset: str = "MUTAG", **more: Any) -> list[dict[str, Any]]:
+    named = zip(("graph", "layer", "batch", "instance", "none"), (ours, *others), strict=False)
+    return [cell(norm, mean, dataset, **more) for norm, mean in named]
+
+
+def scored(cells: Sequence[dict[str, Any]], model: str = "gin", protocol: str = "paper") -> Judged | None:
+    return scores_best(model, protocol)({"cells": cells})
+
+
+def test_the_highest_score_among_normalizations() -> None:
+    cells = table(92.0, 88.0, 89.0, 91.0, 99.0) + table(75.0, 76.0, 70.0, 70.0, dataset="PTC")
+    cells.append(cell("baseline", 99.0) | {"model": "wl"})
+    judged = scored(cells)
+    assert judged is not None
+    assert judged.rows == (
+        ("MUTAG", "92.00", "91.00 (instance)", "+1.00", "< 0.001", "ahead", "60 of 60", "99.00"),
+        ("PTC", "75.00", "76.00 (layer)", "−1.00", "< 0.001", "behind", "60 of 60", "–"),
+    )
+    assert (judged.right, judged.cases, judged.beyond) == (1, 2, (1, 1))
+    assert scored(table(92.0, 88.0, 89.0)) is None  # no instance
+    assert scored(cells, model="gcn") is None
+    assert scored([entry | {"protocol": "fair"} for entry in cells]) is None
+
+
+def test_scores_are_compared_on_equal_terms() -> None:
+    """Of 60 configurations GraphNorm is ahead of others with 12; of the 12 that all have, it is not."""
+    common = {"mean": 89.0, "std": 1.0, "configurations": 12, "scores": folds("graph", 89.0, 0.1)}
+    ours = cell("graph", 92.0, common=common)
+    others = [cell(norm, 90.0, compared=12) for norm in ("layer", "batch", "instance")]
+    judged = scored([ours, *others])
+    assert judged is not None
+    assert judged.rows[0][1:4] == ("89.00", "90.00 (layer)", "−1.00")
+    assert judged.rows[0][-3:] == ("behind", "12 of 60", "–")
+    nothing_common = ours | {"common": {"mean": None, "std": None, "configurations": 0, "scores": [None] * 10}}
+    assert scored([nothing_common, *others]) is None
+
+
+def test_a_second_look_at_one_measurement_and_missing_seeds() -> None:
+    of_molhiv = {"model": "molhiv-gin", "protocol": "ogb"}
+    cells = [entry | of_molhiv for entry in table(75.0, 74.0, 76.0, 73.0)]
+    cells[1] |= {"members": 3, "scores": cells[1]["scores"][:3]}
+    cells.append(cell("graph", 99.0, **of_molhiv, repeats=True))
+    judged = scored(cells, "molhiv-gin", "ogb")
+    assert judged is not None
+    assert judged.rows[0][1] == "75.00"
+    assert judged.words.endswith("Trained in part: MUTAG, layer (3 of 10)")
+
+
+# The claims of items
 
 ABOUT: dict[str, Any] = {"quick": False, "graphnorm": "1", "torch": "2", "made": "2026-01-02T03"}
-ABOUT |= {"trained_on": [], "studies": [], "sentences": []}
+ABOUT |= {"title": "Title", "trained_on": [], "studies": [], "sentences": []}
+CLAIMS = {name: item.claims for name, item in ITEMS.items()}
+PLANNED = {name: item.planned for name, item in ITEMS.items()}
 
 
-def page(item: str, **facts: Any) -> str:
-    return claims_page({item: ABOUT | {"item": item} | facts})
+def judge(item: str, **facts: Any) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = judge_claims(CLAIMS, {item: ABOUT | facts}, PLANNED)["claims"]
+    assert {one["item"] for one in found} <= {item}
+    return found
 
 
-def verdicts(item: str, **facts: Any) -> list[str]:
-    table = page(item, **facts).partition("| claim |")[2].partition("\n## ")[0]
-    rows = [line for line in table.splitlines() if line.startswith("| ")]
-    return [" / ".join(cell.strip() for cell in row.split("|")[2:5]) for row in rows]
-
-
-def test_every_claim_belongs_to_an_item() -> None:
-    assert {claim.item for claim in CLAIMS} <= set(RECIPES)
-    items = [claim.item for claim in CLAIMS]
-    assert [item for k, item in enumerate(items) if item in items[:k] and items[k - 1] != item] == []  # in one place
-
-
-def curves(**averages: float) -> list[dict[str, Any]]:
-    """On ten folds, on all of which the differences are the same."""
-    known = {"panel": "PTC", "variant": "", "unit": "fold"}
-    return [
-        known | {"norm": name.replace("_", "-"), "train_average": value, "train_averages": [value - 1, value + 1] * 5}
-        for name, value in averages.items()
-    ]
+def verdicts(item: str, **facts: Any) -> list[tuple[Any, ...]]:
+    """Of each claim that is judged the verdict, right and all cases, and those beyond noise."""
+    keys = ("verdict", "right", "cases")
+    return [(*(one[key] for key in keys), *(one["beyond_noise"] or ())) for one in judge(item, **facts)]
 
 
 def test_variants_of_batchnorm_are_compared_with_batchnorm() -> None:
     found = curves(batch=80.0, batch_alpha=80.0, batch_running=70.0, batch_detached=85.0, graph=90.0)
     assert verdicts("fig12", convergence=found) == [
-        "holds / 1 of 1 / 0 for, 0 against",
-        "holds / 1 of 1 / 1 for, 0 against",
-        "does not hold here / 0 of 1 / 0 for, 1 against",
-        "holds / 1 of 1 / 1 for, 0 against",
+        ("holds", 1, 1, 0, 0),
+        ("holds", 1, 1, 1, 0),
+        ("does not hold here", 0, 1, 0, 1),
+        ("holds", 1, 1, 1, 0),
     ]
-    narrowed = [curve for curve in found if curve["norm"] in ("batch", "graph")]
-    assert verdicts("fig12", convergence=narrowed) == []
+    assert verdicts("fig12", convergence=[one for one in found if one["norm"] in ("batch", "graph")]) == []
 
 
 def test_most_tasks_are_enough_where_the_paper_says_so() -> None:
     found = []
     for panel, instance in (("A", 90.0), ("B", 90.0), ("C", 60.0)):
-        averages = {"none": 70.0, "layer": 70.0, "batch": 80.0, "instance": instance, "graph": 85.0}
-        found += [curve | {"panel": panel} for curve in curves(**averages)]
+        found += curves(panel, none=70.0, layer=70.0, batch=80.0, instance=instance, graph=85.0)
     assert verdicts("fig2", convergence=found) == [
-        "does not hold here / 1 of 3 / 1 for, 2 against",
-        "holds / 2 of 3 / 2 for, 1 against",
-        "holds / 3 of 3 / 0 for, 0 against",
+        ("does not hold here", 1, 3, 1, 2),
+        ("holds", 2, 3, 2, 1),
+        ("holds", 3, 3, 0, 0),
     ]
-    assert "Not judged, since there are no numbers of them or of all their rivals: 4 of `theory`, " in page(
-        "fig2", convergence=found
-    )
-
-
-def cell(norm: str, within: bool | None, **more: Any) -> dict[str, Any]:
-    known = {"dataset": "MUTAG", "model": "gin", "norm": norm, "mean": 90.0, "within_one_sd": within}
-    return known | {"difference": -3.04, "reported": {"mean": 93.04, "std": 1.0}} | more
+    judged = judge_claims(CLAIMS, {"fig2": ABOUT | {"convergence": found}}, PLANNED)
+    assert judged["unjudged"]["fig2"] == 1  # NCI1 and PTC are not there
+    assert judged["unjudged"]["theory"] == 4
 
 
 def test_cells_within_a_deviation() -> None:
-    whole, part = {"compared": 60, "planned": 60}, {"compared": 1, "planned": 60}
-    cells = [cell("graph", True, **whole), cell("batch", False, **part), cell("none", None)]
-    cells.append(cell("baseline", False, model="wl"))  # its number is not the paper's own
-    cells.append(cell("graph, α = 1", False, repeats=True))  # InstanceNorm's measurement again
-    assert verdicts("table1", cells=cells) == ["does not hold here / 1 of 2 / –"]
-    text = page("table1", cells=cells)
-    assert "1 of 2 cells (50%), 1 of the 1 with the whole grid." in text
-    assert "| MUTAG | gin | batch | 90.00 | 93.04 ± 1.00 | −3.04 | 1 of 60 |" in text
-    assert "| MUTAG | gin | graph" not in text
+    about: dict[str, Any] = {"mean": 90.0, "difference": -3.04, "reported": {"mean": 93.04, "std": 1.0}}
+    cells = [
+        cell("graph", within_one_sd=True, **about),
+        cell("batch", within_one_sd=False, compared=1, **about),
+        cell("none", None),
+        cell("baseline", within_one_sd=False, model="wl", **about),  # its number is not the paper's own
+        cell("graph", within_one_sd=False, repeats=True, **about),  # InstanceNorm's measurement again
+    ]
+    (found,) = judge("table1", cells=cells)
+    assert (found["verdict"], found["right"], found["cases"], found["beyond_noise"]) == (
+        "does not hold here", 1, 2, None,
+    )  # fmt: skip
+    assert found["rows"] == [["MUTAG", "gin", "batch", "90.00", "93.04 ± 1.00", "−3.04", "1 of 60"]]
+    assert found["words"].endswith("(50%), 1 of the 1 with the whole grid")
     assert verdicts("table1", cells=[cell("none", None)]) == []
 
 
@@ -97,30 +275,34 @@ def noise(*values: tuple[str, float, float]) -> list[dict[str, Any]]:
 
 
 def test_mean_and_deviation_are_compared_with_those_of_images() -> None:
-    found = noise(("PROTEINS", 0.2, 0.3), ("PROTEINS", 0.04, 0.3), ("CIFAR-10", 0.05, 0.05), ("CIFAR-10", 0.06, 0.4))
-    assert verdicts("fig4", relative_deviation=found) == ["does not hold here / 2 of 4 / –"]
-    text = page("fig4", relative_deviation=found)
-    assert "| PROTEINS | convolution 0, first norm | 0.200 (0.050) | 0.300 (0.050) | mean, standard deviation |" in text
-    assert "| PROTEINS | convolution 0, first norm | 0.040 (0.060) | 0.300 (0.400) | neither |" in text
-    assert "graphs are noisier in 1 of 2 means and in 1 of 2 standard deviations" in text
-    assert "the standard deviation of graphs is the noisier one in 2 of 2 layers" in text
-    assert verdicts("fig4", relative_deviation=found[:2]) == []
-    before = [{"what": entry["what"], "layer": "", "at_the_end": 0.1} for entry in found]
-    assert verdicts("fig4", relative_deviation=before) == []
+    found = noise(("PROTEINS", 0.2, 0.3), ("PROTEINS", 0.04, 0.3), (IMAGES, 0.05, 0.05), (IMAGES, 0.06, 0.4))
+    (judged,) = judge("fig4", relative_deviation=found)
+    assert (judged["verdict"], judged["right"], judged["cases"]) == ("does not hold here", 2, 4)
+    layer = "convolution 0, first norm"
+    assert judged["rows"] == [
+        ["PROTEINS", layer, "0.200 (0.050)", "0.300 (0.050)", "mean, standard deviation"],
+        ["PROTEINS", layer, "0.040 (0.060)", "0.300 (0.400)", "neither"],
+    ]
+    for words in ("noisier in 1 of 2 means", "in 1 of 2 standard deviations", "the noisier one in 2 of 2 layers"):
+        assert words in judged["words"]
+    assert verdicts("fig4", relative_deviation=found[:2]) == []  # no images
 
 
 def test_images_of_another_item_bring_their_remarks() -> None:
-    images = noise(("CIFAR-10", 0.05, 0.05), ("CIFAR-10", 0.06, 0.06))
-    lossy = ["The images of CIFAR-10 went through JPEG.", "PROTEINS is of no matter here."]
     sizes = noise(*((f"PROTEINS, batches of {size}", 0.1, 0.01) for size in (8, 16) for _ in range(2)))
     assert verdicts("fig10", relative_deviation=sizes) == []  # no images to compare with
+    lossy, open_ = f"The images of {IMAGES} went through JPEG.", "Not measured: 32."
     items = {
-        "fig4": ABOUT | {"item": "fig4", "relative_deviation": images, "remarks": lossy},
-        "fig10": ABOUT | {"item": "fig10", "relative_deviation": sizes, "remarks": ["Not measured: 32."]},
+        "fig4": ABOUT
+        | {
+            "relative_deviation": noise((IMAGES, 0.05, 0.05), (IMAGES, 0.06, 0.06)),
+            "remarks": [lossy, "PROTEINS is of no matter here."],
+        },
+        "fig10": ABOUT | {"relative_deviation": sizes, "remarks": [open_]},
     }
-    text = claims_page(items)
-    assert "8, 16, 32 and 64. | does not hold here \\* | 4 of 8 | – |" in text
-    assert text.endswith("Notes:\n\n- Not measured: 32.\n- The images of CIFAR-10 went through JPEG.\n")
+    (found,) = judge_claims(CLAIMS, items, PLANNED)["claims"]
+    assert (found["item"], found["right"], found["cases"]) == ("fig10", 4, 8)
+    assert found["notes"] == [open_, lossy]
 
 
 THEORY = {
@@ -132,51 +314,117 @@ THEORY = {
 
 def test_theory() -> None:
     found = verdicts("theory", theorem_1={"holds": 9, "checked": 10}, summary=THEORY)
-    assert found == [
-        "holds in part / 9 of 10 / –",
-        "holds / 36 of 36 / –",
-        "holds / 2 of 2 / –",
-        "holds in part / 2 of 3 / –",
-    ]
+    assert found == [("holds in part", 9, 10), ("holds", 36, 36), ("holds", 2, 2), ("holds in part", 2, 3)]
     no_longer = THEORY | {"fact_1_distance": {"0.0": 1e-16, "0.9": 0.1, "1.0": 0.0}}
-    assert "does not hold here / 1 of 2 / –" in verdicts(
-        "theory", theorem_1={"holds": 9, "checked": 9}, summary=no_longer
-    )
+    found = verdicts("theory", theorem_1={"holds": 9, "checked": 9}, summary=no_longer)
+    assert found[2] == ("does not hold here", 1, 2)
 
 
-def test_what_is_unfinished_is_said_once_for_an_item() -> None:
-    cells = [cell(norm, True) for norm in ("graph", "layer", "batch", "instance")]
-    studies = [{"finished": 1234, "trials": 4000}]
+def test_what_is_unfinished_is_said_with_every_claim_of_an_item() -> None:
+    cells = [cell(norm, 90.0, within_one_sd=True) for norm in ("graph", "layer", "batch", "instance")]
     notes = ["4 of 4 cells lie within.", "Not trained: PTC, gin."]
-    text = page("table1", cells=cells, studies=studies, sentences=notes)
-    assert text.count("- Not trained: PTC, gin.") == 1  # of two claims
-    assert "4 of 4 cells lie within." not in text
-    assert "1,234 of 84,700 trials are trained." in text  # of the whole recipe, not of the studies that are there
-    assert "| holds \\* |" in text
-    assert "\\*" not in page("table1", cells=cells, studies=studies, sentences=notes[:1])
-    said = ["1 of 2 are as printed.", "COLLAB has three classes."]
-    assert "- COLLAB has three classes." in page("table3", as_printed={"equal": 1, "statistics": 2}, sentences=said)
+    found = judge("table1", cells=cells, studies=[{"finished": 1234, "trials": 4000}], sentences=notes)
+    assert len(found) == 2
+    assert {tuple(one["notes"]) for one in found} == {tuple(notes[1:])}  # the first is the claim's own number
+    assert found[0]["provenance"].endswith("1,234 of 84,700 trials are trained.")  # of the whole item
+    (of_datasets,) = judge("table3", as_printed={"equal": 1, "statistics": 2}, sentences=["1 of 2.", "COLLAB: three."])
+    assert of_datasets["notes"] == ["COLLAB: three."]
 
 
-def test_quick_passes_are_kept_apart(tmp_path: Path) -> None:
-    facts = ABOUT | {"item": "table3", "as_printed": {"equal": 5, "statistics": 5}, "sentences": ["5 of 5."]}
-    (tmp_path / "table3.json").write_text(json.dumps(facts))
-    (tmp_path / "other.json").write_text("[1]")
-    assert set(read_items(tmp_path)) == {"table3"}
-    with pytest.raises(GraphnormError, match="no item in it"):
-        read_items(tmp_path, quick=True)
-    (tmp_path / "table3-quick.json").write_text(json.dumps(facts | {"quick": True}))
-    assert "QUICK PASS" in claims_page(read_items(tmp_path, quick=True))
-    assert "QUICK PASS" not in claims_page(read_items(tmp_path))
+# All items
 
 
-def test_planned_trials_are_those_of_all_plans(tmp_path: Path) -> None:
-    trees = ("synthetic:trees",)
-    part = Trainings(datasets=trees, models=("gin", "gcn"), protocols=("paper", "fair"), folds=3, seeds=2)
-    beside = Beside(baselines=("wl",), datasets=trees, protocols=("paper",), folds=3)
-    recipe = Recipe(
-        item="small", caption="", maker="scores", trained=(part, replace(part, models=("gin",))), beside=beside
-    )
-    laboratory = Laboratory(tmp_path / "a.db", device="cpu", progress=False)
-    assert _planned(recipe) == sum(len(planned.plan.trials) for planned in laboratory.plans(recipe)) == 2 * 90 + 3
-    assert _planned(RECIPES["table2"]) == 2 * 5 * 10 + 4 * 10  # seeds alone
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The facts of every item that is trained, made of a store with all its trials; the graphs are not here."""
+    folder = tmp_path_factory.mktemp("whole")
+    random = np.random.default_rng(0)
+
+    def values(trial: Trial, epoch: int) -> dict[str, float]:
+        level = 0.5 + 0.4 * NORMS.index(trial.norm) / len(NORMS) + 0.01 * (trial.fold + trial.seed)
+        return {"loss": 0.0, "train": level, "valid": level, "test": level}
+
+    reproduction = Reproduction(folder / "a.db", data_root=folder, progress=False)
+    items = {name: item for name, item in ITEMS.items() if item.trains}
+    items["table1"] = items["table1"].narrowed(grid=CURVES, baselines=("none",))
+    with Store(reproduction.store) as store:
+        for item in items.values():
+            for planned in reproduction.plans(item, train=False):
+                study = store.add(planned.plan, [range(len(planned.plan.trials))])
+                there = store.statuses(study)
+                new = [outcome(trial, values) for trial in planned.plan.trials if trial.key not in there]
+                store.save(store.begin_session(study, "local"), new)
+            for planned in reproduction.probed_plans(item, train=False):
+                probe, study = planned.plan.probe, store.add(planned.plan, [range(len(planned.plan.trials))])
+                layers = getattr(probe, "layers", ["convolutions.0.first_norm"])
+                shape = (len(probe.at), 8, 5) if hasattr(probe, "layers") else (len(probe.at), 5)
+                seen = {"epochs": np.array(probe.at)} | {layer: random.random(shape) for layer in layers}
+                new = [outcome(trial, values, seen=seen) for trial in planned.plan.trials]
+                store.save(store.begin_session(study, "local"), new)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("GRAPHNORM_DATA", raising=False)
+        patch.setenv("GRAPHNORM_CACHE", str(folder))
+        made = {name: reproduction.make(item, train=False) for name, item in items.items()}
+    return {name: json.loads(json.dumps(output.to_dict())) for name, output in made.items()}
+
+
+def test_claims_are_about_what_their_items_train(whole: dict[str, Any]) -> None:
+    """A claim that named a normalization, dataset or layer that its item does not train would not be judged."""
+    judged = judge_claims(CLAIMS, whole, PLANNED)
+    assert set(judged["unjudged"]) == {"table3", "theory"}  # of the graphs themselves
+    texts = [claim.text for name in whole for claim in ITEMS[name].claims]
+    assert [one["claim"] for one in judged["claims"]] == texts
+    assert len(texts) == len(set(texts))
+    assert not judged["quick"]
+
+
+def cells_of(line: str) -> list[str]:
+    return [part.strip() for part in line.strip("|").split("|")]
+
+
+def test_the_page_and_the_json_agree(whole: dict[str, Any]) -> None:
+    whole = whole | {"table2": whole["table2"] | {"sentences": ["1 of 2.", "Unfinished."]}}
+    judged = json.loads(json.dumps(judge_claims(CLAIMS, whole, PLANNED)))
+    page = claims_markdown(judged)
+    summary, *sections = page.split("\n## ")
+    rows = [cells_of(line) for line in summary.splitlines() if line.startswith("| ")][1:]
+    assert rows == [
+        [
+            one["claim"],
+            one["verdict"] + (" \\*" if one["notes"] else ""),
+            f"{one['right']:,} of {one['cases']:,}",
+            "–" if one["beyond_noise"] is None else "{} for, {} against".format(*one["beyond_noise"]),
+        ]
+        for one in judged["claims"]
+    ]
+    for rule in judged["rules"]:
+        assert f"- {rule}\n" in summary
+    counts = {item: int(count) for count, item in re.findall(r"(\d+) of `(\w+)`", summary)}
+    assert counts == judged["unjudged"]
+    claims = [text for section in sections for text in section.split("\n### ")[1:]]
+    for one, text in zip(judged["claims"], claims, strict=True):
+        claim, verdict, *_ = text.split("\n\n")
+        assert claim == one["claim"]
+        assert verdict == f"**{one['verdict'].capitalize()}**: {one['words']}." + (
+            one["remark"] and f" {one['remark']}"
+        )
+        shown = [cells_of(line) for line in text.splitlines() if line.startswith("| ")]
+        assert shown == ([one["columns"], ["---"] * len(one["columns"]), *one["rows"]] if one["rows"] else [])
+    for title in dict.fromkeys(one["title"] for one in judged["claims"]):
+        (section,) = [text for text in sections if text.startswith(f"{title}\n")]
+        of_item = [one for one in judged["claims"] if one["title"] == title]
+        before, _, notes = section.partition("\n\nNotes:\n\n")
+        assert before.strip().endswith(of_item[0]["provenance"])
+        said = dict.fromkeys(note for one in of_item for note in one["notes"])
+        assert notes.split("\n")[: len(said)] == [f"- {note}" for note in said]  # once for an item
+    assert QUICK_NOTE not in page
+    assert QUICK_NOTE in claims_markdown(judged | {"quick": True})
+
+
+def test_what_claims_quote_is_in_the_paper() -> None:
+    if not SOURCE.exists():
+        pytest.skip("the paper's source is not beside the repository")
+    paper = " ".join(SOURCE.read_text(encoding="utf-8").split())
+    quoted = [quote for claims in CLAIMS.values() for claim in claims for quote in re.findall("“(.+?)”", claim.text)]
+    assert len(quoted) > 10
+    assert [quote for quote in quoted if quote not in paper] == []

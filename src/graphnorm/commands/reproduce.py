@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphnorm.commands.options import add_json, add_options, given, whole_number
 from graphnorm.errors import StudyError
-from graphnorm.settings import Loading, Running, options_of
+from graphnorm.settings import Loading, Running
 
 if TYPE_CHECKING:
     from graphnorm.paper.items import Item
@@ -77,6 +77,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Train what the items lack, make them, and judge the paper's claims."""
     from graphnorm.paper.reproduce import Reproduction
+    from graphnorm.study.runner import make_running
 
     items = _items(options)
     if too_large := [item.name for item in items if not item.datasets]:
@@ -85,11 +86,10 @@ def run(options: argparse.Namespace) -> None:
         print(f"no quick pass: {', '.join(too_large)}", file=sys.stderr)
         items = [item for item in items if item.datasets]
     folder: Path = options.out or Path("reproduction-quick" if options.quick else "reproduction")
-    checks = options_of(Running)
     reproduction = Reproduction(
         options.store or folder / "graphnorm.db",
         data_root=options.data_root,
-        running=Running(**{name: checks[name].check(name, value) for name, value in given(options, Running).items()}),
+        running=make_running(**given(options, Running)),
         progress=not options.json,
     )
     if options.no_train and options.store and not options.store.exists():

@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from graphnorm.analysis import readable_layer
 from graphnorm.paper.figures import CONVERGED
+from graphnorm.paper.noise import IMAGES
 from graphnorm.paper.output import QUICK_NOTE
 from graphnorm.study.protocol import find_protocol
 from graphnorm.study.render import counted, listing, signed
@@ -28,7 +29,6 @@ Claimed = Literal["ahead", "behind", "not ahead"]
 """Of one normalization: ahead of all its rivals, behind all of them, or not ahead of all of them beyond noise."""
 LEVEL = 0.005
 """Percentage points that are not shown, and are no difference."""
-IMAGES = "CIFAR-10"
 EXACT = 1e-9
 """Relative differences below this one are rounding."""
 RULES = (
@@ -125,7 +125,7 @@ def judge_claims(
             found.append(
                 {
                     "item": item,
-                    "title": facts[item].get("title", item),
+                    "title": facts[item]["title"],
                     "claim": claim.text,
                     "verdict": judged.verdict(claim.of_most),
                     "right": judged.right,
@@ -277,23 +277,21 @@ def _contest(
     where: str,
     norm: str,
     means: Mapping[str, float],
-    members: Mapping[str, Sequence[float | None] | None],
+    members: Mapping[str, Sequence[float | None]],
     *,
     unit: str,
     claimed: Claimed = "ahead",
 ) -> _Contest:
     """members: by normalization, a value for each fold or seed."""
     rivals = {name: value for name, value in means.items() if name != norm}
-    p = {name: _p_value(members.get(norm), members.get(name), unit) for name in rivals}
+    p = {name: _p_value(members[norm], members[name], unit) for name in rivals}
     adjusted = iter(holm([value for value in p.values() if value is not None]))
     return _Contest(
         where, means[norm], rivals, {name: None if v is None else next(adjusted) for name, v in p.items()}, claimed
     )
 
 
-def _p_value(ours: Sequence[float | None] | None, theirs: Sequence[float | None] | None, unit: str) -> float | None:
-    if ours is None or theirs is None:
-        return None
+def _p_value(ours: Sequence[float | None], theirs: Sequence[float | None], unit: str) -> float | None:
     a, b = ({k: value for k, value in enumerate(side) if value is not None} for side in (ours, theirs))
     if unit == "fold":
         return paired_test(a, b, overlap=find_protocol("paper").overlap(len(ours))).p
@@ -350,8 +348,8 @@ def trains(norm: str, claimed: Claimed, others: Iterable[str], *, panel: str = "
                         f"{title}, {variant}" if variant else title,
                         norm,
                         {name: curve["train_average"] for name, curve in of_case.items()},
-                        {name: curve.get("train_averages") for name, curve in of_case.items()},
-                        unit=found[norm].get("unit", "fold"),
+                        {name: curve["train_averages"] for name, curve in of_case.items()},
+                        unit=found[norm]["unit"],
                         claimed=claimed,
                     )
                 )
@@ -379,7 +377,7 @@ def converges_within(iterations: Mapping[str, int], fast: str = "graph", slow: s
             epochs = {
                 curve["norm"]: curve["epochs_to_converge"]
                 for curve in facts["convergence"]
-                if curve["panel"] == dataset and curve["train_average"] is not None and "epochs_to_converge" in curve
+                if curve["panel"] == dataset and curve["train_average"] is not None
             }
             if spec is None or not {fast, slow} <= epochs.keys():
                 continue
@@ -413,7 +411,7 @@ def scores_best(
     def judge(facts: Facts) -> Judged | None:
         groups: dict[str, dict[str, Facts]] = {}
         for cell in facts["cells"]:
-            if cell["model"] == model and cell.get("protocol", protocol) == protocol and not cell.get("repeats"):
+            if cell["model"] == model and cell["protocol"] == protocol and not cell["repeats"]:
                 groups.setdefault(cell["dataset"], {})[cell["norm"]] = cell
         contests, tried, bare, in_part = [], [], [], []
         for dataset, cells in groups.items():
@@ -425,7 +423,11 @@ def scores_best(
             contests.append(_contest(dataset, norm, means, members, unit=find_protocol(protocol).unit))
             tried.append(_configurations([cells[name] for name in (norm, *others)]))
             bare.append(f"{known['none'][0]:.2f}" if "none" in known else "–")
-            in_part += [f"{dataset}, {name} ({some})" for name in known if (some := _members(cells[name]))]
+            in_part += [
+                f"{dataset}, {name} ({cell['members']} of {cell['members_planned']})"
+                for name, cell in cells.items()
+                if name in known and cell["members"] < cell["members_planned"]
+            ]
         extra = {"configurations": tried, "without a normalization": bare}
         found = _of_contests(contests, norm, others, extra)
         if found and in_part:
@@ -435,33 +437,23 @@ def scores_best(
     return judge
 
 
-def _on_equal_terms(cell: Facts) -> tuple[float, Sequence[float | None] | None] | None:
-    """The mean of the configurations that all normalizations have, and the scores behind it where they are known.
+def _on_equal_terms(cell: Facts) -> tuple[float, Sequence[float | None]] | None:
+    """The mean of the configurations that all normalizations have, and the scores behind it.
 
     ``common`` is None where these are the ones that the score was chosen from.
     """
-    mean, scores = cell["mean"], cell.get("scores")
-    if common := cell.get("common"):
-        mean, scores = common["mean"], common.get("scores")
-    return None if mean is None else (mean, scores)
-
-
-def _members(cell: Facts) -> str:
-    """How many of the folds or seeds are there, where not all are."""
-    done, planned = cell.get("members"), cell.get("members_planned")
-    return f"{done} of {planned}" if planned is not None and done != planned else ""
-
-
-# Numbers against the paper's
+    found = cell["common"] or cell
+    return None if found["mean"] is None else (found["mean"], found["scores"])
 
 
 def _configurations(cells: Sequence[Facts]) -> str:
     """How many configurations scores are the best of."""
-    counts = [(cell.get("common") or {"configurations": cell.get("compared")})["configurations"] for cell in cells]
-    if None in counts:
-        return "–"
+    counts = [cell["common"]["configurations"] if cell["common"] else cell["compared"] for cell in cells]
     few, many = min(counts), max(counts)
     return f"{few} of {cells[0]['planned']}" if few == many else f"{few} to {many} of {cells[0]['planned']}"
+
+
+# Numbers against the paper's
 
 
 def within_reported(facts: Facts) -> Judged | None:
@@ -469,13 +461,13 @@ def within_reported(facts: Facts) -> Judged | None:
     cells = [
         cell
         for cell in facts["cells"]
-        if cell["norm"] != "baseline" and cell["within_one_sd"] is not None and not cell.get("repeats")
+        if cell["norm"] != "baseline" and cell["within_one_sd"] is not None and not cell["repeats"]
     ]
     if not cells:
         return None
     inside = sum(cell["within_one_sd"] for cell in cells)
     words = f"{inside} of {counted(len(cells), 'cell')} ({inside / len(cells):.0%})"
-    whole = [cell for cell in cells if cell.get("compared") is not None and cell["compared"] == cell.get("planned")]
+    whole = [cell for cell in cells if cell["compared"] == cell["planned"]]
     if 0 < len(whole) < len(cells):
         words += f", {sum(cell['within_one_sd'] for cell in whole)} of the {len(whole)} with the whole grid"
     outside = [cell for cell in cells if not cell["within_one_sd"]]
@@ -485,7 +477,7 @@ def within_reported(facts: Facts) -> Judged | None:
             f"{cell['mean']:.2f}",
             f"{cell['reported']['mean']:.2f} ± {cell['reported']['std']:.2f}",
             signed(cell["difference"], 2),
-            _configurations([{name: cell[name] for name in ("compared", "planned") if name in cell}]),
+            f"{cell['compared']} of {cell['planned']}",
         )
         for cell in outside
     )
@@ -505,8 +497,7 @@ def noisier_than_images(facts: Facts) -> Judged | None:
     images: list[Facts] = []
     graphs: dict[str, list[Facts]] = {}
     for entry in facts["relative_deviation"]:
-        if PARTS.keys() <= entry.keys():
-            (images if IMAGES in entry["what"] else graphs.setdefault(entry["what"], [])).append(entry)
+        (images if IMAGES in entry["what"] else graphs.setdefault(entry["what"], [])).append(entry)
     pairs = [pair for layers in graphs.values() for pair in zip(layers, images, strict=False)]
     if not pairs:
         return None
@@ -547,11 +538,9 @@ def linear_example(facts: Facts) -> Judged:
     return Judged(found["shift_faster"], found["runs"], words)
 
 
-def expressive(facts: Facts) -> Judged | None:
+def expressive(facts: Facts) -> Judged:
     """Fact 1: for α ≠ 1 the closest InstanceNorm is away from GraphNorm, on two graphs that show it."""
-    found = facts["summary"].get("fact_1_distance")
-    if not found:
-        return None
+    found = facts["summary"]["fact_1_distance"]
     away = {alpha: distance for alpha, distance in found.items() if float(alpha) != 1}
     same = [distance for alpha, distance in found.items() if float(alpha) == 1]
     words = "distance of the closest InstanceNorm, on two graphs that differ by a constant: " + ", ".join(
@@ -561,11 +550,9 @@ def expressive(facts: Facts) -> Judged | None:
     return Judged(sum(distance > EXACT for distance in away.values()), len(away), words)
 
 
-def gradient(facts: Facts) -> Judged | None:
+def gradient(facts: Facts) -> Judged:
     """The formulas of Appendix A.5 against autograd."""
-    found = facts["summary"].get("gradient")
-    if not found:
-        return None
+    found = facts["summary"]["gradient"]
     cases = (
         ("without a normalization: (HQ)ᵀ ⊗ I", found["without_norm"]),
         ("with it, the scale S held fixed: (HQN)ᵀ ⊗ S", found["fixed_scale"]),

@@ -107,6 +107,12 @@ class Trainings:
         """Trainings of each configuration."""
         return self.seeds if find_protocol(protocol).unit == "seed" else self.folds * self.seeds
 
+    @property
+    def planned(self) -> int:
+        """How many trials its studies have."""
+        members = sum(map(self.members, self.protocols))
+        return len(self.datasets) * len(self.models) * len(self.norms) * len(self.grid) * members
+
     def settings(self, dataset: str, model: str, protocol: str = "paper") -> Settings:
         """What a study is trained with: the readout of the dataset, and the self-loops of the authors' data."""
         return Settings(
@@ -152,6 +158,13 @@ class Baselines:
             )
         changes: dict[str, Any] = {name: _in_both(getattr(self, name), values) for name, values in wanted.items()}
         return replace(self, **changes, seeds=choice.get("seeds", self.seeds))
+
+    @property
+    def planned(self) -> int:
+        """How many trials their studies have; a kernel has one seed, since nothing of it is random."""
+        seeds = sum(1 if MODELS[name].kernel else self.seeds for name in self.baselines)
+        folds = sum(1 if find_protocol(name).unit == "seed" else self.folds for name in self.protocols)
+        return len(self.datasets) * seeds * folds
 
     def __bool__(self) -> bool:
         return bool(self.baselines and self.datasets and self.protocols)
@@ -234,13 +247,7 @@ class Item:
     @property
     def planned(self) -> int:
         """How many trials its studies of normalizations and baselines have."""
-        total = 0
-        for part in self.trained:
-            per_protocol = sum(part.members(protocol) for protocol in part.protocols)
-            total += len(part.datasets) * len(part.models) * len(part.norms) * len(part.grid) * per_protocol
-        beside = self.baselines
-        per_protocol = sum(beside.seeds * (find_protocol(p).unit == "seed" or beside.folds) for p in beside.protocols)
-        return total + len(beside.datasets) * len(beside.baselines) * per_protocol
+        return sum(part.planned for part in self.trained) + self.baselines.planned
 
     def quick(self) -> Item:
         """The item scaled down."""

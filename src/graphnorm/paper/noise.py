@@ -67,7 +67,11 @@ class NothingThereError(LeftOutError):
     """There is nothing of an item, and nothing may be trained for it."""
 
     def __init__(self, item: str, where: Path) -> None:
-        super().__init__(f"there is nothing of {item} in it", where=where, remedy="leave out --no-train")
+        super().__init__(
+            f"there is nothing of {item} in it",
+            where=where,
+            remedy="leave out --no-train; add --retry-failed if it failed",
+        )
 
 
 # Plans
@@ -255,7 +259,6 @@ def read_noise(store: Store, plan: Plan) -> NoiseRun | None:
     records, seen = store.records(plan), store.seen(plan.trials[0])
     if not records or not seen:
         return None
-    plan = replace(plan, spec=next((study.spec for study in store.studies() if study.name == plan.name), plan.spec))
     probe = replace(plan.probe, at=tuple(seen.pop("epochs").tolist()))
     layers = [LayerNoise.from_looks(probe, name, seen[name].astype(np.float64)) for name in probe.layers]
     return NoiseRun(plan, records[0], layers)

@@ -113,7 +113,7 @@ class Output:
 
     def _mark(self, figure: Figure) -> None:
         own = figure.get_suptitle()
-        title = self.title if not own or own.startswith(self.title) else f"{self.title}\n{own}"
+        title = own if own.startswith(self.title) else f"{self.title}\n{own}".strip()
         figure.suptitle(title, fontsize=10, color="#b3261e" if self.quick else "black", wrap=True)
 
 

@@ -12,10 +12,11 @@ import os
 import platform
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import torch
@@ -43,7 +44,7 @@ from graphnorm.settings import Running
 from graphnorm.study.plan import Dataset, Plan, baseline_plan, make_plan
 from graphnorm.study.progress import Display
 from graphnorm.study.protocol import find_protocol
-from graphnorm.study.render import list_some
+from graphnorm.study.render import counted, list_some
 from graphnorm.study.result import Result, Score, read
 from graphnorm.study.runner import run
 from graphnorm.study.store import FINAL, Record, Store
@@ -68,7 +69,6 @@ class Planned(NamedTuple):
     model: str
     protocol: str
     plan: Plan
-    batch_size: int = 128
 
 
 @dataclass(frozen=True)
@@ -110,6 +110,8 @@ class Work:
     """Studies of which there is no trial, in words."""
     store: Store
     graphs: Callable[[str], PackedGraphs]
+    progress: bool = False
+    """Whether to say on standard error how far it is."""
 
     @property
     def whole_item(self) -> Item:
@@ -133,7 +135,7 @@ class Work:
     def noise_runs(self) -> Iterator[tuple[str, int, NoiseRun | None]]:
         """The trainings whose batches were looked at: dataset, batch size, and what there is of it."""
         for planned in self.probed:
-            yield planned.dataset, planned.batch_size, read_noise(self.store, planned.plan)
+            yield planned.dataset, planned.plan.trials[0].batch_size, read_noise(self.store, planned.plan)
 
     def alpha_runs(self) -> Iterator[tuple[str, AlphaRun | None]]:
         """The trainings whose α was read: dataset, and what there is of it."""
@@ -240,8 +242,7 @@ class Reproduction:
         dataset_of = self._datasets(train)
         if (noise := item.noise) is not None:
             for name, size in itertools.product(noise.datasets, noise.batch_sizes):
-                plan = noise_plan(dataset_of(name), size, noise.epochs)
-                yield Planned(name, "gin", "all", plan, size)
+                yield Planned(name, "gin", "all", noise_plan(dataset_of(name), size, noise.epochs))
             if noise.images:
                 yield Planned(IMAGES, "resnet18", "all", image_plan(noise.epochs))
         if (alpha := item.alpha) is not None:
@@ -267,11 +268,13 @@ class Reproduction:
         return not entry.files or locate(entry, self._root) is not None
 
     def missing(self, plan: Plan) -> list[str]:
-        """The keys of a plan's trials that no study of the store has finished."""
-        done: set[str] = set()
-        if self.store.exists():
-            with Store(self.store, writable=False) as store:
-                done = store.finished_keys()
+        """The keys of a plan's trials that no study of the store has finished, or its probe has not looked at."""
+        if not self.store.exists():
+            return [trial.key for trial in plan.trials]
+        with Store(self.store, writable=False) as store:
+            done = store.finished_keys()
+            if plan.probe is not None:
+                done &= {trial.key for trial in plan.trials if store.seen(trial)}
         return [trial.key for trial in plan.trials if trial.key not in done]
 
     # Training and making
@@ -281,7 +284,7 @@ class Reproduction:
         for planned in (*self.plans(item), *self.probed_plans(item)):
             self._train(planned)
 
-    def _train(self, planned: Planned) -> Result:
+    def _train(self, planned: Planned) -> None:
         data: Any
         plan = planned.plan
         if planned.dataset == IMAGES:
@@ -291,46 +294,62 @@ class Reproduction:
             data = self.graphs(planned.dataset)
         shown = [Display()] if self._progress and self.missing(plan) else []
         with Store(self.store) as store:
-            return run(plan, data, store, self._running, callbacks=shown)
+            result = run(plan, data, store, self._running, callbacks=shown)
+        if result.errors:
+            failed = counted(result.counts["failed"], "trial")
+            print(f"{plan.name}: {failed} failed ({result.errors[0]}); --retry-failed trains again", file=sys.stderr)
 
     def make(self, item: Item, *, quick: bool = False, train: bool = True) -> Output:
-        """Make an item; without training, of what there is, and the store stays as it is."""
+        """Train what an item lacks, and make it of what there is; without training, the store stays as it is."""
         if train:
-            studies = [Measured(*planned[:4], self._train(planned)) for planned in self.plans(item)]
-            probed = tuple(self.probed_plans(item))
-            for planned in probed:
-                self._train(planned)
-            with Store(self.store, writable=not self.store.exists()) as store:
-                return self._finish(Work(item, quick, tuple(studies), probed, (), store, self.graphs))
-        gone = [name for name in item.graphs if not self._is_here(name)]
+            self.train(item)
+        elif item.trains and not self.store.exists():
+            raise NothingThereError(item.name, self.store)
+        gone = [] if train else [name for name in item.graphs if not self._is_here(name)]
         if gone and not item.trained:
             raise NoGraphsError(item.name, gone)
-        with ExitStack() as stack:
-            if not self.store.exists() and item.trains:
-                raise NothingThereError(item.name, self.store)
-            store = stack.enter_context(Store(self.store, writable=not self.store.exists()))
+        with self._reading() as store:
+            plans = _as_entered(store, self.plans(item, train=train))
             done = store.finished_keys()
-            there, absent = [], []
-            for planned in self.plans(item, train=False):
-                if any(trial.key in done for trial in planned.plan.trials):
-                    there.append(Measured(*planned[:4], read(store, planned.plan, partial=True)))
-                else:
-                    absent.append(planned)
+            there = [planned for planned in plans if any(trial.key in done for trial in planned.plan.trials)]
+            absent = [planned for planned in plans if planned not in there]
             if absent and not there:
                 raise NothingThereError(item.name, self.store)
-            kept = replace(item, graphs=tuple(name for name in item.graphs if name not in gone))
-            probed = tuple(self.probed_plans(item, train=False))
-            output = self._finish(Work(kept, quick, tuple(there), probed, _in_words(absent), store, self.graphs))
+            if self._progress:
+                print(f"{item.name}: drawing and writing", file=sys.stderr, flush=True)
+            output = item.make(
+                Work(
+                    item=replace(item, graphs=tuple(name for name in item.graphs if name not in gone)),
+                    quick=quick,
+                    studies=tuple(Measured(*planned, read(store, planned.plan, partial=True)) for planned in there),
+                    probed=tuple(_as_entered(store, self.probed_plans(item, train=train))),
+                    absent=_in_words(absent),
+                    store=store,
+                    graphs=self.graphs,
+                    progress=self._progress,
+                )
+            )
         if not gone:
             return output
         lacking = f"Without drawings of {' and '.join(gone)}: these graphs are not on this machine."
         missing = [*output.facts.get("missing", ()), *(f"drawings of {name}" for name in gone)]
         return replace(output, sentences=(*output.sentences, lacking), facts={**output.facts, "missing": missing})
 
-    def _finish(self, work: Work) -> Output:
-        if self._progress:
-            print(f"{work.item.name}: drawing and writing", file=sys.stderr, flush=True)
-        return work.item.make(work)
+    @contextmanager
+    def _reading(self) -> Iterator[Store]:
+        """The store; an empty one, of which nothing is left, where there is none."""
+        if self.store.exists():
+            with Store(self.store, writable=False) as store:
+                yield store
+        else:
+            with TemporaryDirectory() as folder, Store(Path(folder) / "empty.db") as store:
+                yield store
+
+
+def _as_entered(store: Store, plans: Iterable[Planned]) -> list[Planned]:
+    """Plans with the specs that their studies have in the store, which say more of the graphs or images."""
+    specs = {study.name: study.spec for study in store.studies()}
+    return [one._replace(plan=replace(one.plan, spec=specs.get(one.plan.name, one.plan.spec))) for one in plans]
 
 
 def known_datasets(path: Path) -> dict[str, list[Dataset]]:

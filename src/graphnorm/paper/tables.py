@@ -341,13 +341,13 @@ def _is_part_of(grid: Mapping[str, Any], part: Trainings) -> bool:
     return all(set(grid.get(axis, ())) <= set(values) for axis, values in part.grid.axes.items())
 
 
-def _own_part(work: Work, measured: Measured) -> Trainings | None:
+def _own_part(work: Work, measured: Measured) -> Trainings:
     """What the item itself, not a part of it that was asked for, trains there."""
-    wanted = (measured.dataset, measured.model, measured.protocol)
-    for part in work.whole_item.trained:
-        if all(name in names for name, names in zip(wanted, (part.datasets, part.models, part.protocols), strict=True)):
-            return part
-    return None
+    return next(
+        part
+        for part in work.whole_item.trained
+        if measured.dataset in part.datasets and measured.model in part.models and measured.protocol in part.protocols
+    )
 
 
 # Choices among fewer configurations
@@ -843,11 +843,11 @@ def theory(work: Work) -> Output:
         graphs = work.graphs(name)
         order = np.random.default_rng(0).permutation(graphs.num_graphs)
         ids = np.sort(affordable(graphs, order, WORK_OF_A_QUICK_PASS) if work.quick else affordable(graphs, order))
-        result = spectra(graphs, ids, AUTHORS_Q, progress=True)
+        result = spectra(graphs, ids, AUTHORS_Q, progress=work.progress)
         holds, numbers = interlacing(result).summary(), conditions(result).summary()
         medians = [numbers[f"median_{key}"] for key in ("condition_q", "condition_shifted", "improvement")]
         rows.append([name, graphs.num_graphs, holds["graphs"], holds["holds"], *medians])
-    finding = theory_part(Subject(work.graphs(work.item.graphs[-1]), progress=True))
+    finding = theory_part(Subject(work.graphs(work.item.graphs[-1]), progress=work.progress))
     columns = ("dataset", "graphs", "checked", "Theorem 1 holds", "condition of Q", "condition of QN", "quotient")
     checked, held = sum(int(row[2]) for row in rows), sum(int(row[3]) for row in rows)
     return work.output(

@@ -1,0 +1,153 @@
+"""Items: what they share, what a quick pass keeps, and what is left of a part."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import pytest
+
+from graphnorm.errors import StudyError
+from graphnorm.paper.items import CURVES, ITEMS, QUICK, Item, covers, find_items, is_quick
+from graphnorm.paper.reproduce import Planned, Reproduction
+from graphnorm.settings import DEFAULT_NORMS, GRIDS, find_grid
+from graphnorm.study.reported import TU
+
+BASELINES = ("wl", "awl", "dcnn", "dgcnn", "mlp")
+
+
+def plans(item: Item) -> list[Planned]:
+    """The studies of an item, with graphs of which only the names are known."""
+    return list(Reproduction("there is none.db", progress=False).plans(item, train=False))
+
+
+@cache
+def keys(name: str, *, quick: bool) -> set[str]:
+    item = ITEMS[name].quick() if quick else ITEMS[name]
+    return {trial.key for planned in plans(item) for trial in planned.plan.trials}
+
+
+@pytest.mark.parametrize("quick", [False, True])
+def test_tables_and_figures_share_trials(quick: bool) -> None:
+    """Also the curves of ogbg-molhiv, with Table 2; Figure 5 has those of Figures 2 and 6."""
+    table1, table2, gin, gcn, both = (keys(name, quick=quick) for name in ("table1", "table2", "fig2", "fig6", "fig5"))
+    assert gin | gcn <= table1 | table2
+    assert both <= gin | gcn
+    assert both & gin
+    assert both & gcn
+
+
+@pytest.mark.parametrize("item", ITEMS.values(), ids=lambda item: item.name)
+def test_planned_trials_are_those_of_all_plans(item: Item) -> None:
+    for one in (item, item.quick(), item.quick().narrowed(seeds=2)):
+        assert one.planned == sum(len(planned.plan.trials) for planned in plans(one))
+
+
+def test_the_curves_are_one_configuration_of_the_grid() -> None:
+    assert CURVES.configurations()[0] in GRIDS["paper"].configurations()
+
+
+def test_reproductions_have_the_self_loops_of_the_authors() -> None:
+    (part, _) = ITEMS["fig2"].trained
+    settings = part.settings("MUTAG", "gin")
+    assert (settings.readout, settings.self_loops, settings.hidden) == ("sum", True, 64)
+    assert not part.settings("IMDB-BINARY", "gcn").self_loops  # its Q has them anyway
+
+
+def test_a_quick_pass_is_small_and_never_mistaken_for_the_real_one() -> None:
+    for item in ITEMS.values():
+        quick = item.quick()
+        assert set(quick.datasets) <= set(QUICK.datasets)
+        assert not (quick.noise and quick.noise.images)
+        for part in quick.trained:
+            assert len(part.grid) <= 2
+            assert part.grid.axes["epochs"] == (QUICK.epochs,)
+    assert not keys("fig2", quick=True) & keys("fig2", quick=False)
+    assert ITEMS["fig11"].quick().trained[0].grid.axes["batch_size"] == QUICK.batch_sizes
+    assert not ITEMS["table2"].quick().datasets
+    baselines = ITEMS["table1"].quick().baselines
+    assert (baselines.baselines, baselines.datasets, baselines.folds) == (("wl",), ("MUTAG",), QUICK.folds)
+
+
+@pytest.mark.parametrize("name", ["fig2", "fig11", "table1"])
+def test_studies_of_a_quick_pass_can_be_told(name: str) -> None:
+    for item, expected in ((ITEMS[name].quick(), True), (ITEMS[name], False)):
+        assert {is_quick(planned.plan.spec) for planned in plans(item)} == {expected}
+
+
+def test_a_part_of_an_item() -> None:
+    item = ITEMS["table1"].narrowed(datasets=("imdb-b", "PTC"), protocols=("paper",), grid=find_grid("quick"))
+    (part,) = item.trained
+    assert (part.datasets, part.protocols, part.models) == (("PTC", "IMDB-BINARY"), ("paper",), ("gin", "gcn"))
+    assert part.grid is GRIDS["quick"]
+    (molhiv,) = ITEMS["table2"].narrowed(models=("molhiv-gcn",), seeds=3, grid=GRIDS["quick"]).trained
+    assert molhiv.seeds == 3
+    assert (molhiv.grid.axes["epochs"], molhiv.grid.axes["lr"]) == ((50,), (1e-4,))  # those of the authors
+    assert molhiv.grid == ITEMS["fig6"].trained[1].grid
+    with pytest.raises(StudyError, match="nothing is left of fig2"):
+        ITEMS["fig2"].narrowed(norms=("batch-alpha",))
+
+
+@pytest.mark.parametrize(
+    ("name", "choice", "narrow"),
+    [
+        ("table1", {}, None),
+        (
+            "table1",
+            {"grid": GRIDS["paper"], "seeds": 1, "norms": DEFAULT_NORMS, "baselines": BASELINES},
+            None,
+        ),
+        (
+            "table1",
+            {"norms": ("graph",), "datasets": ("mutag",)},
+            {"datasets": ["MUTAG"], "norms": ["graph"], "baselines": []},
+        ),
+        ("table1", {"protocols": ("fair",)}, {"protocols": ["fair"]}),
+        ("table1", {"models": ("none",), "baselines": ("wl",)}, {"models": [], "baselines": ["wl"]}),
+        ("table2", {"grid": GRIDS["quick"]}, None),
+        ("table2", {"seeds": 2}, {"seeds": 2}),
+        ("fig4", {"norms": ("graph",), "datasets": ("PROTEINS",), "seeds": 2}, None),
+        ("fig8", {"datasets": ("PTC",)}, {"datasets": ["PTC"]}),
+        ("alpha", {"datasets": ("NCI1",)}, {"datasets": ["NCI1"]}),
+        ("fig2", {"datasets": TU}, {"datasets": [*TU]}),
+        (
+            "fig2",
+            {"grid": CURVES.fixed(epochs=9), "models": ("gin",)},
+            {"models": ["gin"], "grid": CURVES.fixed(epochs=9).to_dict()},
+        ),
+    ],
+)
+def test_what_is_left_of_an_item(name: str, choice: dict[str, Any], narrow: dict[str, Any] | None) -> None:
+    item = ITEMS[name].narrowed(**choice)
+    assert item.narrow == narrow
+    assert (item.title == item.caption) is (narrow is None)
+
+
+def test_a_part_takes_the_place_of_what_it_has_all_of() -> None:
+    both = {"datasets": ["MUTAG", "PTC"], "grid": {"name": "twelve", "lr": [0.1]}}
+    assert covers(both, both | {"datasets": ["PTC"]})
+    assert not covers(both | {"datasets": ["PTC"]}, both)
+    assert not covers(both, both | {"grid": {"name": "twelve", "lr": [0.2]}})
+    assert not covers(both, {"datasets": ["PTC"]})  # with the item's own grid
+    assert covers({"datasets": ["PTC"]}, both | {"datasets": ["PTC"]})
+
+
+def test_a_choice_of_baselines() -> None:
+    table = ITEMS["table1"]
+    kept = table.narrowed(baselines=("mlp", "wl"), datasets=("PTC",), protocols=("paper",)).baselines
+    assert (kept.baselines, kept.datasets, kept.protocols) == (("wl", "mlp"), ("PTC",), ("paper",))
+    assert not table.narrowed(baselines=("none",)).baselines
+    assert not table.narrowed(models=("gin",)).baselines
+    only = table.narrowed(models=("none",), baselines=("wl",), datasets=("MUTAG",))
+    assert (only.trained, only.datasets) == ((), ("MUTAG",))
+    assert ITEMS["table2"].narrowed(seeds=2).baselines.seeds == 2
+    assert not ITEMS["fig2"].narrowed(baselines=("wl",)).baselines
+    with pytest.raises(StudyError, match="no baseline 'wll'; known: wl"):
+        table.narrowed(baselines=("wll",))
+
+
+def test_names() -> None:
+    assert [item.name for item in find_items(["all", "fig2"])] == list(ITEMS)
+    assert [item.name for item in find_items(["FIG4", "fig2"])] == ["fig4", "fig2"]
+    with pytest.raises(StudyError, match="no item 'fig99'; known: table1"):
+        find_items(["fig2", "fig99"])

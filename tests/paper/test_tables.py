@@ -1,0 +1,408 @@
+"""Tables of scores: what each cell is made of, and the paper's layout; datasets; theory. Nothing is trained."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import pytest
+
+from graphnorm.analysis import theory
+from graphnorm.data import synthetic
+from graphnorm.paper import tables
+from graphnorm.paper.items import CURVES, ITEMS, Baselines, Item, Trainings
+from graphnorm.paper.output import Output
+from graphnorm.paper.reproduce import Reproduction
+from graphnorm.paper.tables import Cell, agreement
+from graphnorm.settings import Grid
+from graphnorm.study import reported
+from graphnorm.study.protocol import find_protocol
+from graphnorm.study.reported import MOLHIV, Reported
+from graphnorm.study.result import Score
+from graphnorm.study.selection import Choice
+from graphnorm.training import Trial
+
+TREES, REGULAR = "synthetic:trees", "synthetic:regular"
+SLOW, FAST = 1e-3, 1e-2
+TWO = Grid("two", {**CURVES.axes, "epochs": (3,), "lr": (SLOW, FAST)})
+BOTH = ("paper", "fair")
+Made = Callable[..., Output]
+
+
+def item(**changes: Any) -> Item:
+    baselines = changes.pop("baselines", Baselines())
+    given: dict[str, Any] = {"datasets": (TREES,), "norms": ("none", "batch", "graph"), "folds": 4, "hidden": 8}
+    trained = (Trainings(**given | {"grid": TWO} | changes),)
+    return Item(name="table", caption="Table", make=tables.scores, trained=trained, baselines=baselines)
+
+
+def by_norm(output: Output) -> dict[str, dict[str, Any]]:
+    cells = json.loads(json.dumps(output.facts["cells"]))  # as they are written
+    return {cell["norm"]: cell for cell in cells}
+
+
+def rows(output: Output) -> list[dict[str, Any]]:
+    assert output.table is not None
+    return [dict(zip(output.table.columns, row, strict=True)) for row in output.table.rows]
+
+
+def wide(output: Output, suffix: str = "-wide") -> dict[tuple[str, ...], list[Any]]:
+    """The cells of a sheet, by what stands at the left of its rows."""
+    table = output.sheets[suffix].table
+    heads = 2 if table.columns[0] == "model" else 1
+    return {tuple(map(str, row[:heads])): list(row[heads:]) for row in table.rows}
+
+
+@pytest.fixture
+def as_printed(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Let the paper have numbers, with a standard deviation of 2, for synthetic graphs."""
+
+    def say(dataset: str = TREES, **means: float) -> None:
+        for norm, value in means.items():
+            monkeypatch.setitem(reported.GIN[norm], dataset, Reported(value, 2.0, 1))
+
+    return say
+
+
+# What a cell is made of
+
+
+def test_a_cell_says_how_it_was_chosen(made: Made, tmp_path: Path) -> None:
+    output = made(item())
+    cell = by_norm(output)["graph"]
+    assert [cell[name] for name in ("compared", "planned", "members", "members_planned")] == [2, 2, 4, 4]
+    assert len(cell["scores"]) == 4
+    assert mean(cell["scores"]) == pytest.approx(cell["mean"])
+    settings = {"lr": FAST, "batch_size": 128, "dropout": 0.5, "weight_decay": 0.0}
+    assert cell["chosen"] == {"configuration": settings, "epoch": 3}
+    assert (cell["device"], cell["protocol"], cell["repeats"], cell["common"]) == (["fake"], "paper", False, None)
+    row = rows(output)[-1]
+    assert [row[name] for name in ("configurations", "folds", "chosen", "epoch")] == [
+        "2 of 2", "4 of 4", "lr 1e-2", "3",
+    ]  # fmt: skip
+    files = {file.name for file in output.write(tmp_path)}
+    assert files == {"table.md", "table.tex", "table-wide.md", "table-wide.tex", "table.csv", "table.json"}
+    with (tmp_path / "table.csv").open() as opened:
+        line = next(csv.DictReader(opened))
+    shown = ("norm", "protocol", "device", "configurations", "configurations_planned", "folds", "lr", "epoch")
+    assert [line[name] for name in shown] == ["none", "paper", "fake", "2", "2", "4", "0.01", "3"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "trained", "compared", "members", "scores"),
+    [
+        ({}, lambda trial: trial.fold in (1, 3), 2, (2, 4), [False, True, False, True]),
+        ({}, lambda trial: trial.lr == SLOW, 1, (4, 4), [True] * 4),
+        # the configuration with most folds; the other has not all of these
+        ({}, lambda trial: trial.fold < (3 if trial.lr == FAST else 2), 1, (3, 4), [True, True, True, False]),
+        ({}, lambda trial: trial.lr == FAST or trial.fold < 2, 1, (4, 4), [True] * 4),
+        ({}, lambda trial: trial.norm == "none", 0, (0, 4), [False] * 4),
+        ({"seeds": 5, "folds": 2}, lambda trial: trial.seed < 2, 2, (4, 10), [True] * 2),  # a fold counts once
+    ],
+)
+def test_parts_of_the_grid_and_of_the_folds(
+    made: Made, changes: Any, trained: Any, compared: int, members: tuple[int, int], scores: list[bool]
+) -> None:
+    output = made(item(**changes), trained)
+    cell, row = by_norm(output)["batch"], rows(output)[1]
+    assert (cell["compared"], cell["planned"]) == (compared, 2)
+    assert (cell["members"], cell["members_planned"]) == members
+    assert [score is not None for score in cell["scores"]] == scores
+    assert (cell["mean"] is not None) is (row["measured"] != "–") is any(scores)
+    assert row["configurations"] == f"{compared} of 2"
+    assert row["folds and seeds" if "seeds" in changes else "folds"] == "{} of {}".format(*members)
+
+
+def test_a_part_of_the_grid_is_counted_against_the_whole(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the study itself was of that part, and not of one's own grid."""
+    monkeypatch.setitem(ITEMS, "table", item())
+    output = made(item().narrowed(grid=TWO.fixed(lr=SLOW)))
+    assert {(cell["compared"], cell["planned"]) for cell in output.facts["cells"]} == {(1, 2)}
+    assert rows(output)[0]["chosen"] == "lr 1e-3"
+    assert not any("another grid" in sentence for sentence in output.sentences)
+    other = made(item().narrowed(grid=TWO.fixed(lr=0.5)))
+    assert [text.rpartition(": ")[2] for text in other.sentences if "another grid" in text] == [f"{TREES}, gin."]
+
+
+def test_a_grid_of_one_configuration(made: Made, as_printed: Callable[..., None]) -> None:
+    """There is nothing to choose: no column for it, and no parts of the count."""
+    as_printed(graph=94.0)
+    output = made(item(grid=TWO.fixed(lr=FAST)))
+    assert "chosen" not in rows(output)[0]
+    assert output.sentences[0].startswith("1 of 1 cells")
+    assert output.sentences[0].endswith("(100 %).")
+
+
+def cell(score: float, said: Reported | None = None, compared: int = 1, planned: int = 1) -> Cell:
+    choices = (Choice(0, 0, 0, 1, score / 100),)
+    measured = Score("graph", find_protocol("paper"), 1, 1, ({},), choices, compared)
+    about: dict[str, Any] = {"dataset": TREES, "model": "gin", "norm": "graph", "protocol": "paper"}
+    return Cell(**about, score=measured, reported=said, planned=planned, members_planned=1, units=1)
+
+
+@pytest.mark.parametrize(
+    ("compared", "planned", "words"), [(60, 60, "the whole grid"), (12, 60, "a part"), (1, 60, "one"), (1, 1, "")]
+)
+def test_how_much_of_the_grid(compared: int, planned: int, words: str) -> None:
+    """A grid of one configuration is no search: there is nothing to say."""
+    extent = cell(90.0, compared=compared, planned=planned).extent
+    assert words in extent
+    assert bool(words) is bool(extent)
+
+
+def test_measured_beside_reported() -> None:
+    said = Reported(91.6, 6.5, 1)  # 6.5 / √10 is 2.06
+    near, between, far = cell(91.0, said), cell(89.0, said), cell(80.0, said)
+    bare, missing = cell(66.0, Reported(67.0, None, 1)), cell(float("nan"), Reported(90.0, 1.0, 1))
+    together = (near, between, far, bare, missing)
+    assert [one.within_std for one in together] == [True, True, False, None, None]
+    assert [one.within_error for one in together] == [True, False, False, None, None]
+    assert [one.difference for one in together[:4]] == pytest.approx([-0.6, -2.6, -11.6, -1.0])
+    assert missing.mean is None
+    counts = agreement({"a": [near], "b": [between, far, bare], "c": [missing]})
+    assert counts.startswith("2 of 3 cells")
+    assert counts.endswith("(67 %): 1 of 1 a, 1 of 2 b.")
+    assert agreement({"": [bare]}).startswith("No cell")
+
+
+def test_agreement_by_parts_of_the_grid(made: Made, as_printed: Callable[..., None]) -> None:
+    as_printed(batch=84.0, graph=50.0)
+    output = made(item(), lambda trial: trial.norm == "batch" or trial.lr == FAST)
+    found = by_norm(output)
+    assert (found["batch"]["within_one_sd"], found["graph"]["within_one_sd"]) == (True, False)
+    by_deviation, by_error = output.sentences[:2]
+    assert by_deviation.startswith("1 of 2 cells")
+    assert by_deviation.endswith(": 1 of 1 with the whole grid, 0 of 1 with one configuration.")
+    assert by_error.endswith("/ √10) lie 1 of 2.")
+
+
+def test_where_cells_were_trained(made: Made, fill: Callable[..., None]) -> None:
+    wanted = item(protocols=BOTH, datasets=(TREES, REGULAR))
+    fill(wanted, lambda trial: trial.protocol == "fair" and trial.dataset == TREES, device="cpu")
+    output = made(wanted, lambda trial: trial.protocol == "paper" or trial.dataset == REGULAR)
+    assert [one["fair"]["device"] for one in output.facts["cells"]] == [["cpu"]] * 3 + [["fake"]] * 3
+    (said,) = [text for text in output.sentences if text.startswith("Trained on")]
+    assert said.endswith(f"on cpu: {TREES}, gin under fair; the rest on fake.")
+    assert output.facts["trained_on"] == ["cpu", "fake"]
+
+
+# Choices among fewer configurations
+
+
+def test_what_all_normalizations_could_choose(made: Made) -> None:
+    found = by_norm(made(item(), lambda trial: trial.norm != "none" or trial.lr == SLOW))
+    assert found["none"]["common"] is None
+    for norm in ("batch", "graph"):
+        common = found[norm]["common"]
+        assert common["mean"] == pytest.approx(found[norm]["mean"] - 5)
+        assert common["std"] == pytest.approx(found[norm]["std"], abs=1e-3)
+        assert common["configurations"] == 1
+        assert common["scores"] == pytest.approx([score - 5 for score in found[norm]["scores"]])
+
+
+def test_nothing_that_all_could_choose(made: Made) -> None:
+    output = made(item(), lambda trial: (trial.norm == "none") is (trial.lr == SLOW))
+    for one in by_norm(output).values():
+        assert one["common"] == {"mean": None, "std": None, "configurations": 0, "scores": [None] * 4}
+
+
+# Under fair
+
+
+def test_fair_alone(made: Made, reproduction: Reproduction) -> None:
+    beside = made(item(protocols=BOTH))
+    alone = reproduction.make(item(protocols=BOTH).narrowed(protocols=("fair",)), train=False)
+    assert alone.facts["narrowed"] == {"protocols": ["fair"]}
+    assert alone.caption.endswith("protocols fair")
+    assert [row["measured, fair"] for row in rows(alone)] == [row["under fair"] for row in rows(beside)]
+    assert {one["protocol"] for one in alone.facts["cells"]} == {"fair"}
+    assert [one["fair"]["mean"] for one in beside.facts["cells"]] == [one["mean"] for one in alone.facts["cells"]]
+    assert any("the paper has no such numbers" in text for text in alone.sentences)
+
+
+def test_folds_that_choose_for_themselves(made: Made) -> None:
+    output = made(item(protocols=BOTH), lambda trial: trial.fold < (2 if trial.protocol == "fair" else 4))
+    assert {(one["members"], one["fair"]["members"]) for one in output.facts["cells"]} == {(4, 2)}
+    assert all(one["fair"]["mean"] > 0 for one in output.facts["cells"])
+
+
+def test_folds_that_cannot_tell_configurations_apart(made: Made) -> None:
+    """Under fair a score can be the average over several that are as good: none of them was chosen."""
+    output = made(item(protocols=("fair",)), values=lambda trial, epoch: dict.fromkeys(("valid", "test"), 0.5))
+    row, one = rows(output)[0], output.facts["cells"][0]
+    assert (row["chosen"], row["epoch"], one["chosen"]) == ("by fold", None, None)
+
+
+def test_what_the_protocol_adds_is_measured_with_the_same_configurations(made: Made) -> None:
+    """Under fair ``graph`` has the slow half alone; the same half under paper is 5 points below the whole."""
+    output = made(
+        item(protocols=BOTH), lambda trial: trial.protocol == "paper" or trial.norm != "graph" or trial.lr == SLOW
+    )
+    found = by_norm(output)
+    for norm, configurations, lower in (("none", 2, 0), ("batch", 2, 0), ("graph", 1, 5)):
+        same = found[norm]["among_fair"]
+        assert same["configurations"] == configurations
+        assert same["mean"] == pytest.approx(found[norm]["mean"] - lower)
+        assert mean(same["scores"]) == pytest.approx(same["mean"])
+    added = [one["among_fair"]["mean"] - one["fair"]["mean"] for one in found.values()]
+    (sentence,) = [text for text in output.sentences if text.startswith("Scores under paper less")]
+    assert f"{TREES} {mean(added):+.1f} (3 cells" in sentence.replace("−", "-")
+    assert output.data is not None
+    data = dict(zip(output.data.columns, zip(*output.data.rows, strict=True), strict=True))
+    assert list(data["among_fair_mean"]) == [one["among_fair"]["mean"] for one in found.values()]
+
+
+def test_what_the_protocol_adds_is_open_where_configurations_are_missing(made: Made) -> None:
+    output = made(item(protocols=BOTH), lambda trial: trial.protocol == "fair" or trial.lr == SLOW)
+    assert {one["among_fair"] for one in output.facts["cells"]} == {None}
+    assert not [text for text in output.sentences if text.startswith("Scores under paper less")]
+
+
+def test_fair_where_there_is_nothing_else(made: Made, as_printed: Callable[..., None]) -> None:
+    as_printed(graph=90.0)
+    output = made(item(protocols=BOTH), lambda trial: trial.protocol == "fair")
+    for row in rows(output):
+        assert (row["measured"], row["configurations"]) == ("–", "0 of 2")
+        assert row["under fair"] != "–"
+    assert rows(output)[-1]["reported"] == "90.0 ± 2.0"
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_part_of_the_grid_under_fair(made: Made, whole: bool) -> None:
+    output = made(item(protocols=BOTH), lambda trial: whole or trial.protocol == "paper" or trial.lr == FAST)
+    assert {(one["fair"]["compared"], one["fair"]["planned"]) for one in output.facts["cells"]} == {(1 + whole, 2)}
+    assert any("Under fair, of a part" in text for text in output.sentences) is not whole
+    assert all(row["under fair"].endswith("(1 of 2)") is not whole for row in rows(output))
+    assert output.data is not None
+    counts = [output.data.columns.index(f"fair_configurations{end}") for end in ("", "_planned")]
+    assert {tuple(row[k] for k in counts) for row in output.data.rows} == {(1 + whole, 2)}
+
+
+def test_where_fair_has_a_part_of_the_grid(made: Made) -> None:
+    """Datasets are named with their models where these are not all; baselines do not count."""
+    baselines = Baselines(baselines=("mlp",), datasets=(TREES,), folds=4, protocols=BOTH)
+    wanted = item(datasets=(TREES, REGULAR), models=("gin", "gcn"), protocols=BOTH, baselines=baselines)
+
+    def trained(trial: Trial) -> bool:
+        whole = trial.protocol == "paper" or trial.model == "mlp"
+        of_regular = trial.dataset == REGULAR and (trial.model == "gin" or trial.norm == "none")
+        return whole or of_regular or trial.lr == FAST
+
+    output = made(wanted, trained)
+    assert any(one["norm"] == "baseline" and one["fair"] for one in output.facts["cells"])
+    (said,) = [text.partition(": ")[2] for text in output.sentences if "of a part of" in text]
+    assert said == f"1 on {TREES}; 1 to 2 on {REGULAR} with gcn."
+
+
+# The paper's layout
+
+
+def test_the_layout_of_the_paper(made: Made, as_printed: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+    as_printed(REGULAR, graph=90.0)
+    monkeypatch.setitem(reported.BASELINES["WL subtree"], REGULAR, Reported(80.0, 1.0, 1))
+    wanted = item(
+        datasets=(TREES, REGULAR),
+        models=("gin", "gcn"),
+        grid=Grid("four", {**TWO.axes, "dropout": (0.0, 0.5)}),
+        baselines=Baselines(baselines=("wl", "mlp"), datasets=(TREES, REGULAR), folds=4),
+    )
+
+    def trained(trial: Trial) -> bool:
+        if trial.dataset != TREES or trial.model != "gin" or trial.norm == "none":
+            return False
+        return trial.lr == FAST and (trial.norm == "batch" or trial.dropout == 0.5) and trial.fold < 3
+
+    output = made(wanted, trained)
+    batch = by_norm(output)["batch"]
+    assert set(output.sheets) == {"-wide"}
+    assert output.sheets["-wide"].table.columns == ("model", "norm", TREES, REGULAR)
+    cells = wide(output)
+    assert list(cells) == [("WL subtree", "–"), ("GIN", "BatchNorm"), ("GIN", "GraphNorm")]  # no rows of dashes alone
+    assert cells["WL subtree", "–"] == [("–", None), ("–", "80.0 ± 1.0")]
+    assert cells["GIN", "BatchNorm"][0] == (f"{batch['mean']:.1f} ± {batch['std']:.1f} ‡§", None)
+    assert cells["GIN", "GraphNorm"][0].above.endswith(" †§")
+    assert cells["GIN", "GraphNorm"][1] == ("–", "90.0 ± 2.0")
+    one, some, fewer = output.sheets["-wide"].notes[1:4]
+    assert one == "† From one of 4 configurations."
+    assert (some[0], some.partition(": ")[2]) == ("‡", f"{TREES}, gin: 2 (batch).")
+    assert (fewer[0], fewer.partition(": ")[2]) == ("§", f"{TREES}, gin: 3 (batch, graph).")
+    assert output.sentences[0].startswith("No cell")
+
+
+def test_fair_in_the_layout_of_the_paper(made: Made) -> None:
+    """The same configurations under paper stand below; a dataset of which there is nothing has no column."""
+    wanted = item(datasets=(REGULAR, TREES), protocols=BOTH, models=("gcn", "gin"))
+    output = made(
+        wanted,
+        lambda trial: (
+            trial.protocol == "paper" or (trial.dataset == TREES and trial.model == "gin" and trial.lr == SLOW)
+        ),
+    )
+    table, notes, addition = output.sheets["-fair"]
+    assert (table.columns, addition) == (("model", "norm", TREES), ", under fair")
+    graph = next(one for one in output.facts["cells"] if one["fair"] is not None and one["norm"] == "graph")
+    fair, same = graph["fair"], graph["among_fair"]
+    expected = f"{fair['mean']:.1f} ± {fair['std']:.1f} †", f"{same['mean']:.1f} ± {same['std']:.1f}"
+    cells = wide(output, "-fair")
+    assert list(cells) == [("GIN", "none"), ("GIN", "BatchNorm"), ("GIN", "GraphNorm")]
+    assert cells["GIN", "GraphNorm"] == [expected]
+    assert "below it, smaller, the same configurations" in notes[0]
+    assert notes[1] == "† From one of 2 configurations."
+
+
+def test_graphnorm_as_in_the_authors_code(
+    made: Made, as_printed: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without α it is InstanceNorm: its measurement stands beside the paper's GraphNorm, too, and is counted once."""
+    monkeypatch.setattr(tables, "MOLHIV", TREES)
+    as_printed(batch=79.0, instance=86.0, graph=89.0)
+    output = made(item(norms=("batch", "instance", "graph")))
+    found = by_norm(output)
+    assert [norm for norm, one in found.items() if one["repeats"]] == ["graph, α = 1"]
+    again, instance = found["graph, α = 1"], found["instance"]
+    assert (again["mean"], again["reported"]["mean"]) == (instance["mean"], 89.0)
+    assert [norm for norm, one in found.items() if one["within_one_sd"]] == ["instance"]
+    assert output.sentences[0].startswith("1 of 3 cells")
+    assert output.sheets["-wide"].table.columns == ("norm", "GIN")
+    assert [norm for (norm,) in wide(output)] == ["BatchNorm", "InstanceNorm", "GraphNorm, α = 1", "GraphNorm"]
+
+
+# Datasets and theory
+
+
+def test_an_average_is_as_printed_if_it_is_rounded_or_cut_off() -> None:
+    """A digit further it is not, even if by less than 0.1."""
+    found = tables._dataset_rows("COLLAB", (5000, 3, 74.49, 4989.44, 66.98), (5000, 2, 74.5, 4989.5, 66.9))
+    assert [row[-1] for row in found] == [True, False, True, False, True]
+
+
+def test_the_dataset_table(reproduction: Reproduction, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Reproduction, "graphs", lambda *_: synthetic.trees(188))
+    output = reproduction.make(Item(name="x", caption="x", make=tables.dataset_statistics, graphs=("MUTAG", MOLHIV)))
+    assert output.table is not None
+    assert len(output.table.rows) == 10
+    assert output.table.rows[0] == ["MUTAG", "graphs", 188, 188, True]
+    equal = sum(row[-1] is True for row in output.table.rows)
+    assert output.facts["as_printed"] == {"equal": equal, "statistics": 10}
+    assert any(text.startswith(f"{MOLHIV}: ") for text in output.sentences)  # the catalogue's note
+    edges = {row[0]: row[2] for row in output.table.rows if row[1] == "edges per graph"}
+    assert edges["MUTAG"] > 2 * edges[MOLHIV]  # type: ignore[operator]  # both ways and self-loops, or once
+
+
+def test_theory(
+    reproduction: Reproduction, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    short = partial(theory.convergence_rates, noise=(0.1,), samples=(200,), seeds=(0,))
+    monkeypatch.setattr(theory, "convergence_rates", short)
+    monkeypatch.setattr("graphnorm.paper.reproduce.load", lambda *_: synthetic.trees(20))
+    output = reproduction.make(Item(name="x", caption="x", make=tables.theory, graphs=(TREES, REGULAR)), quick=True)
+    assert output.table is not None
+    assert [row[:4] for row in output.table.rows] == [[name, 20, 20, 20] for name in (TREES, REGULAR)]
+    assert output.facts["theorem_1"] == {"checked": 40, "holds": 40}
+    assert {"linear_gnn", "gradient", "fact_1_distance"} <= output.facts["summary"].keys()
+    assert capsys.readouterr().err == ""  # it was asked to be quiet
