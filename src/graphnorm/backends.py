@@ -103,13 +103,18 @@ if library is not None and library.HAS_FLOAT16:
 _LARGE = 1 << 16  # bytes; malloc keeps smaller blocks anyway, and returns larger ones to the system
 
 
+def is_small(shape: Sequence[int], dtype: torch.dtype) -> bool:
+    """Whether an output comes from torch's allocator rather than from the library."""
+    return library is None or math.prod(shape) * dtype.itemsize < _LARGE
+
+
 def output(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
     """Uninitialized memory for an output of the kernels: an ordinary CPU tensor of one of :data:`TYPES`.
 
     Large outputs come from the library, which reuses freed ones (:func:`keep_at_most`): fresh memory costs more than
     the arithmetic (``csrc/outputs.h``).
     """
-    if library is None or math.prod(shape) * dtype.itemsize < _LARGE:
+    if library is None or is_small(shape, dtype):
         return torch.empty(shape, dtype=dtype)
     return from_dlpack(library.output(TYPES[dtype], *shape))
 

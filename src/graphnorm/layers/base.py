@@ -108,10 +108,20 @@ class Norm(nn.Module):
         self, x: Tensor, segments: Segments | None, residual: Tensor | None, **options: Any
     ) -> tuple[Tensor, Tensor, Tensor]:
         """y, mean and variance by the fused operation, with the layer's parameters, activation and the residual."""
+        compiling = torch.compiler.is_compiling()
+        weight, bias, mean_scale = (self.weight, self.bias, self.mean_scale) if compiling else self._affine()
         return standardize(
-            x, segments, weight=self.weight, bias=self.bias, mean_scale=self.mean_scale, eps=self.eps, act=self.act,
+            x, segments, weight=weight, bias=bias, mean_scale=mean_scale, eps=self.eps, act=self.act,
             residual=residual, **options,
         )  # fmt: skip
+
+    def _affine(self) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        """γ, β and α, quicker than as attributes."""
+        own = self._parameters
+        try:
+            return own["weight"], own["bias"], own["mean_scale"]
+        except KeyError:  # one of them is parametrized
+            return self.weight, self.bias, self.mean_scale
 
     def _finish(self, y: Tensor, residual: Tensor | None) -> Tensor:
         """Activation and residual, for layers that are not fused."""

@@ -20,11 +20,7 @@ class _PerGraphNorm(Norm):
 
     def _normalize(self, x: Tensor, segments: Segments | None, residual: Tensor | None) -> Tensor:
         if not torch.compiler.is_compiling():
-            own = self._parameters  # quicker than by attribute
-            try:
-                weight, bias, mean_scale = own["weight"], own["bias"], own["mean_scale"]
-            except KeyError:  # one of them is parametrized
-                weight, bias, mean_scale = self.weight, self.bias, self.mean_scale
+            weight, bias, mean_scale = self._affine()
             y = standardize_graphs(x, segments, weight, bias, mean_scale, self.eps, self.act, residual)
             if y is not None:
                 return y

@@ -194,10 +194,9 @@ def _reference_backward(dy: Tensor, x: Any, edge_x: Any, *rest: Any) -> tuple[Te
 
 def _save(needed: Any, y: Tensor, x: Any, edge_x: Any, self_weight: Any, *rest: Any) -> tuple[Any, ...]:
     """x and edge_x only where the gradient depends on them: on x for self_weight, on both for relu."""
-    relu = rest[-3]
-    wanted = Wanted(needed[0], edge_x.shape[-2] if needed[1] else None, needed[2])
-    saved_x = x if relu or wanted.self_weight else None
-    return saved_x, edge_x if relu else None, self_weight, *rest, *wanted
+    relu, edges = rest[-3], edge_x.shape[-2] if needed[1] else None
+    saved_x, saved_edge_x = x if relu or needed[2] else None, edge_x if relu else None
+    return saved_x, saved_edge_x, self_weight, *rest, needed[0], edges, needed[2]
 
 
 def _fake_forward(x: Any, edge_x: Any, self_weight: Any, scale: Any, rowptr: Tensor, *_: Any) -> Tensor:

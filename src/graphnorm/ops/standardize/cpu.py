@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from graphnorm.backends import TYPES, address, contiguous, library, output, output_like
+from graphnorm.backends import TYPES, address, contiguous, is_small, library, output, output_like
 from graphnorm.ops.precision import accumulation_dtype
 from graphnorm.ops.standardize.reference import DETACHED, GIVEN, LIVE, Parameters, Problem, statistics_shape
 
@@ -17,7 +17,7 @@ _STATISTICS = {LIVE: 0, DETACHED: 1, GIVEN: 2}
 class Plan:
     """All that calls of one shape over the same segments share, in the form that the library takes."""
 
-    __slots__ = ("_alive", "acc", "dparameters", "kept", "problem", "shape", "shared", "var_at")
+    __slots__ = ("_alive", "acc", "dparameters", "few", "kept", "problem", "shape", "shared", "var_at")
 
     def __init__(self, x: Tensor, problem: Problem) -> None:
         assert library is not None
@@ -31,6 +31,7 @@ class Plan:
         count = math.prod(self.shape)
         self.var_at = count * torch.float64.itemsize
         self.kept = (count + -(-count * self.acc.itemsize // torch.float64.itemsize),)
+        self.few = is_small(self.kept, torch.float64)
         self.shared = library.standardize_plan(
             float(problem.eps),
             TYPES[x.dtype],
@@ -48,7 +49,7 @@ class Plan:
 
     def forward(self, x: Tensor, residual: Tensor | None, parameters: Parameters) -> tuple[Tensor, tuple[Tensor, ...]]:
         """y, and the statistics in one buffer for :meth:`backward`: all means (double), then all variances."""
-        kept = output(self.kept, torch.float64)
+        kept = torch.empty(self.kept, dtype=torch.float64) if self.few else output(self.kept, torch.float64)
         mean = kept.data_ptr()
         return self.apply(x, residual, parameters, mean, mean + self.var_at), (kept,)
 

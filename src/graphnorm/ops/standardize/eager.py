@@ -15,7 +15,7 @@ from torch import Tensor, is_grad_enabled
 from torch._C import _are_functorch_transforms_active, _len_torch_dispatch_stack
 from torch._C._functorch import is_functorch_wrapped_tensor
 
-from graphnorm import backends
+from graphnorm.backends import chosen_backend
 from graphnorm.ops.standardize.api import ACTIVATIONS, kernels_for, layout, standardize_op
 from graphnorm.ops.standardize.reference import LIVE, Problem
 from graphnorm.segments import Segments
@@ -79,7 +79,7 @@ def standardize_graphs(
     """
     if segments is None or type(x) not in _PLAIN or _are_functorch_transforms_active() or _len_torch_dispatch_stack():
         return None
-    key = x.shape, x.dtype, eps, act, backends.chosen_backend()
+    key = x.shape, x.dtype, eps, act, chosen_backend()
     found = segments.plans.get(key)
     if found is None:
         plan = _make_plan(x, segments, eps, act)
