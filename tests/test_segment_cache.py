@@ -8,13 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
-from graphnorm.models.classifier import graph_structure
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import graphnorm
 from graphnorm import GraphNorm, GraphSizeNorm, InstanceNorm, Segments
 from graphnorm.layers import functional
+from graphnorm.models.graph import graph_structure
 from graphnorm.segments import as_segments
 
 

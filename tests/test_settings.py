@@ -200,7 +200,7 @@ def test_wrong_grid_files(tmp_path: Path, text: str, words: str) -> None:
 
 
 def test_a_grid_that_is_not_there(tmp_path: Path) -> None:
-    for name, words in (("papper", "known: paper, curves, quick"), (tmp_path / "absent.toml", "no such file")):
+    for name, words in (("papper", "name paper, curves, quick"), (tmp_path / "absent.toml", "no such file")):
         with pytest.raises(StudyError, match=words):
             find_grid(name)
 

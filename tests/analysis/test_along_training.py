@@ -10,7 +10,6 @@ from multiprocessing import get_context
 import numpy as np
 import pytest
 import torch
-from graphnorm.training.setup import Extremes, model_inputs
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
@@ -44,7 +43,7 @@ from graphnorm.data import PackedGraphs, synthetic
 from graphnorm.errors import GraphnormError
 from graphnorm.files import plain
 from graphnorm.models import ResNet18
-from graphnorm.training import build_model
+from graphnorm.training.inputs import ModelInputs, build_model
 
 SMALL = {"hidden": 6, "layers": 3}
 
@@ -266,7 +265,7 @@ def test_curvature_is_that_of_the_dense_hessian(trees: PackedGraphs, norm: str) 
 
     model.double()
     batch = trees.batch(ids)
-    inputs = model_inputs(trees, batch, Extremes.of(trees), may_pad=False)
+    inputs = ModelInputs(trees)(batch, may_pad=False)
     inputs["x"] = inputs["x"].double()
     model.dropout.eval()  # type: ignore[union-attr]
     names = [name for name, _ in model.named_parameters()]

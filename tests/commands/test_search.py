@@ -93,7 +93,7 @@ def test_an_adaptive_search_costs_what_it_may(folder: Path, run: Run, protocol: 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--grid", "papper"], "known: paper, curves, quick"),
+        (["--grid", "papper"], "name paper, curves, quick"),
         (["--norms", "grahp"], "did you mean 'graph'"),
         (["--model", "gim"], "did you mean 'gin'"),
         (["--folds", "100"], "too few for 100 folds"),
