@@ -35,6 +35,7 @@ def work(rank, folder):
     torch.manual_seed(0)
     network = nn.parallel.DistributedDataParallel(Network())
     torch.save(gradients(network, rank), f"{folder}/{rank}.pt")
+    torch.distributed.barrier()  # gloo may abort where one process leaves while the other still listens
     torch.distributed.destroy_process_group()
 
 
