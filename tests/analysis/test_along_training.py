@@ -28,7 +28,6 @@ from graphnorm.analysis import (
     curvature_along_training,
     graph_moments,
     hessian_spectrum,
-    join_epochs,
     lanczos,
     layer_moments,
     learned_alpha,
@@ -209,8 +208,6 @@ def test_noise_along_training(trees: PackedGraphs) -> None:
         assert (noise.relative_deviation > 0).all()
     assert not np.allclose(layers[-1].mean[0], layers[-1].mean[1])  # it was trained
     json.dumps(plain([noise.summary() for noise in layers]))
-    with pytest.raises(ValueError, match="one layer"):
-        join_epochs([layers[0], layers[1]])
     figure = plot_noise(layers[:2], title="trees")
     feature = layers[1].typical_feature
     np.testing.assert_array_equal(figure.axes[1].lines[0].get_ydata(), layers[1].mean_high[:, feature])
@@ -382,6 +379,17 @@ def test_many_steps_stay_orthogonal() -> None:
     result = lanczos(lambda v: diagonal * v, torch.ones(100, dtype=torch.float64), max_steps=100, tolerance=0.0)
     assert (result.eigenvalues > 500).sum() == 1
     np.testing.assert_allclose(result.eigenvalues, exact, atol=1e-8)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_the_smaller_end_has_its_own_accuracy(sign: int) -> None:
+    exact = sign * np.concatenate(([-0.5], np.linspace(0, 0.3, 98), [1000.0]))
+    diagonal, start = torch.from_numpy(exact), torch.ones(100, dtype=torch.float64)
+    result = lanczos(lambda v: diagonal * v, start, tolerance=1e-2)
+    assert result.converged
+    assert result.smallest == pytest.approx(exact.min(), rel=1e-2)
+    assert result.largest == pytest.approx(exact.max(), rel=1e-2)
+    assert not lanczos(lambda v: diagonal * v, start, max_steps=3, tolerance=1e-2).converged  # the smaller end is far off
 
 
 def test_hessians_in_corner_cases() -> None:
