@@ -389,7 +389,8 @@ def test_the_smaller_end_has_its_own_accuracy(sign: int) -> None:
     assert result.converged
     assert result.smallest == pytest.approx(exact.min(), rel=1e-2)
     assert result.largest == pytest.approx(exact.max(), rel=1e-2)
-    assert not lanczos(lambda v: diagonal * v, start, max_steps=3, tolerance=1e-2).converged  # the smaller end is far off
+    short = lanczos(lambda v: diagonal * v, start, max_steps=3, tolerance=1e-2)
+    assert not short.converged  # only the larger end is exact
 
 
 def test_hessians_in_corner_cases() -> None:

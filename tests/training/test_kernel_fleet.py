@@ -99,5 +99,5 @@ def test_what_kernels_cannot_do(monkeypatch):
     with pytest.raises(GraphnormError, match="protocol ogb"):
         KernelFleet(GRAPHS, trials(protocol="ogb"), splits)
     monkeypatch.setattr("graphnorm.training.kernel_fleet.MOST_GRAPHS", 10)
-    with pytest.raises(GraphnormError, match="60 are too many"):
+    with pytest.raises(GraphnormError, match="60 graphs are too many"):
         KernelFleet(GRAPHS, members, splits)

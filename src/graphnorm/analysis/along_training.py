@@ -143,7 +143,7 @@ def checkpoints(
     """
     wanted = _epochs(at, trial.epochs)
     if not wanted or wanted[0] < 0 or wanted[-1] > trial.epochs:
-        raise GraphnormError(f"there is no model after the epochs {[*wanted]}", remedy=f"name epochs 0 to {trial.epochs}")
+        raise GraphnormError(f"there is no model after the epochs {wanted}", remedy=f"name epochs 0 to {trial.epochs}")
     trials = [replace(trial, seed=trial.seed + k) for k in range(seeds)]
     splits = make_splits(graphs, trials) if ids is None else [Split(ids, ids)] * seeds
     fleet = Fleet(graphs, trials, splits, device=device)
