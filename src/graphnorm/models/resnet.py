@@ -1,4 +1,4 @@
-"""ResNet18 for images of 32 × 32, whose batch noise is compared with that of graph networks."""
+"""ResNet18 for images of 32 × 32, to compare its batch noise with that of graph networks."""
 
 from __future__ import annotations
 
