@@ -23,7 +23,7 @@ __all__ = ["Advice", "Facts", "Statement", "advise"]
 Certainty = Literal["certain", "likely", "weak"]
 NORMS = ("graph", "instance", "batch", "layer", "none")
 MEASURABLE = 2.0
-"""Differences of accuracies below so many standard errors do not count."""
+"""Differences of accuracies below this many standard errors do not count."""
 SAME = 1e-4
 """Scores, in percent, that differ by less are equal."""
 

@@ -73,7 +73,7 @@ EDGES_PER_BATCH = 1 << 22
 
 @dataclass(frozen=True)
 class Aggregation:
-    """Which Q: GIN's, with its ξ and with or without the authors' extra self-loop, or GCN's.
+    """The aggregation Q: GIN's, with its ξ and with or without the authors' extra self-loop, or GCN's.
 
     >>> Aggregation("gin", xi=0.1, self_loop=True).label
     'GIN, ξ = 0.1, self-loop'
@@ -453,7 +453,7 @@ def quotients(graphs: PackedGraphs, ids: Integers, aggregation: Aggregation) -> 
 # ---- large graphs ---------------------------------------------------------------------------------------------------
 
 DENSE = 64
-"""Up to so many classes, all singular values are as fast as the extreme ones."""
+"""Up to this many classes, all singular values are as fast as the extreme ones."""
 BASIS = 40
 MAX_RESTARTS = 2000
 Operator = Callable[[Floats], Floats]

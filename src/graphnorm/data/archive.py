@@ -32,7 +32,7 @@ Integers = npt.NDArray[np.integer[Any]]
 
 
 class Place(TypedDict, total=False):
-    """Where a mistake is, as :class:`~graphnorm.errors.GraphnormError` takes it."""
+    """The place of a mistake: arguments of :class:`~graphnorm.errors.GraphnormError`."""
 
     where: str
     line: int

@@ -187,8 +187,8 @@ class BatchTables(NamedTuple):
 def uses_c(tensor: Tensor) -> bool:
     """Whether the C library was built and may read this tensor's memory.
 
-    It may not where a tensor only stands for values: inside ``torch.compile``, ``torch.func`` transforms and modes such
-    as ``FakeTensorMode``.
+    It may not if the tensor has no values yet: inside ``torch.compile``, ``torch.func`` transforms and modes such as
+    ``FakeTensorMode``.
     """
     return (
         not torch.compiler.is_compiling()

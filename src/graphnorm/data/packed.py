@@ -27,7 +27,7 @@ FORMAT = "graphnorm-packed-1"
 """Version of the file format. It also changes when a reader makes other arrays of the same source."""
 
 PROVENANCE = ("source", "label_column", "threshold", "left_out")
-"""Fields that say where the graphs come from. They are no part of the content."""
+"""Fields that say where the graphs come from. They do not belong to the content."""
 
 GraphIds = Tensor | Sequence[int] | npt.NDArray[np.integer[Any]]
 

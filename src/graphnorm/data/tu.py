@@ -93,7 +93,7 @@ def read_tu(
 
 
 def _find_prefix(archive: Archive) -> str:
-    """What the names of the dataset's files begin with, folder included."""
+    """The common prefix of the dataset's files, folder included."""
     prefixes = {name.removesuffix(f"_{part}.txt") for part in REQUIRED for name in archive.ending(f"_{part}.txt")}
     if len(prefixes) != 1:
         raise DataError(
