@@ -195,10 +195,3 @@ def test_one_and_diverged() -> None:
     assert (advice.first, advice.contenders, advice.clear) == ("graph", ("graph",), False)
     assert "only graph was trained" in advice.verdict
     assert advise(Facts(), measured(none=[math.nan])).basis == "prediction"
-
-
-def test_wrong_arguments_are_told() -> None:
-    with pytest.raises(TypeError, match="Facts"):
-        advise({})  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="Result"):
-        advise(Facts(), {})  # type: ignore[arg-type]

@@ -229,8 +229,6 @@ def test_affordable_graphs() -> None:
         (lambda g: spectra(g, []), "ids of shape"),
         (lambda g: spectra(g, [99]), "numbers from 0"),
         (lambda g: Aggregation("gat"), "use 'gin' or 'gcn'"),  # type: ignore[arg-type]
-        (lambda g: Aggregation("gcn", xi=0.1), "neither ξ nor"),
-        (lambda g: Aggregation(xi=float("nan")), "finite"),
     ],
 )
 def test_mistakes(corner_cases: PackedGraphs, mistake: object, message: str) -> None:
