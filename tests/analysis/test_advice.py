@@ -187,7 +187,7 @@ def test_models_that_guess_say_nothing(chance: float | None, basis: str) -> None
     first = advice.statements[0]
     assert ("no better than chance" in first.text) is (basis == "prediction")
     if basis == "prediction":
-        assert "80.2 % after 30 epochs, where chance has 79.5 %" in first.evidence
+        assert "80.2 % after 30 epochs; chance is 79.5 %" in first.evidence
 
 
 def test_one_and_diverged() -> None:

@@ -115,7 +115,9 @@ def log_spaced_epochs(epochs: int, count: int = 8) -> tuple[int, ...]:
     (0, 1, 3, 7, 15, 30)
     """
     if epochs < 1 or count < 2:
-        raise GraphnormError(f"{count} looks at {epochs} epochs", remedy="ask for one epoch and two looks, or more")
+        raise GraphnormError(
+            f"{epochs} epochs cannot have {count} looks", remedy="ask for one epoch and two looks, or more"
+        )
     return tuple(np.unique(np.rint(np.geomspace(1, epochs + 1, count) - 1).astype(int)).tolist())
 
 
@@ -373,7 +375,7 @@ def compare_batches(moments: Moments, batch_size: int, batches: int, seed: int) 
     if not 1 <= batch_size <= graphs or batches < 1:
         raise GraphnormError(
             f"{batches} batches of {batch_size} cannot be drawn from {graphs} graphs",
-            remedy="draw one batch or more, each of at most all graphs",
+            remedy="draw at least one batch, of no more graphs than there are",
         )
     random = np.random.default_rng(seed)
     full = graphs // batch_size
@@ -808,7 +810,7 @@ def lanczos(
     # 14. On singular Hessians without negative eigenvalues, as those of linear models, it needs two to forty times as
     # many and may miss the eigenvalue 0. Where it does not converge it returns nothing.
     if max_steps < 1:
-        raise GraphnormError(f"{max_steps} steps find nothing", remedy="take one step or more")
+        raise GraphnormError(f"max_steps is {max_steps}", remedy="allow one step or more")
     linalg = need("scipy.linalg", "eigenvalues of a Hessian", "analysis")
     limit = min(max_steps, start.numel())
     basis = start.new_empty(min(limit, 16), start.numel())

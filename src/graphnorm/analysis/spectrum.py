@@ -235,8 +235,8 @@ def check_ids(graphs: PackedGraphs, ids: Sequence[int] | Integers | None) -> Int
     chosen = np.arange(graphs.num_graphs) if ids is None else np.array(ids, dtype=np.int64)
     if chosen.ndim != 1 or not len(chosen) or chosen.min() < 0 or chosen.max() >= graphs.num_graphs:
         raise GraphnormError(
-            f"ids of shape {chosen.shape} do not name some of the {graphs.num_graphs} graphs",
-            remedy="give a list of numbers from 0, or None for all graphs",
+            f"ids of shape {chosen.shape} are not some of the {graphs.num_graphs} graphs",
+            remedy=f"give a list of numbers from 0 to {graphs.num_graphs - 1}, or None for all graphs",
         )
     return chosen
 
