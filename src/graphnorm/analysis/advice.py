@@ -13,9 +13,8 @@ from types import NoneType
 from typing import Any, Literal
 
 from graphnorm.analysis.measurement import Measurement
-from graphnorm.errors import require
+from graphnorm.errors import listing, require
 from graphnorm.study.protocol import has_learned
-from graphnorm.study.render import listing
 from graphnorm.study.result import Result
 
 __all__ = ["Advice", "Facts", "Statement", "advise"]
