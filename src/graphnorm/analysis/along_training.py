@@ -39,7 +39,7 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from graphnorm.analysis.measurement import Booleans, Floats, Integers, Measurement
+from graphnorm.analysis.measurement import Booleans, Floats, Integers, Measurement, finite_median, quantiles
 from graphnorm.data import GraphBatch, PackedGraphs
 from graphnorm.errors import GraphnormError, need
 from graphnorm.layers import Norm
@@ -297,7 +297,7 @@ class LayerNoise(Measurement):
 
 def _median(values: Floats) -> Floats:
     """(E,): over the features that have a value."""
-    return np.array([np.median(row[np.isfinite(row)]) if np.isfinite(row).any() else np.nan for row in values])
+    return np.array([finite_median(row) for row in values])
 
 
 @dataclass(frozen=True)
@@ -507,10 +507,9 @@ class Alphas(Measurement):
 
     def summary(self) -> dict[str, Any]:
         """For each layer after the last epoch: quantiles over channels and seeds, and shares near 1 and 0."""
-        quantiles = (0.05, 0.25, 0.5, 0.75, 0.95)
         return {
             layer: {
-                "quantiles": dict(zip(map(str, quantiles), np.quantile(values[-1], quantiles), strict=True)),
+                "quantiles": quantiles(values[-1]),
                 "share_near_1": float((np.abs(values[-1] - 1) < NEAR).mean()),
                 "share_near_0": float((np.abs(values[-1]) < NEAR).mean()),
                 "median_distance_from_1": float(np.median(np.abs(values[-1] - 1))),

@@ -39,7 +39,7 @@ import numpy as np
 import numpy.typing as npt
 from tqdm import tqdm
 
-from graphnorm.analysis.measurement import Booleans, Floats, Integers, Measurement
+from graphnorm.analysis.measurement import Booleans, Floats, Integers, Measurement, finite_median
 from graphnorm.data import GraphBatch, PackedGraphs
 from graphnorm.errors import GraphnormError, need, require
 
@@ -307,17 +307,12 @@ class Conditions(Measurement):
 
     def summary(self) -> dict[str, Any]:
         """Medians, and on how many graphs the shift improves the condition number, keeps it (to 1e-6) or worsens it."""
-
-        def median(values: Floats) -> float:
-            known = values[np.isfinite(values)]
-            return float(np.median(known)) if len(known) else float("nan")
-
         gain = self.improvement[np.isfinite(self.improvement)]
         return {
             "graphs": len(self.q),
-            "median_condition_q": median(self.q),
-            "median_condition_shifted": median(self.shifted),
-            "median_improvement": median(gain),
+            "median_condition_q": finite_median(self.q),
+            "median_condition_shifted": finite_median(self.shifted),
+            "median_improvement": finite_median(gain),
             "better": int((gain > 1 + 1e-6).sum()),
             "equal": int((np.abs(gain - 1) <= 1e-6).sum()),
             "worse": int((gain < 1 - 1e-6).sum()),
