@@ -315,7 +315,6 @@ class NoiseProbe:
     """Which graphs; None for all."""
 
     def look(self, model: nn.Module, graphs: PackedGraphs) -> Arrays:
-        """See :class:`Probe`."""
         moments = graph_moments(model, graphs, self.layers, self.ids)
         return {name: compare_batches(of, self.batch_size, self.batches, self.seed) for name, of in moments.items()}
 
@@ -525,7 +524,6 @@ class AlphaProbe:
     at: tuple[int, ...]
 
     def look(self, model: nn.Module, graphs: PackedGraphs) -> Arrays:
-        """See :class:`Probe`."""
         return dict(learned_alpha(model))
 
 
@@ -621,7 +619,6 @@ class CurvatureProbe:
     tolerance: float = 1e-2
 
     def look(self, model: nn.Module, graphs: PackedGraphs) -> Arrays:
-        """See :class:`Probe`."""
         model = copy.deepcopy(model).to(torch.float64).train()
         for module in model.modules():
             if isinstance(module, Dropout):

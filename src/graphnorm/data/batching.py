@@ -130,7 +130,6 @@ class GraphBatch:
         return torch.where(self.real, self.tags[..., 0].long(), -1)
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> GraphBatch:
-        """Copy the batch to a device."""
         return cast(GraphBatch, pytree.tree_map(lambda t: t.to(device, non_blocking=non_blocking), self))
 
     def __repr__(self) -> str:

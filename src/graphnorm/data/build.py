@@ -84,7 +84,6 @@ class RawGraphs:
         return str(i + 1 if self.global_ids else i - np.append(0, ends)[np.searchsorted(ends, i, side="right")])
 
     def edge_name(self, k: int) -> str:
-        """Edge k for an error message."""
         return f"the edge from node {self.node_name(self.row[k])} to node {self.node_name(self.col[k])}"
 
 

@@ -62,7 +62,6 @@ BOND_FEATURES: Vocabulary = {
     "stereo": ("STEREONONE", "STEREOZ", "STEREOE", "STEREOCIS", "STEREOTRANS", "STEREOANY"),
     "conjugated": (False, True),
 }
-"""OGB's bond features."""
 
 
 def cardinalities(vocabulary: Vocabulary) -> tuple[int, ...]:

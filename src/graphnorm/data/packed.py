@@ -51,7 +51,6 @@ class Statistics:
 
     @property
     def avg_nodes(self) -> float:
-        """Nodes per graph."""
         return self.num_nodes / self.num_graphs
 
     @property
@@ -156,7 +155,6 @@ class PackedGraphs:
 
     @property
     def num_classes(self) -> int:
-        """Number of classes."""
         return len(self.classes)
 
     @property
@@ -166,7 +164,6 @@ class PackedGraphs:
 
     @property
     def device(self) -> torch.device:
-        """Device of the arrays."""
         return self.col.device
 
     @property

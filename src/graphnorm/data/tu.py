@@ -26,7 +26,6 @@ REQUIRED = ("A", "graph_indicator", "graph_labels")
 
 
 def is_tu(archive: Archive) -> bool:
-    """Whether these files look like a dataset in TU format."""
     return any(archive.ending(f"_{part}.txt") for part in REQUIRED)
 
 

@@ -39,7 +39,6 @@ class Linear(nn.Linear):
     """``torch.nn.Linear``, with the stacked kernels of :mod:`graphnorm.ops.linear` under ``torch.func.vmap``."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """(N, in_features) to (N, out_features)."""
         return linear(x, self.weight, self.bias)
 
 
@@ -115,13 +114,11 @@ def number_dropouts(model: nn.Module) -> None:
 
 
 def check_readout(readout: str) -> None:
-    """Raise an error unless the readout is one of the two."""
     if readout not in ("sum", "mean"):
         raise ValueError(f"readout is {readout!r}; it can be 'sum' or 'mean'")
 
 
 def check_layers(layers: int) -> None:
-    """Raise an error if there are too few layers."""
     if layers < 2:
         raise ValueError(f"layers is {layers}; a model needs at least two layers, one of them the linear head")
 

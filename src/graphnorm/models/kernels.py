@@ -69,7 +69,6 @@ class GraphArrays(NamedTuple):
 
     @property
     def num_graphs(self) -> int:
-        """G."""
         return len(self.node_ptr) - 1
 
     @property

@@ -45,7 +45,6 @@ class OGBGINConvolution(OGBConvolution):
         self.second = Linear(2 * hidden, hidden)
 
     def forward(self, h: Tensor, adjacency: Adjacency, segments: Segments, kinds: Tensor | None) -> Tensor:
-        """(N, hidden) to (N, hidden)."""
         z = (self.xi + 1) * h + self.receive(h, adjacency, kinds)
         out: Tensor = self.second(self.norm(self.first(z), segments))
         return out
@@ -65,7 +64,6 @@ class OGBGCNConvolution(OGBConvolution):
         self.root = nn.Parameter(torch.empty(hidden).normal_())
 
     def forward(self, h: Tensor, adjacency: Adjacency, segments: Segments, kinds: Tensor | None) -> Tensor:
-        """(N, hidden) to (N, hidden)."""
         z: Tensor = self.linear(h)
         degree = (adjacency.rowptr.diff() + 1).to(z.dtype)
         return self.receive(z, adjacency, kinds, degree.rsqrt()) + (z + self.root).relu() / degree[:, None]
@@ -128,7 +126,6 @@ class OGBClassifier(MolecularModel):
     def convolve(
         self, h: Tensor, adjacency: Adjacency, segments: Segments, kinds: Tensor | None, key: DropoutKey | None
     ) -> Tensor:
-        """Apply all convolutions."""
         state = None if self.start is None else self.start.expand(segments.num_graphs, -1)
         place = None if state is None else graph_of_rows(segments, h.shape[0])
         for index, (convolution, norm, dropout) in enumerate(
@@ -173,7 +170,6 @@ class _Spread(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        """Keep the rows of each molecule."""
         _, place, ptr, order, ctx.max_size = inputs
         ctx.save_for_backward(place, ptr, order)
 

@@ -194,7 +194,6 @@ _SPECS = (
 )
 
 MODELS: dict[str, ModelSpec] = {spec.name: spec for spec in _SPECS}
-"""Every model by its name."""
 NORMALIZED = tuple(spec.name for spec in _SPECS if spec.normalized)
 """Models that take a normalization. ``molhiv-*`` are ``molecular-*`` as in the authors' code for ogbg-molhiv."""
 BASELINES = tuple(spec.name for spec in _SPECS if not spec.normalized and spec.inputs != "images")

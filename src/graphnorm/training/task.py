@@ -25,7 +25,6 @@ class Task:
     """One kind of target."""
 
     metric: str
-    """The name of the metric."""
     outputs: Callable[[PackedGraphs], int]
     """The number of scores that a model gives each graph."""
     loss: Metric
@@ -118,7 +117,6 @@ TASKS: dict[str, Task] = {
         chance=lambda graphs: 0.5,
     ),
 }
-"""Every task by its name."""
 
 
 def find_task(protocol: str) -> Task:

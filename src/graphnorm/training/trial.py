@@ -65,7 +65,6 @@ class Trial(Hyperparameters):
         return tuple(getattr(self, name) for name in _CHOSEN)
 
     def to_dict(self) -> dict[str, Any]:
-        """All fields by name."""
         return {name: getattr(self, name) for name, *_ in _IDENTITY}
 
 
