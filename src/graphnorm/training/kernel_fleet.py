@@ -43,12 +43,11 @@ class KernelFleet:
         graphs: the dataset.
         trials: the members. ``trial.model`` is the kernel, and ``trial.epochs`` the number of its candidates.
         splits: each member's training, validation and test graphs.
-        workers: threads that train members; by default as many as torch uses.
+
+    Members are trained in as many threads as torch uses.
     """
 
-    def __init__(
-        self, graphs: PackedGraphs, trials: Sequence[Trial], splits: Sequence[Split], *, workers: int | None = None
-    ) -> None:
+    def __init__(self, graphs: PackedGraphs, trials: Sequence[Trial], splits: Sequence[Split]) -> None:
         model, protocol = trials[0].model, trials[0].protocol
         if find_task(protocol).metric != "accuracy":
             raise GraphnormError(
@@ -69,7 +68,7 @@ class KernelFleet:
         self.names = tuple(part for part in Split._fields if len(getattr(splits[0], part)))
         self._graphs, self._labels = graphs, graphs.labels.cpu().numpy()
         self._history = np.full((trials[0].epochs, len(trials), len(self.names)), np.nan, dtype=np.float32)
-        self._pool = ThreadPoolExecutor(workers or torch.get_num_threads())
+        self._pool = ThreadPoolExecutor(torch.get_num_threads())
         self._matrices: Iterator[Matrix] | None = None
 
     def advance(self, epochs: int | None = None, on_epoch: OnEpoch | None = None) -> None:
