@@ -1,9 +1,9 @@
-"""Random numbers as a function of a key and a place, with no state.
+"""Random numbers without state: each is a function of a key and a counter.
 
-A generator that keeps state makes a member of a fleet depend on who else drew before it, and on the device. Here a
-number is a hash of (key, counter): the same on a CPU and on a GPU, alone or beside hundreds of others, in whatever
-order it is asked for. The hash is the finalizer of SplitMix64 (Steele, Lea and Flood, 2014), a bijection of 64-bit
-integers that passes the usual batteries of tests.
+With a generator, the numbers of a fleet's member would depend on the device and on the members that draw before it.
+Here a number is a hash of (key, counter). It is the same on CPU and GPU, in any fleet, and in any order of calls.
+The hash is the finalizer of SplitMix64 (Steele, Lea and Flood, 2014), a bijection of 64-bit integers that passes the
+usual statistical tests.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ _WORD = (1 << 64) - 1
 
 
 def _signed(value: int) -> int:
-    """The two's complement of a 64-bit word: what an int64 tensor holds."""
+    """A 64-bit word as an int64, by two's complement."""
     value &= _WORD
     return value - (1 << 64) if value >> 63 else value
 
 
 def derive(key: int, *path: int) -> int:
-    """A key for a part of a stream: ``derive(seed, EPOCH, 3)``. As :func:`bits`, on the host.
+    """Derive a key from another, as in ``derive(seed, EPOCH, 3)``. It equals :func:`bits` and runs on the host.
 
     >>> derive(0, 1) == int(bits(torch.tensor(0), 1))
     True
@@ -38,12 +38,12 @@ def derive(key: int, *path: int) -> int:
 
 
 def _shifted(word: Tensor, places: int) -> Tensor:
-    """A shift to the right that brings in zeros; torch's own copies the sign."""
+    """Shift right and fill with zeros; torch's own shift copies the sign."""
     return (word >> places) & ((1 << (64 - places)) - 1)
 
 
 def bits(key: Tensor, counter: Tensor | int) -> Tensor:
-    """64 random bits for each pair of a key and a counter (int64, broadcast against each other), as int64."""
+    """64 random bits, as int64, for each key and counter (int64, broadcast)."""
     if isinstance(counter, int):
         word = key + _signed((counter + 1) * _GOLDEN)
     else:
@@ -54,7 +54,7 @@ def bits(key: Tensor, counter: Tensor | int) -> Tensor:
 
 
 def uniform(key: Tensor, counter: Tensor) -> Tensor:
-    """Numbers in [0, 1) with 24 bits, float32: exact, hence the same on every device.
+    """float32 numbers in [0, 1) with 24 bits. They are exact, so all devices give the same.
 
     >>> uniform(torch.tensor(7), torch.arange(3))
     tensor([0.3898, 0.0168, 0.9008])

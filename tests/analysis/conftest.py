@@ -10,24 +10,10 @@ import pytest
 
 from graphnorm.data import PackedGraphs, from_networkx
 
-NAMES = (
-    "single node",
-    "edge",
-    "two lone nodes",
-    "star",
-    "complete",
-    "two cliques",
-    "cycle",
-    "path",
-    "hub with cliques",
-    "random",
-    "lone node beside a triangle",
-)
-
 
 @pytest.fixture(scope="session")
 def corner_cases() -> PackedGraphs:
-    """One graph for each of ``NAMES``."""
+    """Eleven small graphs. Tests name them by their place."""
     hub = nx.disjoint_union(nx.complete_graph(3), nx.complete_graph(4))
     hub.add_edges_from((7, node) for node in range(7))
     graphs = [
@@ -35,11 +21,11 @@ def corner_cases() -> PackedGraphs:
         nx.complete_graph(2),
         nx.empty_graph(2),
         nx.star_graph(6),
-        nx.complete_graph(5),
+        nx.complete_graph(5),  # 4
         nx.disjoint_union(nx.complete_graph(3), nx.complete_graph(4)),
         nx.cycle_graph(6),
         nx.path_graph(7),
-        hub,
+        hub,  # 8, with two cliques
         nx.gnp_random_graph(12, 0.35, seed=3),
         nx.disjoint_union(nx.complete_graph(3), nx.empty_graph(1)),
     ]

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from graphnorm.data import DataError, load
+
 TU_FILES = {
     "A": "1, 2\n2, 1\n2, 3\n3, 2\n4, 5\n5, 4\n",
     "graph_indicator": "1\n1\n1\n2\n2\n3\n",
@@ -31,6 +33,14 @@ OGB_FILES = {
     "split/scaffold/valid": "1\n",
     "split/scaffold/test": "2\n",
 }
+
+
+def assert_refused(path: Path, where: Path, line: int | None, message: str, **options: Any) -> None:
+    """Loading is an error that names the file, the line and a remedy."""
+    with pytest.raises(DataError, match=message) as error:
+        load(path, **options)
+    assert (Path(str(error.value.where)), error.value.line) == (where.resolve(), line)
+    assert error.value.remedy
 
 
 @pytest.fixture(scope="session")

@@ -239,6 +239,7 @@ def test_padded_rows_have_no_features_and_no_edges() -> None:
     assert features.shape == (batch.num_rows, GRAPHS.num_features)
     assert features[-3:].eq(0).all()
     assert features[:-3, :8].sum(1).eq(2).all()
+    assert GRAPHS.features(batch, torch.float64).equal(features.double())
     assert batch.row[-2:].eq(batch.num_rows).all()
 
 

@@ -40,8 +40,6 @@ def test_the_papers_eight_datasets_have_all_facts() -> None:
     assert {e.name for e in paper if e.readout == "sum"} == {"MUTAG", "PTC", "PROTEINS", "NCI1"}
 
 
-def test_unknown_names_get_a_hint() -> None:
-    with pytest.raises(UnknownDatasetError, match=r"no dataset 'PROTEIN'.*did you mean PROTEINS"):
-        load("PROTEIN")
+def test_a_name_that_is_like_no_other() -> None:
     with pytest.raises(UnknownDatasetError, match="known: MUTAG, PTC"):
         load("qqqqqqqq")

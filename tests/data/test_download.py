@@ -117,16 +117,15 @@ def test_a_file_that_changed_meanwhile_is_started_afresh(server: Server, tmp_pat
     assert get(server.url, tmp_path / "file.zip").read_bytes() == CONTENT
 
 
-@pytest.mark.parametrize("etag", [None, 'W/"weak"'])
-def test_without_a_strong_validator_it_restarts(server: Server, tmp_path: Path, etag: str | None) -> None:
-    server.cuts, server.etag = [300_000], etag
+@pytest.mark.parametrize(
+    ("etag", "ranged", "asked"), [(None, True, None), ('W/"weak"', True, None), ('"one"', False, "bytes=300000-")]
+)
+def test_without_a_strong_validator_or_ranges_it_restarts(
+    server: Server, tmp_path: Path, etag: str | None, ranged: bool, asked: str | None
+) -> None:
+    server.cuts, server.etag, server.ranged = [300_000], etag, ranged
     assert get(server.url, tmp_path / "file.zip", sha256=SHA256).read_bytes() == CONTENT
-    assert server.ranges == [None, None]
-
-
-def test_a_server_without_ranges_restarts(server: Server, tmp_path: Path) -> None:
-    server.cuts, server.ranged = [300_000], False
-    assert get(server.url, tmp_path / "file.zip", sha256=SHA256).read_bytes() == CONTENT
+    assert server.ranges == [None, asked]
 
 
 def test_a_part_beyond_the_end_is_thrown_away(server: Server, tmp_path: Path) -> None:

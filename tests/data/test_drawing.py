@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
-from graphnorm.data import DataError, draw, save_drawing, synthetic
+from graphnorm.data import draw, save_drawing, synthetic
 
 
 def titles(figure: object) -> list[str]:
@@ -27,16 +25,4 @@ def test_one_row_for_each_class(tmp_path: Path) -> None:
     save_drawing(figure, tmp_path / "graphs.svg")
     assert "<svg" in (tmp_path / "graphs.svg").read_text()
     assert sorted(p.name for p in tmp_path.iterdir()) == ["graphs.svg", "new"]
-
-
-def test_fewer_graphs_than_places() -> None:
-    assert len(titles(draw(synthetic.trees(4), per_class=5))) == 4
-
-
-def test_mistakes(tmp_path: Path) -> None:
-    graphs = synthetic.trees(4)
-    with pytest.raises(DataError, match="ask for one or more"):
-        draw(graphs, per_class=0)
-    with pytest.raises(DataError, match=r"cannot be written as 'doc'.*png"):
-        save_drawing(draw(graphs), tmp_path / "x.doc")
-    assert list(tmp_path.iterdir()) == []
+    assert len(titles(draw(synthetic.trees(4), per_class=5))) == 4  # there are no more

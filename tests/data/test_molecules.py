@@ -10,8 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.data.conftest import assert_refused
 
-from graphnorm.data import DataError, DataWarning, PackedGraphs, from_smiles, load, read_smiles, save_packed
+from graphnorm.data import DataError, DataWarning, PackedGraphs, from_smiles, load, save_packed
 from graphnorm.data.molecules import ATOM_FEATURES, BOND_FEATURES, cardinalities
 
 ODD = [
@@ -161,17 +162,18 @@ MISTAKES = {
 def test_mistakes_name_file_line_and_remedy(tmp_path: Path, mistake: str) -> None:
     text, line, keywords, message = MISTAKES[mistake]
     path = write(tmp_path / "t.csv", text)
-    with pytest.raises(DataError, match=message) as error:
-        load(path, **keywords)  # type: ignore[arg-type]
-    assert (Path(str(error.value.where)), error.value.line) == (path, line)
-    assert error.value.remedy
+    assert_refused(path, path, line, message, **keywords)
 
 
-def test_wrong_encoding(tmp_path: Path) -> None:
+def test_files_of_other_encodings_and_damaged_ones(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_bytes("smiles,label\nCCO,gut\nCC,schön\n".encode("latin-1"))
-    with pytest.raises(DataError, match=r"t\.csv:3: the text is not UTF-8.*save it as UTF-8"):
-        load(path)
+    assert_refused(path, path, 3, "not UTF-8.*save it as UTF-8")
+    path = tmp_path / "t.parquet"
+    path.write_bytes(b"PAR1 nothing PAR1")
+    assert_refused(path, path, None, "cannot be read")
+    path = tmp_path / "absent.csv"
+    assert_refused(path, path, None, "no such file")
 
 
 def test_measurements_taken_for_classes() -> None:
@@ -180,20 +182,9 @@ def test_measurements_taken_for_classes() -> None:
         from_smiles(smiles, [k / 7 for k in range(60)])
 
 
-def test_lists_of_different_lengths_and_absent_files(tmp_path: Path) -> None:
+def test_lists_of_different_lengths() -> None:
     with pytest.raises(DataError, match="2 molecules and 1 labels"):
         from_smiles(["C", "CC"], [1])
-    with pytest.raises(DataError, match="no such file"):
-        read_smiles(tmp_path / "absent.csv")
-    with pytest.raises(DataError, match="no such file"):
-        load(tmp_path / "absent.csv")
-
-
-def test_a_damaged_parquet(tmp_path: Path) -> None:
-    path = tmp_path / "t.parquet"
-    path.write_bytes(b"PAR1 nothing PAR1")
-    with pytest.raises(DataError, match=r"t\.parquet: the file cannot be read"):
-        load(path)
 
 
 def test_a_table_without_labels(tmp_path: Path) -> None:

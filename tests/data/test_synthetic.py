@@ -6,7 +6,7 @@ import networkx as nx
 import pytest
 import torch
 
-from graphnorm.data import DataError, PackedGraphs, load, synthetic, to_networkx
+from graphnorm.data import DataError, load, synthetic, to_networkx
 
 
 @pytest.mark.parametrize("name", synthetic.FAMILIES)
@@ -20,26 +20,6 @@ def test_seeded_balanced_and_by_name(name: str) -> None:
     assert all(nx.is_connected(to_networkx(graphs, g)) for g in range(20)) or name == "regular"
     with pytest.raises(DataError, match="at least two graphs"):
         family(1)
-
-
-def shifted(graphs: PackedGraphs, alpha: float) -> torch.Tensor:
-    """Per graph, the sum over nodes and features of (A + I)X after a shift by alpha times its mean."""
-    batch = graphs.batch(range(len(graphs)))
-    x = graphs.features(batch, torch.float64)
-    x = x.index_add(0, batch.row, x[batch.col])
-    mean = torch.zeros(len(graphs), x.shape[1], dtype=x.dtype).index_add(0, batch.batch, x) / batch.sizes[:, None]
-    return torch.zeros(len(graphs), dtype=x.dtype).index_add(
-        0, batch.batch, (x - alpha * mean[batch.batch]).abs().sum(1)
-    )
-
-
-def test_regular_graphs_vanish_under_the_whole_shift_alone() -> None:
-    """Proposition 1: with α = 1 nothing is left that separates the classes; with α = 1/2 the degree does."""
-    graphs = synthetic.regular(60)
-    assert shifted(graphs, 1.0).max() < 1e-9
-    per_node = shifted(graphs, 0.5) / graphs.sizes
-    first, second = (per_node[graphs.labels == k] for k in (0, 1))
-    assert first.max() < second.min()
 
 
 def test_regular_graphs_are_regular_and_the_class_is_the_degree() -> None:

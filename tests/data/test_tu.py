@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.data.conftest import assert_refused
 
 from graphnorm.data import DataError, PackedGraphs, load
 
@@ -108,11 +109,7 @@ MISTAKES = {
 def test_mistakes_name_file_line_and_remedy(write_tu: WriteTU, mistake: str) -> None:
     changes, part, line, message = MISTAKES[mistake]
     folder = write_tu(**changes)
-    with pytest.raises(DataError, match=message) as error:
-        load(folder)
-    where = folder if part is None else folder / f"TINY_{part}.txt"
-    assert (Path(str(error.value.where)), error.value.line) == (where, line)
-    assert error.value.remedy
+    assert_refused(folder, folder if part is None else folder / f"TINY_{part}.txt", line, message)
 
 
 def test_two_datasets_in_one_folder(write_tu: WriteTU) -> None:

@@ -9,6 +9,7 @@ import pytest
 from graphnorm.data import load, synthetic
 from graphnorm.models import kernels
 from graphnorm.models.kernels import (
+    GraphArrays,
     cosine,
     exact_patterns,
     graph_arrays,
@@ -42,7 +43,7 @@ def plain_kernels(graphs, depth):
 @pytest.mark.parametrize("make", [synthetic.trees, synthetic.regular])
 def test_kernels_equal_the_definition(make):
     graphs = make(num_graphs=30, seed=1)
-    for found, right in zip(wl_kernels(*graph_arrays(graphs), depth=3), plain_kernels(graphs, 3), strict=True):
+    for found, right in zip(wl_kernels(graph_arrays(graphs), depth=3), plain_kernels(graphs, 3), strict=True):
         np.testing.assert_array_equal(found, right)
 
 
@@ -56,7 +57,7 @@ def test_kernels_equal_grakel(name):
     for a, b in zip(arrays.node_ptr[:-1], arrays.node_ptr[1:], strict=True):
         around = {v - a: (arrays.col[arrays.rowptr[v] : arrays.rowptr[v + 1]] - a).tolist() for v in range(a, b)}
         theirs.append([around, {v - a: int(arrays.colours[v]) for v in range(a, b)}])
-    *_, found = wl_kernels(*arrays, depth=3)
+    *_, found = wl_kernels(arrays, depth=3)
     right = grakel.WeisfeilerLehman(n_iter=3, base_graph_kernel=grakel.VertexHistogram).fit_transform(theirs)
     np.testing.assert_allclose(found, right, rtol=1e-12)
 
@@ -64,7 +65,8 @@ def test_kernels_equal_grakel(name):
 def test_nodes_without_neighbours_and_graphs_without_nodes():
     nothing = np.array([], dtype=np.int64)
     assert refine(np.array([4, 4, 2]), np.zeros(4, dtype=np.int64), nothing).tolist() in ([0, 0, 1], [1, 1, 0])
-    *_, kernel = wl_kernels(np.array([0, 2, 2, 3]), np.zeros(4, dtype=np.int64), nothing, np.array([0, 1, 1]), depth=1)
+    arrays = GraphArrays(np.array([0, 2, 2, 3]), np.zeros(4, dtype=np.int64), nothing, np.array([0, 1, 1]))
+    *_, kernel = wl_kernels(arrays, depth=1)
     assert kernel.tolist() == [[4, 0, 2], [0, 0, 0], [2, 0, 2]]
 
 
@@ -75,7 +77,7 @@ def test_scaled_kernels():
 
 # Anonymous walks
 
-ARRAYS = graph_arrays(synthetic.trees(num_graphs=8, seed=2))[:3]
+ARRAYS = graph_arrays(synthetic.trees(num_graphs=8, seed=2))
 
 
 def shares(patterns, graph):
@@ -83,8 +85,9 @@ def shares(patterns, graph):
     return {code: patterns.weight[mine & (patterns.code == code)].sum() for code in np.unique(patterns.code[mine])}
 
 
-def plain_shares(node_ptr, rowptr, col, graph, length):
+def plain_shares(graph, length):
     """The probability of every pattern, walk by walk."""
+    node_ptr, rowptr, col, _ = ARRAYS
     nodes = range(node_ptr[graph], node_ptr[graph + 1])
     found = {}
 
@@ -106,13 +109,13 @@ def plain_shares(node_ptr, rowptr, col, graph, length):
 
 @pytest.mark.parametrize("length", [1, 3, 4])
 def test_exact_shares_equal_the_definition(length):
-    patterns = exact_patterns(*ARRAYS, length)
+    patterns = exact_patterns(ARRAYS, length)
     for graph in range(8):
-        assert shares(patterns, graph) == pytest.approx(plain_shares(*ARRAYS, graph, length))
+        assert shares(patterns, graph) == pytest.approx(plain_shares(graph, length))
 
 
 def test_sampled_shares_are_near_the_exact_ones():
-    exact, sampled = exact_patterns(*ARRAYS, 4), sampled_patterns(*ARRAYS, 4, samples=20_000)
+    exact, sampled = exact_patterns(ARRAYS, 4), sampled_patterns(ARRAYS, 4, samples=20_000)
     for graph in range(8):
         right, found = shares(exact, graph), shares(sampled, graph)
         assert found.keys() <= right.keys()
@@ -120,17 +123,17 @@ def test_sampled_shares_are_near_the_exact_ones():
 
 
 def test_few_walks_are_followed_and_many_drawn(monkeypatch):
-    exact = walk_features(*ARRAYS, 4).toarray()
+    exact = walk_features(ARRAYS, 4).toarray()
     np.testing.assert_allclose(exact.sum(1), 1)
     assert np.abs(exact * 2000 - np.round(exact * 2000)).max() > 1e-3
     monkeypatch.setattr(kernels, "MOST_WALKS", 10)
-    drawn = walk_features(*ARRAYS, 4).toarray()
+    drawn = walk_features(ARRAYS, 4).toarray()
     np.testing.assert_allclose(drawn * 2000, np.round(drawn * 2000), atol=1e-6)
 
 
 def test_graphs_without_edges():
-    node_ptr, rowptr, col = (np.array(values) for values in ([0, 2, 4], [0, 1, 2, 2, 2], [1, 0]))
+    arrays = GraphArrays(*map(np.array, ([0, 2, 4], [0, 1, 2, 2, 2], [1, 0], [0, 0, 0, 0])))
     for make in (exact_patterns, sampled_patterns):
-        assert set(make(node_ptr, rowptr, col, 3).graph.tolist()) == {0}
-    (matrix,) = walk_kernels(node_ptr, rowptr, col, [3])
+        assert set(make(arrays, 3).graph.tolist()) == {0}
+    (matrix,) = walk_kernels(arrays, [3])
     np.testing.assert_allclose(matrix, [[1, np.exp(-1)], [np.exp(-1), 1]])

@@ -35,10 +35,14 @@ def test_every_model_is_a_baseline_or_takes_a_normalization():
 @pytest.mark.parametrize("model", NETWORKS)
 @pytest.mark.parametrize("protocol", ["paper", "ogb"])
 def test_members_train_as_a_plain_loop_would(model, protocol, molecules):
-    """With features of nodes and edges, both losses, and members that differ in all that they may."""
+    """With features of nodes and edges, both losses, and members that differ in everything that they may.
+
+    Not ``molhiv-*`` with GraphNorm: while α is 1, the last layer reads out β only, and Adam follows rounding errors.
+    """
     ids = np.arange(60)
-    splits = [Split(ids[ids % 5 != k], ids[ids % 5 == k]) for k in range(2)]
-    norm = "batch" if MODELS[model].normalized else "none"
+    test = ids[50:] if protocol == "ogb" else ids[:0]
+    splits = [Split(ids[ids % 5 != k], ids[ids % 5 == k], test) for k in range(2)]
+    norm = "none" if not MODELS[model].normalized else "batch" if model.startswith("molhiv") else "graph"
     base = Trial(dataset="m", model=model, norm=norm, protocol=protocol, batch_size=13, epochs=4, hidden=16, layers=4)
     members = [
         replace(base, fold=k, seed=k, lr=1e-3 / (k + 1), weight_decay=1e-3 * k, dropout=0.25 * k, readout="mean")
@@ -47,6 +51,7 @@ def test_members_train_as_a_plain_loop_would(model, protocol, molecules):
     fleet = Fleet(molecules, members, splits, device="cpu")
     fleet.advance(2)
     for outcome, member, part in zip(fleet.outcomes(), members, splits, strict=True):
+        assert set(outcome.curves) == {"loss", "train", "valid"} | ({"test"} if protocol == "ogb" else set())
         losses, scores = plain_losses(molecules, member, part, 2)
         np.testing.assert_allclose(outcome.curves["loss"], losses, rtol=2e-3)
         if protocol == "paper":
@@ -61,19 +66,6 @@ def test_pooled_graphs_give_the_same_scores(model):
     network = build_model(trial, TREES).eval()
     scores = [network(**ModelInputs(graphs)(graphs.batch([5, 0, 59]), may_pad=False)) for graphs in (TREES, pooled)]
     torch.testing.assert_close(scores[1], scores[0])
-
-
-@pytest.mark.parametrize("model", ["mlp", "dcnn"])
-def test_some_members_of_pooled_graphs_go_on(model):
-    split = Split(np.arange(50), np.arange(50, 60))
-    members = [Trial(dataset="t", model=model, norm="none", epochs=4, layers=3, seed=seed) for seed in range(3)]
-    fleet = Fleet(TREES, members, [split] * 3, device="cpu")
-    fleet.advance(2)
-    smaller = fleet.keep([0, 2])
-    fleet.advance()
-    smaller.advance()
-    for found, right in zip(smaller.outcomes(), [fleet.outcomes()[k] for k in (0, 2)], strict=True):
-        np.testing.assert_allclose(found.curves["loss"], right.curves["loss"], rtol=1e-5)
 
 
 @pytest.mark.parametrize("model", NETWORKS)

@@ -41,7 +41,7 @@ def test_every_candidate_is_scored_on_every_part(fair):
     """One of them trained by hand."""
     splits, outcomes, _ = fair
     place = KERNELS["wl"].candidates.index({"depth": 2, "C": 10.0})
-    kernel = cosine(list(wl_kernels(*graph_arrays(GRAPHS), depth=2))[2])
+    kernel = cosine(list(wl_kernels(graph_arrays(GRAPHS), depth=2))[2])
     labels = GRAPHS.labels.numpy()
     for split, outcome in zip(splits, outcomes, strict=True):
         machine = SVC(C=10.0, kernel="precomputed").fit(kernel[np.ix_(split.train, split.train)], labels[split.train])
@@ -99,5 +99,5 @@ def test_what_kernels_cannot_do(monkeypatch):
     with pytest.raises(GraphnormError, match="protocol ogb"):
         KernelFleet(GRAPHS, trials(protocol="ogb"), splits)
     monkeypatch.setattr("graphnorm.training.kernel_fleet.MOST_GRAPHS", 10)
-    with pytest.raises(GraphnormError, match="60 are too many"):
+    with pytest.raises(GraphnormError, match="60 graphs are too many"):
         KernelFleet(GRAPHS, members, splits)

@@ -10,11 +10,11 @@ import pytest
 import torch
 from safetensors import safe_open
 
-import graphnorm
+from graphnorm import load_model, save_model
 from graphnorm.data import PackedGraphs
 from graphnorm.errors import GraphnormError
 from graphnorm.training import Fleet, Outcome, Split, Trial, build_model
-from graphnorm.training.model_file import load_model, save_model
+from graphnorm.training.model_file import SavedModel
 
 
 def graphs(*, continuous: int = 2, bonds: bool = True) -> PackedGraphs:
@@ -55,6 +55,11 @@ def trained(data: PackedGraphs, **options: object) -> Outcome:
     return fleet.outcomes(keep_state=True)[0]
 
 
+def saved_and_loaded(folder: Path, data: PackedGraphs, **options: object) -> SavedModel:
+    save_model(trained(data, **options), data, folder / "m.safetensors")
+    return load_model(folder / "m.safetensors")
+
+
 @pytest.mark.parametrize(
     ("model", "protocol", "continuous"),
     [("gin", "paper", 2), ("gcn", "paper", 0), ("molecular-gin", "ogb", 0), ("molhiv-gcn", "paper", 0)],
@@ -88,17 +93,9 @@ def test_round_trip(tmp_path: Path, model: str, protocol: str, continuous: int, 
         assert accuracy == pytest.approx(saved.metrics["train"])  # as the engine measured it
 
 
-def test_what_is_known_of_a_table(tmp_path: Path) -> None:
-    data = replace(graphs(), label_column="solubility", threshold=0.1 + 0.2)
-    save_model(trained(data), data, tmp_path / "m.safetensors")
-    saved = load_model(tmp_path / "m.safetensors")
-    assert (saved.label_column, saved.threshold) == ("solubility", 0.1 + 0.2)
-
-
 def test_labels_by_name_and_by_value(tmp_path: Path) -> None:
     data = replace(graphs(), classes=("1", "nan"))
-    save_model(trained(data), data, tmp_path / "m.safetensors")
-    saved = load_model(tmp_path / "m.safetensors")
+    saved = saved_and_loaded(tmp_path, data)
     for classes, expected in ((("nan", "1.0"), [1, 0]), (("01", "1"), [0, 0])):
         found = saved.labels(replace(data, classes=classes))
         assert found is not None
@@ -108,7 +105,7 @@ def test_labels_by_name_and_by_value(tmp_path: Path) -> None:
 
 def test_what_the_file_says(tmp_path: Path) -> None:
     data = graphs()
-    save_model(trained(data), data, tmp_path / "m.safetensors")
+    saved_and_loaded(tmp_path, data)
     with safe_open(tmp_path / "m.safetensors", framework="np") as file:
         description = file.metadata()["graphnorm"]
     assert data.fingerprint in description
@@ -123,16 +120,14 @@ def test_what_the_file_says(tmp_path: Path) -> None:
     ],
 )
 def test_features_that_do_not_fit(tmp_path: Path, model: str, other: dict[str, object], message: str) -> None:
-    data = graphs(continuous=2 if model == "gin" else 0)
-    save_model(trained(data, model=model), data, tmp_path / "m.safetensors")
+    saved = saved_and_loaded(tmp_path, graphs(continuous=2 if model == "gin" else 0), model=model)
     with pytest.raises(GraphnormError, match=message):
-        load_model(tmp_path / "m.safetensors").predict(graphs(**other))  # type: ignore[arg-type]
+        saved.predict(graphs(**other))  # type: ignore[arg-type]
 
 
 def test_edges_do_not_matter_to_gin(tmp_path: Path) -> None:
     data = graphs()
-    save_model(trained(data), data, tmp_path / "m.safetensors")
-    saved = load_model(tmp_path / "m.safetensors")
+    saved = saved_and_loaded(tmp_path, data)
     np.testing.assert_array_equal(saved.predict(data), saved.predict(graphs(bonds=False)))
 
 
@@ -142,8 +137,3 @@ def test_an_outcome_without_weights(tmp_path: Path) -> None:
     outcome.state.clear()
     with pytest.raises(ValueError, match="keep_state=True"):
         save_model(outcome, data, tmp_path / "m.safetensors")
-
-
-def test_from_the_top() -> None:
-    assert graphnorm.save_model is save_model
-    assert graphnorm.load_model is load_model

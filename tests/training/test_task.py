@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from graphnorm.data import synthetic
-from graphnorm.training import TASKS, find_task
+from graphnorm.training import TASKS
 from graphnorm.training.task import accuracy, binary_loss, class_loss, roc_auc, select
 
 torch.manual_seed(0)
@@ -76,12 +76,3 @@ def test_the_table_of_tasks(name):
     if outputs > 1:
         blind[..., TREES.labels.bincount().argmax()] = 1
     assert task.score(blind, TREES.labels[None].long()).item() == pytest.approx(task.chance(TREES))
-
-
-def test_tasks_of_protocols():
-    assert {name: find_task(name).metric for name in ("paper", "fair", "ogb", "all")} == {
-        "paper": "accuracy",
-        "fair": "accuracy",
-        "ogb": "ROC-AUC",
-        "all": "accuracy",
-    }

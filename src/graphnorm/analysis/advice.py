@@ -13,9 +13,8 @@ from types import NoneType
 from typing import Any, Literal
 
 from graphnorm.analysis.measurement import Measurement
-from graphnorm.errors import require
+from graphnorm.errors import listing, require
 from graphnorm.study.protocol import has_learned
-from graphnorm.study.render import listing
 from graphnorm.study.result import Result
 
 __all__ = ["Advice", "Facts", "Statement", "advise"]
@@ -23,9 +22,9 @@ __all__ = ["Advice", "Facts", "Statement", "advise"]
 Certainty = Literal["certain", "likely", "weak"]
 NORMS = ("graph", "instance", "batch", "layer", "none")
 MEASURABLE = 2.0
-"""Differences of accuracies below so many standard errors do not count."""
+"""Differences of accuracies below this many standard errors do not count."""
 SAME = 1e-4
-"""Scores, in percent, that differ by less are equal."""
+"""Scores that differ by less, in percent, count as equal."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +67,7 @@ class Advice(Measurement):
     basis: Literal["measurement", "prediction"]
     verdict: str
     agreement: str
-    """Where predictions and measurement agree; empty without a measurement."""
+    """A sentence on which predictions came true; empty without a measurement."""
     statements: tuple[Statement, ...]
 
     def __str__(self) -> str:
@@ -102,7 +101,7 @@ def advise(facts: Facts, measured: Result | None = None) -> Advice:
 
 
 def _from_predictions(predictions: Sequence[Statement], why: str) -> Advice:
-    """why: the reason that there is no measurement."""
+    """why: the reason for having no measurement."""
     excluded = {norm for statement in predictions for norm in statement.against if statement.certainty != "weak"}
     contenders = tuple(norm for norm in NORMS if norm not in excluded)
     others = f"No clear winner among {listing(contenders)}: {why}. Measure it with graphnorm compare."
@@ -235,8 +234,8 @@ def _from_measurement(measured: Result, predictions: Sequence[Statement]) -> Adv
                 " and the fastest training among these" if measured.convergence.area else ""
             )
         verdict = (
-            f"No clear winner. Try {best} first, with {reason}; {listing(contenders[1:])} cannot be told from it by "
-            f"significance.{ruled_out}"
+            f"No clear winner. Try {best} first: it has {reason}, but is not significantly better than "
+            f"{listing(contenders[1:], 'or')}.{ruled_out}"
         )
     agreement = _agreement(measured, predictions)
     return Advice(best, contenders, clear, "measurement", verdict, agreement, (*statements, *predictions))
@@ -251,7 +250,7 @@ def _no_better_than_chance(measured: Result) -> Statement:
     best, mean = next(iter(_means(measured).items()))
     return Statement(
         f"The trainings say nothing: the highest score, that of {best}, is no better than chance. Train for longer.",
-        f"study {measured.study}: {mean:.1f} % after {max(measured.values_of('epochs'))} epochs, where chance has "
+        f"study {measured.study}: {mean:.1f} % after {max(measured.values_of('epochs'))} epochs; chance is "
         f"{measured.chance:.1f} %",
         "likely",
     )
@@ -282,24 +281,24 @@ def _against(measured: Result, best: str, norm: str) -> Statement:
     if abs(difference) < SAME:
         return Statement(f"{norm} scored the same as {best}.", evidence, "weak")
     if test.significant:
-        text = f"{norm} scored {difference:.1f} points less than {best}: more than chance."
+        text = f"{norm} scored {difference:.1f} points less than {best}, which is significant."
         return Statement(text, evidence, "likely", favours=(best,), against=(norm,))
     if test.note and test.pairs > 1:
         unit = measured.protocol.unit
         text = f"{norm} scored {difference:.1f} points less than {best} on every {unit}, but these are few."
         return Statement(text, evidence, "likely" if difference > 5 else "weak", against=(norm,))
-    return Statement(f"{norm} scored {difference:.1f} points less than {best}: may be chance.", evidence, "weak")
+    return Statement(f"{norm} scored {difference:.1f} points less than {best}, which may be chance.", evidence, "weak")
 
 
 def _agreement(measured: Result, predictions: Sequence[Statement]) -> str:
-    """Which predictions about the measured normalizations came true."""
-    said = [
+    """A sentence on which predictions about the measured normalizations came true."""
+    outcomes = [
         _came_true(measured, statement, norm)
         for statement in predictions
         for norm in statement.against
         if norm in measured.ranking
     ]
-    known = dict.fromkeys(sentence for sentence in said if sentence)
+    known = dict.fromkeys(outcome for outcome in outcomes if outcome)
     return f"Prediction and measurement: {'; '.join(known)}." if known else ""
 
 

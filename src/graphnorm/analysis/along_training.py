@@ -29,7 +29,7 @@ import copy
 import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -39,11 +39,12 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from graphnorm.analysis.measurement import Booleans, Floats, Integers, Measurement
+from graphnorm.analysis.measurement import Booleans, Floats, Integers, Measurement, finite_median, quantiles
 from graphnorm.data import GraphBatch, PackedGraphs
 from graphnorm.errors import GraphnormError, need
 from graphnorm.layers import Norm
 from graphnorm.models import Dropout
+from graphnorm.settings import DEFAULT_NORMS
 from graphnorm.study.protocol import make_splits
 from graphnorm.training import TASKS, Fleet, ModelInputs, Split, Trial
 
@@ -65,7 +66,6 @@ __all__ = [
     "curvature_along_training",
     "graph_moments",
     "hessian_spectrum",
-    "join_epochs",
     "lanczos",
     "layer_moments",
     "learned_alpha",
@@ -78,10 +78,9 @@ __all__ = [
 ]
 
 BATCHES = 100
-"""Batches that are drawn. It is the same everywhere, since the largest and smallest values depend on it."""
+"""Batches to draw. All measurements use the same number, because the largest and smallest values depend on it."""
 ROWS = 1 << 16
 """Nodes that go through a model at once."""
-NORMS = ("none", "layer", "batch", "instance", "graph")
 Arrays = dict[str, npt.NDArray[Any]]
 
 
@@ -116,7 +115,9 @@ def log_spaced_epochs(epochs: int, count: int = 8) -> tuple[int, ...]:
     (0, 1, 3, 7, 15, 30)
     """
     if epochs < 1 or count < 2:
-        raise GraphnormError(f"{count} looks at {epochs} epochs", remedy="ask for one epoch and two looks, or more")
+        raise GraphnormError(
+            f"{epochs} epochs cannot have {count} looks", remedy="ask for one epoch and two looks, or more"
+        )
     return tuple(np.unique(np.rint(np.geomspace(1, epochs + 1, count) - 1).astype(int)).tolist())
 
 
@@ -142,7 +143,7 @@ def checkpoints(
     >>> [epoch for epoch, (model,) in checkpoints(graphs, trial, device="cpu")]
     [0, 1, 2]
     """
-    wanted = sorted(set(range(trial.epochs + 1) if at is None else at))
+    wanted = _epochs(at, trial.epochs)
     if not wanted or wanted[0] < 0 or wanted[-1] > trial.epochs:
         raise GraphnormError(f"there is no model after the epochs {wanted}", remedy=f"name epochs 0 to {trial.epochs}")
     trials = [replace(trial, seed=trial.seed + k) for k in range(seeds)]
@@ -264,14 +265,6 @@ class LayerNoise(Measurement):
         """The result of a probe at one layer, from its stacked looks, (E, 8, C)."""
         return cls(layer, probe.batch_size, probe.batches, np.array(probe.at), *np.moveaxis(looks, 1, 0))
 
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> LayerNoise:
-        """The inverse of :meth:`to_dict`; None becomes NaN."""
-        given: dict[str, Any] = {name: values[name] for name in ("layer", "batch_size", "batches")}
-        given["epochs"] = np.array(values["epochs"], np.int64)
-        arrays = [field.name for field in fields(cls) if field.name not in given]
-        return cls(**given | {name: np.array(values[name], np.float64) for name in arrays})
-
     @property
     def deviation(self) -> Floats:
         """(E, C): the relative deviation of each feature."""
@@ -304,7 +297,7 @@ class LayerNoise(Measurement):
 
 def _median(values: Floats) -> Floats:
     """(E,): over the features that have a value."""
-    return np.array([np.median(row[np.isfinite(row)]) if np.isfinite(row).any() else np.nan for row in values])
+    return np.array([finite_median(row) for row in values])
 
 
 @dataclass(frozen=True)
@@ -322,7 +315,6 @@ class NoiseProbe:
     """Which graphs; None for all."""
 
     def look(self, model: nn.Module, graphs: PackedGraphs) -> Arrays:
-        """See :class:`Probe`."""
         moments = graph_moments(model, graphs, self.layers, self.ids)
         return {name: compare_batches(of, self.batch_size, self.batches, self.seed) for name, of in moments.items()}
 
@@ -362,9 +354,7 @@ def noise_along_training(
     return [LayerNoise.from_looks(probe, layer, looks) for layer, looks in seen.items()]
 
 
-def batch_noise(
-    moments: Moments, batch_size: int = 128, *, batches: int = BATCHES, seed: int = 0, layer: str = "", epoch: int = 0
-) -> LayerNoise:
+def batch_noise(moments: Moments, batch_size: int = 128, *, batches: int = BATCHES, seed: int = 0) -> LayerNoise:
     """Draw batches at random, and compare their statistics with those of all graphs.
 
     Batches come from shuffled passes over the graphs, as in training. A last batch that is not full is left out.
@@ -375,7 +365,7 @@ def batch_noise(
     True
     """
     found = compare_batches(moments, batch_size, batches, seed)
-    return LayerNoise(layer, batch_size, batches, np.array([epoch]), *found[:, None])
+    return LayerNoise("", batch_size, batches, np.array([0]), *found[:, None])
 
 
 def compare_batches(moments: Moments, batch_size: int, batches: int, seed: int) -> Floats:
@@ -384,7 +374,7 @@ def compare_batches(moments: Moments, batch_size: int, batches: int, seed: int) 
     if not 1 <= batch_size <= graphs or batches < 1:
         raise GraphnormError(
             f"{batches} batches of {batch_size} cannot be drawn from {graphs} graphs",
-            remedy="draw one batch or more, each of at most all graphs",
+            remedy="draw at least one batch, of no more graphs than there are",
         )
     random = np.random.default_rng(seed)
     full = graphs // batch_size
@@ -408,19 +398,6 @@ def compare_batches(moments: Moments, batch_size: int, batches: int, seed: int) 
     )
 
 
-def join_epochs(parts: Sequence[LayerNoise]) -> LayerNoise:
-    """Join the measurements of one layer after several epochs."""
-    first = parts[0]
-    if any((one.layer, one.batch_size) != (first.layer, first.batch_size) for one in parts):
-        raise ValueError("these are not all of one layer and batch size")
-    arrays: dict[str, Any] = {
-        field.name: np.concatenate([getattr(one, field.name) for one in parts])
-        for field in fields(LayerNoise)
-        if isinstance(getattr(first, field.name), np.ndarray)
-    }
-    return replace(first, **arrays)
-
-
 def graph_moments(
     model: nn.Module,
     graphs: PackedGraphs,
@@ -429,7 +406,7 @@ def graph_moments(
 ) -> dict[str, Moments]:
     """The moments of each graph at each norm layer of a model, in evaluation mode.
 
-    model: one of :data:`graphnorm.training.MODELS`, made for these graphs, on any device.
+    model: one of :data:`graphnorm.models.MODELS`, made for these graphs, on any device.
     layers: names of layers; all norm layers if left out.
     ids: which graphs; all if left out.
     """
@@ -527,18 +504,11 @@ class Alphas(Measurement):
         values = tuple(np.stack([looks[layer] for looks in seeds], axis=1) for layer in seeds[0])
         return cls(tuple(seeds[0]), np.array(probe.at), values)
 
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Alphas:
-        """The inverse of :meth:`to_dict`."""
-        arrays = tuple(np.array(value, np.float64) for value in values["values"])
-        return cls(tuple(values["layers"]), np.array(values["epochs"], np.int64), arrays)
-
     def summary(self) -> dict[str, Any]:
         """For each layer after the last epoch: quantiles over channels and seeds, and shares near 1 and 0."""
-        quantiles = (0.05, 0.25, 0.5, 0.75, 0.95)
         return {
             layer: {
-                "quantiles": dict(zip(map(str, quantiles), np.quantile(values[-1], quantiles), strict=True)),
+                "quantiles": quantiles(values[-1]),
                 "share_near_1": float((np.abs(values[-1] - 1) < NEAR).mean()),
                 "share_near_0": float((np.abs(values[-1]) < NEAR).mean()),
                 "median_distance_from_1": float(np.median(np.abs(values[-1] - 1))),
@@ -554,7 +524,6 @@ class AlphaProbe:
     at: tuple[int, ...]
 
     def look(self, model: nn.Module, graphs: PackedGraphs) -> Arrays:
-        """See :class:`Probe`."""
         return dict(learned_alpha(model))
 
 
@@ -603,11 +572,7 @@ def alpha_along_training(
 
 @dataclass(frozen=True, eq=False)
 class Curvature(Measurement):
-    """Extreme Hessian eigenvalues of K normalizations after E epochs, for each of S seeds: (K, E, S) arrays.
-
-    The tolerance is relative to the larger end of the spectrum. So where ``smallest`` is small against ``largest``,
-    it says only that no eigenvalue is much below it.
-    """
+    """Extreme Hessian eigenvalues of K normalizations after E epochs, for each of S seeds: (K, E, S) arrays."""
 
     norms: tuple[str, ...]
     epochs: Integers
@@ -617,7 +582,7 @@ class Curvature(Measurement):
     loss: Floats
     """On the same graphs."""
     converged: Booleans
-    """Whether the Lanczos iterations met their tolerance; if not, the largest is a lower bound."""
+    """Whether both ends met the tolerance of :func:`lanczos`; if not, they lie inside of the true range."""
 
     @classmethod
     def from_looks(cls, probe: CurvatureProbe, looks: Mapping[str, Sequence[Arrays]]) -> Curvature:
@@ -654,7 +619,6 @@ class CurvatureProbe:
     tolerance: float = 1e-2
 
     def look(self, model: nn.Module, graphs: PackedGraphs) -> Arrays:
-        """See :class:`Probe`."""
         model = copy.deepcopy(model).to(torch.float64).train()
         for module in model.modules():
             if isinstance(module, Dropout):
@@ -678,7 +642,7 @@ class CurvatureProbe:
 
 def curvature_along_training(
     graphs: PackedGraphs,
-    norms: Sequence[str] = NORMS,
+    norms: Sequence[str] = DEFAULT_NORMS,
     *,
     epochs: int = 30,
     at: Iterable[int] | None = None,
@@ -713,6 +677,8 @@ def curvature_along_training(
 # ---- extreme eigenvalues of a Hessian -------------------------------------------------------------------------------
 
 Loss = Callable[[dict[str, Tensor]], Tensor]
+NEGLIGIBLE = 1e-4
+"""An eigenvalue below this share of the largest needs no relative accuracy of its own."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -727,7 +693,7 @@ class RitzValues(Measurement):
     """(k,): they sum to 1. Averaged over random starts, Σ weight·f(eigenvalue) estimates the mean of f over the whole
     spectrum (stochastic Lanczos quadrature)."""
     converged: bool
-    """Whether the residuals at both ends are within the tolerance."""
+    """Whether the residuals at both ends are within the tolerance, see :func:`lanczos`."""
 
     @property
     def largest(self) -> float:
@@ -757,7 +723,7 @@ def hessian_spectrum(
       differentiable, give the same value each time (no fresh dropout masks), and not change its parameters.
     - parameters: where the Hessian is taken, by name. They are not changed. float64 gives more digits.
     - max_steps: the largest number of products. Each keeps one vector of the size of all parameters in float64.
-    - tolerance: stop when the residuals at both ends are below this multiple of the largest absolute eigenvalue.
+    - tolerance: how exact both ends must be, see :func:`lanczos`.
 
     >>> quadratic = lambda p: (torch.tensor([1.0, 5.0, -2.0]) * p["w"] ** 2).sum() / 2
     >>> result = hessian_spectrum(quadratic, {"w": torch.zeros(3)})
@@ -826,18 +792,21 @@ def lanczos(
 
     After k products, with an orthonormal basis V of the Krylov space, VᵀHV = T is tridiagonal, and its extreme
     eigenvalues approach those of H from inside. With an eigenvector s of T, βₖ|sₖ| is the residual of an approximate
-    eigenpair. The iteration stops when the residuals at both ends are below ``tolerance`` times the largest absolute
-    eigenvalue, or after ``max_steps``. The error of an eigenvalue is of the order of its residual squared.
+    eigenpair. The error of an eigenvalue is of the order of its residual squared.
+
+    Each end has converged when its residual is at most ``tolerance`` times its absolute value, or times 1e-4 of the
+    largest absolute value where that is more. The iteration stops when both ends have, or after ``max_steps``. So an
+    end far below 1e-4 of the other may have no correct digit, but an eigenvalue lies within ``tolerance·1e-4`` of the
+    largest. Singular matrices with many small eigenvalues take the most steps.
 
     The basis is orthogonalized in full, twice, in float64. Otherwise rounding makes extreme eigenvalues appear again
     and again.
     """
-    # Not SciPy's eigsh, whose tolerance is relative to each end. On 40 Hessians of GIN (MUTAG and PROTEINS, five norms)
-    # it needs 18 products on average against 8, or 14 where this would use its rule. On singular Hessians without
-    # negative eigenvalues, as those of linear models, it needs 53 to 172 products against 13 to 33, and may miss the
-    # eigenvalue 0. Where it does not converge it returns nothing.
+    # Not SciPy's eigsh. On 40 Hessians of GIN (MUTAG and PROTEINS, five norms) it needs 18 products on average against
+    # 14. On singular Hessians without negative eigenvalues, as those of linear models, it needs two to forty times as
+    # many and may miss the eigenvalue 0. Where it does not converge it returns nothing.
     if max_steps < 1:
-        raise GraphnormError(f"{max_steps} steps find nothing", remedy="take one step or more")
+        raise GraphnormError(f"max_steps is {max_steps}", remedy="allow one step or more")
     linalg = need("scipy.linalg", "eigenvalues of a Hessian", "analysis")
     limit = min(max_steps, start.numel())
     basis = start.new_empty(min(limit, 16), start.numel())
@@ -860,7 +829,8 @@ def lanczos(
         residuals = length * np.abs(vectors[-1])
         # Where the Krylov space has ended, its eigenvalues are exact.
         ended = length <= np.finfo(np.float64).eps * len(diagonal) * max(map(abs, diagonal + off_diagonal))
-        converged = step > 0 and max(residuals[0], residuals[-1]) <= tolerance * np.abs(values).max()
+        allowed = tolerance * np.maximum(np.abs(values), NEGLIGIBLE * np.abs(values).max())
+        converged = step > 0 and residuals[0] <= allowed[0] and residuals[-1] <= allowed[-1]
         if ended or converged:
             break
         off_diagonal.append(length)

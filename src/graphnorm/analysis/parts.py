@@ -88,10 +88,10 @@ class Finding:
     """Paragraphs."""
     summary: dict[str, Any]
     """The numbers behind the text."""
-    per_graph: dict[str, Any]
-    """Arrays with one entry for each graph; may be empty."""
     figures: dict[str, Figure]
     """By file name, without its ending."""
+    per_graph: dict[str, Any] = field(default_factory=dict)
+    """Arrays with one entry for each graph."""
 
 
 # ---- from the graphs alone ------------------------------------------------------------------------------------------
@@ -209,7 +209,6 @@ def theory_part(subject: Subject) -> Finding:
         title="Theory: the paper's example, formula and fact",
         text=text,
         summary={"linear_gnn": numbers, "gradient": gradient, "fact_1_distance": distances},
-        per_graph={},
         figures={"rates": plots.plot_rates(rates, title="Linear GNN: speed of convergence")},
     )
 
@@ -235,7 +234,6 @@ def noise_part(subject: Subject) -> Finding:
         title="Batch noise: what BatchNorm would bring",
         text=text,
         summary={"batch_size": batch_size, "layers": [noise.summary() for noise in layers]},
-        per_graph={},
         figures={"noise": plots.plot_noise([layers[0], layers[-1]], title=subject.graphs.name)},
     )
 
@@ -259,7 +257,6 @@ def alpha_part(subject: Subject) -> Finding:
         title="α: how much of the mean the network subtracts",
         text=text,
         summary={"epochs": subject.epochs, "layers": numbers},
-        per_graph={},
         figures={"alpha": plots.plot_alpha(found, title=f"{subject.graphs.name}: α after {subject.epochs} epochs")},
     )
 
@@ -281,7 +278,6 @@ def curvature_part(subject: Subject) -> Finding:
         title="Curvature: how smooth the loss is along training",
         text=text,
         summary={"norms": numbers},
-        per_graph={},
         figures={"curvature": plots.plot_curvature(found, title=subject.graphs.name)},
     )
 
@@ -297,4 +293,4 @@ PARTS: dict[str, Callable[[Subject], Finding]] = {
 """Every part by its name, in the order of the summary."""
 
 ABOUT_DATA = ("spectrum", "regularity")
-"""The default parts. They describe the data at hand and train nothing."""
+"""The default parts. They describe the dataset and train nothing."""

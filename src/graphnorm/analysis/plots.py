@@ -263,10 +263,10 @@ def plot_noise(layers: Sequence[LayerNoise], *, title: str = "") -> Figure:
 
 
 @_styled
-def plot_alpha(alphas: Alphas, *, columns: int = 3, title: str = "") -> Figure:
+def plot_alpha(alphas: Alphas, *, title: str = "") -> Figure:
     """The distribution of α over the channels of each layer after the last epoch, and its median along training."""
     layers = len(alphas.layers)
-    columns = min(columns, layers + 1)
+    columns = min(3, layers + 1)
     figure, axes = _figure(title, -(-(layers + 1) // columns), columns, 2.7, 2.2)
     last = [values[-1].ravel() for values in alphas.values]
     low, high = min(0.0, *(v.min() for v in last)), max(1.0, *(v.max() for v in last))

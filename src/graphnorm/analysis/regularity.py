@@ -27,7 +27,7 @@ import numpy.typing as npt
 import torch
 from tqdm import tqdm
 
-from graphnorm.analysis.measurement import Booleans, Floats, Integers, Measurement
+from graphnorm.analysis.measurement import Booleans, Floats, Integers, Measurement, quantiles
 from graphnorm.analysis.spectrum import Aggregation, check_ids, in_batches, same_neighbours, sparse_q
 from graphnorm.data import GraphBatch, PackedGraphs
 from graphnorm.errors import need
@@ -69,11 +69,6 @@ class Regularity(Measurement):
         """Shares of all graphs, and quantiles of the signal and structure kept."""
         kept = self.signal_kept[np.isfinite(self.signal_kept)]
         deviation = np.sqrt(self.degree_variance) / np.maximum(self.mean_degree, 1e-300)
-
-        def quantiles(values: Floats) -> dict[str, float]:
-            levels = (0.05, 0.25, 0.5, 0.75, 0.95)
-            return dict(zip(map(str, levels), np.quantile(values, levels), strict=True))
-
         return {
             "graphs": len(self.ids),
             "single_nodes": int((self.sizes == 1).sum()),

@@ -39,7 +39,7 @@ import numpy as np
 import numpy.typing as npt
 from tqdm import tqdm
 
-from graphnorm.analysis.measurement import Booleans, Floats, Integers, Measurement
+from graphnorm.analysis.measurement import Booleans, Floats, Integers, Measurement, finite_median
 from graphnorm.data import GraphBatch, PackedGraphs
 from graphnorm.errors import GraphnormError, need, require
 
@@ -73,7 +73,7 @@ EDGES_PER_BATCH = 1 << 22
 
 @dataclass(frozen=True)
 class Aggregation:
-    """Which Q: GIN's, with its ξ and with or without the authors' extra self-loop, or GCN's.
+    """The aggregation Q: GIN's, with its ξ and with or without the authors' extra self-loop, or GCN's.
 
     >>> Aggregation("gin", xi=0.1, self_loop=True).label
     'GIN, ξ = 0.1, self-loop'
@@ -235,8 +235,8 @@ def check_ids(graphs: PackedGraphs, ids: Sequence[int] | Integers | None) -> Int
     chosen = np.arange(graphs.num_graphs) if ids is None else np.array(ids, dtype=np.int64)
     if chosen.ndim != 1 or not len(chosen) or chosen.min() < 0 or chosen.max() >= graphs.num_graphs:
         raise GraphnormError(
-            f"ids of shape {chosen.shape} do not name some of the {graphs.num_graphs} graphs",
-            remedy="give a list of numbers from 0, or None for all graphs",
+            f"ids of shape {chosen.shape} are not some of the {graphs.num_graphs} graphs",
+            remedy=f"give a list of numbers from 0 to {graphs.num_graphs - 1}, or None for all graphs",
         )
     return chosen
 
@@ -307,17 +307,12 @@ class Conditions(Measurement):
 
     def summary(self) -> dict[str, Any]:
         """Medians, and on how many graphs the shift improves the condition number, keeps it (to 1e-6) or worsens it."""
-
-        def median(values: Floats) -> float:
-            known = values[np.isfinite(values)]
-            return float(np.median(known)) if len(known) else float("nan")
-
         gain = self.improvement[np.isfinite(self.improvement)]
         return {
             "graphs": len(self.q),
-            "median_condition_q": median(self.q),
-            "median_condition_shifted": median(self.shifted),
-            "median_improvement": median(gain),
+            "median_condition_q": finite_median(self.q),
+            "median_condition_shifted": finite_median(self.shifted),
+            "median_improvement": finite_median(gain),
             "better": int((gain > 1 + 1e-6).sum()),
             "equal": int((np.abs(gain - 1) <= 1e-6).sum()),
             "worse": int((gain < 1 - 1e-6).sum()),
@@ -453,7 +448,7 @@ def quotients(graphs: PackedGraphs, ids: Integers, aggregation: Aggregation) -> 
 # ---- large graphs ---------------------------------------------------------------------------------------------------
 
 DENSE = 64
-"""Up to so many classes, all singular values are as fast as the extreme ones."""
+"""Up to this many classes, all singular values are as fast as the extreme ones."""
 BASIS = 40
 MAX_RESTARTS = 2000
 Operator = Callable[[Floats], Floats]

@@ -32,7 +32,7 @@ Integers = npt.NDArray[np.integer[Any]]
 
 
 class Place(TypedDict, total=False):
-    """Where a mistake is, as :class:`~graphnorm.errors.GraphnormError` takes it."""
+    """The place of a mistake: arguments of :class:`~graphnorm.errors.GraphnormError`."""
 
     where: str
     line: int
@@ -82,7 +82,6 @@ class Archive:
         _refuse_large(sum(entry.file_size for entry in entries), path)
 
     def ending(self, suffix: str) -> list[str]:
-        """Names that end with ``suffix``."""
         return [name for name in self.names if name.endswith(suffix)]
 
     def line(self, name: str, index: int) -> Place:

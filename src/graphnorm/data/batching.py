@@ -130,7 +130,6 @@ class GraphBatch:
         return torch.where(self.real, self.tags[..., 0].long(), -1)
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> GraphBatch:
-        """Copy the batch to a device."""
         return cast(GraphBatch, pytree.tree_map(lambda t: t.to(device, non_blocking=non_blocking), self))
 
     def __repr__(self) -> str:
@@ -187,8 +186,8 @@ class BatchTables(NamedTuple):
 def uses_c(tensor: Tensor) -> bool:
     """Whether the C library was built and may read this tensor's memory.
 
-    It may not where a tensor only stands for values: inside ``torch.compile``, ``torch.func`` transforms and modes such
-    as ``FakeTensorMode``.
+    It may not if the tensor has no values yet: inside ``torch.compile``, ``torch.func`` transforms and modes such as
+    ``FakeTensorMode``.
     """
     return (
         not torch.compiler.is_compiling()

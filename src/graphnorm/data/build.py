@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -14,10 +14,10 @@ from graphnorm.data.archive import Integers, Place
 from graphnorm.data.packed import PackedGraphs
 from graphnorm.errors import DataError
 
-__all__ = ["FeatureRule", "Locate", "RawGraphs", "by_graph", "pack"]
+__all__ = ["FeatureRule", "Locate", "RawGraphs", "by_graph", "join_edges", "pack"]
 
 FeatureRule = Literal["auto", "labels", "degree", "constant"]
-"""Which node features a dataset gets.
+"""The rule for the node features of a dataset.
 
 ``labels``: the categorical node labels of the source. ``degree``: the index of the node's degree among the sorted
 distinct degrees of the dataset, without self-loops. ``constant``: one feature that is the same everywhere. ``auto``:
@@ -41,12 +41,17 @@ def by_graph(place: Callable[[int], Place], sizes: Integers, row: Integers) -> L
     return locate
 
 
+def join_edges(edges: Sequence[Integers], sizes: Integers) -> Integers:
+    """(E, 2): the edges of all graphs, from (edges, 2) of each graph, with nodes numbered through all graphs."""
+    first = np.cumsum(sizes) - sizes
+    return np.concatenate([np.empty((0, 2), np.int64), *(own + start for own, start in zip(edges, first, strict=True))])
+
+
 @dataclass(frozen=True, kw_only=True)
 class RawGraphs:
     """G graphs as a reader finds them. Nodes are numbered through all graphs from 0; edges may be in any order."""
 
     name: str
-    locate: Locate
     sizes: Integers
     """(G,) number of nodes of each graph."""
     row: Integers
@@ -69,6 +74,7 @@ class RawGraphs:
     """(E, D)."""
     splits: Mapping[str, Integers] = field(default_factory=dict)
     source: str = ""
+    locate: Locate = lambda part, index: {}
     global_ids: bool = False
     """The source numbers nodes from 1 through all graphs, rather than from 0 within each graph."""
 
@@ -78,7 +84,6 @@ class RawGraphs:
         return str(i + 1 if self.global_ids else i - np.append(0, ends)[np.searchsorted(ends, i, side="right")])
 
     def edge_name(self, k: int) -> str:
-        """Edge k for an error message."""
         return f"the edge from node {self.node_name(self.row[k])} to node {self.node_name(self.col[k])}"
 
 

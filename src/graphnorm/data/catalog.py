@@ -56,7 +56,7 @@ class Entry:
     counts: Counts | None = None
     paper: PaperStatistics | None = None
     note: str = ""
-    """What to know about the numbers of this dataset."""
+    """A remark about the numbers of this dataset."""
     where_else: str = ""
     """Where to get a dataset that has no ``url``."""
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from graphnorm.data.archive import Place
-from graphnorm.data.build import RawGraphs, by_graph, pack
+from graphnorm.data.build import RawGraphs, by_graph, join_edges, pack
 from graphnorm.data.packed import PackedGraphs
 from graphnorm.errors import DataError, need, require
 
@@ -127,10 +127,9 @@ def from_pyg(
             raise TypeError(f"dataset[{g}] must be a Data object of PyTorch Geometric, got {graph!r}")
     sizes = np.array([int(graph.num_nodes or 0) for graph in graphs], np.int64)
     edges = [_edges(graph.edge_index, g, int(sizes[g])) for g, graph in enumerate(graphs)]
-    first = np.cumsum(sizes) - sizes
-    row, col = np.concatenate([np.empty((2, 0), np.int64), *(p + f for p, f in zip(edges, first, strict=True))], axis=1)
+    row, col = join_edges(edges, sizes).T
     tags, cardinalities, x = _features(graphs, "x", sizes.tolist())
-    edge_tags, edge_cardinalities, edge_x = _features(graphs, "edge_attr", [pair.shape[1] for pair in edges])
+    edge_tags, edge_cardinalities, edge_x = _features(graphs, "edge_attr", [len(own) for own in edges])
     if labels is None:
         labels = [_class_of(graph, g) for g, graph in enumerate(graphs)]
     raw = RawGraphs(
@@ -194,7 +193,7 @@ def _categories(values: Sequence[Hashable]) -> Array:
 
 
 def _edges(edge_index: Tensor | None, g: int, num_nodes: int) -> Array:
-    """(2, edges) of one graph as (row, col) = (target, source)."""
+    """(edges, 2) of one graph as (row, col) = (target, source)."""
     if edge_index is None:
         problem = "the graph has no edge_index"
         raise DataError(problem, **_place(g), remedy="add it, with the shape (2, 0) if there are no edges")
@@ -206,7 +205,7 @@ def _edges(edge_index: Tensor | None, g: int, num_nodes: int) -> Array:
         wrong = pair.max() if pair.max() >= num_nodes else pair.min()
         problem = f"an edge has the node {wrong}, but the nodes are 0 to {num_nodes - 1}"
         raise DataError(problem, **_place(g), remedy="correct the edge, or set num_nodes")
-    return pair[::-1].astype(np.int64)
+    return pair[::-1].T.astype(np.int64)
 
 
 def _class_of(graph: Any, g: int) -> int:

@@ -40,9 +40,9 @@ def download(
     attempts, pause: how often to try, and how many seconds to wait after the first failure (doubled each time).
     timeout: seconds without data after which a connection is given up.
 
-    What has arrived is in ``target.part``, also for a later process. The download continues from there if the server
-    confirms that the file has not changed, and starts again otherwise. Only a complete file with the right checksum is
-    renamed to ``target``. A lock makes sure that several processes download a file once.
+    Bytes that have arrived are kept in ``target.part``. A later call, also of another process, continues from there if
+    the server confirms that the file has not changed, and starts again otherwise. Only a complete file with the right
+    checksum is renamed to ``target``. A lock makes sure that several processes download a file once.
     """
     if not url.startswith(("http://", "https://")):
         raise DownloadError(f"{url} is not a web address", remedy="use an http or https address")
@@ -77,7 +77,6 @@ def download(
 
 
 def sha256_of(path: Path) -> str:
-    """The SHA-256 of a file, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

@@ -38,7 +38,6 @@ class Images(NamedTuple):
     """Whether the pixels were stored as JPEG."""
 
     def to(self, device: torch.device | str) -> Images:
-        """The same on another device."""
         return self._replace(**{name: getattr(self, name).to(device) for name in self._fields[:4]})
 
 

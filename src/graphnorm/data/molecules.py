@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from graphnorm.data.archive import Place, decoding
-from graphnorm.data.build import RawGraphs, by_graph, pack
+from graphnorm.data.build import RawGraphs, by_graph, join_edges, pack
 from graphnorm.data.packed import PackedGraphs
 from graphnorm.errors import DataError, DataWarning, need
 
@@ -62,7 +62,6 @@ BOND_FEATURES: Vocabulary = {
     "stereo": ("STEREONONE", "STEREOZ", "STEREOE", "STEREOCIS", "STEREOTRANS", "STEREOANY"),
     "conjugated": (False, True),
 }
-"""OGB's bond features."""
 
 
 def cardinalities(vocabulary: Vocabulary) -> tuple[int, ...]:
@@ -186,10 +185,9 @@ def _pack(
         return place(kept[g])
 
     classes, numbers, cut = _classes([labels[g] for g in kept], threshold, place_kept, one_class)
-    graphs = [_featurize(parsed[g]) for g in kept]
-    sizes = np.array([len(atoms) for atoms, _, _ in graphs])
-    first = np.cumsum(sizes) - sizes
-    ends = np.concatenate([bonds + start for (_, bonds, _), start in zip(graphs, first, strict=True)])
+    atoms, bonds, bond_tags = zip(*(_featurize(parsed[g]) for g in kept), strict=True)
+    sizes = np.array([len(tags) for tags in atoms])
+    ends = join_edges(bonds, sizes)
     raw = RawGraphs(
         name=name,
         locate=by_graph(place_kept, sizes, ends[:, 0]),
@@ -198,9 +196,9 @@ def _pack(
         col=ends[:, 1],
         labels=np.array(numbers),
         classes=classes,
-        tags=np.concatenate([atoms for atoms, _, _ in graphs]),
+        tags=np.concatenate(atoms),
         cardinalities=cardinalities(ATOM_FEATURES),
-        edge_tags=np.concatenate([tags for _, _, tags in graphs]),
+        edge_tags=np.concatenate(bond_tags),
         edge_cardinalities=cardinalities(BOND_FEATURES),
         source=place(0)["where"],
     )

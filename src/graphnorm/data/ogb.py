@@ -22,7 +22,6 @@ EDGES = "raw/edge.csv.gz"
 
 
 def is_ogb(archive: Archive) -> bool:
-    """Whether these files look like an OGB dataset."""
     return bool(archive.ending(EDGES))
 
 

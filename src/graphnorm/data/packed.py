@@ -27,7 +27,7 @@ FORMAT = "graphnorm-packed-1"
 """Version of the file format. It also changes when a reader makes other arrays of the same source."""
 
 PROVENANCE = ("source", "label_column", "threshold", "left_out")
-"""Fields that say where the graphs come from. They are no part of the content."""
+"""Fields that say where the graphs come from. They do not belong to the content."""
 
 GraphIds = Tensor | Sequence[int] | npt.NDArray[np.integer[Any]]
 
@@ -51,7 +51,6 @@ class Statistics:
 
     @property
     def avg_nodes(self) -> float:
-        """Nodes per graph."""
         return self.num_nodes / self.num_graphs
 
     @property
@@ -156,7 +155,6 @@ class PackedGraphs:
 
     @property
     def num_classes(self) -> int:
-        """Number of classes."""
         return len(self.classes)
 
     @property
@@ -166,7 +164,6 @@ class PackedGraphs:
 
     @property
     def device(self) -> torch.device:
-        """Device of the arrays."""
         return self.col.device
 
     @property

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from graphnorm.data.build import FeatureRule, RawGraphs, by_graph, pack
+from graphnorm.data.build import FeatureRule, RawGraphs, join_edges, pack
 from graphnorm.data.packed import PackedGraphs
 from graphnorm.errors import DataError
 
@@ -108,15 +108,12 @@ def _family(
     labels = random.permutation(np.arange(num_graphs) % 2)
     graphs = [make(int(label), random) for label in labels]
     sizes = np.array([size for size, _ in graphs])
-    first = np.cumsum(sizes) - sizes
-    pairs = np.concatenate([edges + start for (_, edges), start in zip(graphs, first, strict=True)])
-    both = np.concatenate((pairs, pairs[:, ::-1]))
+    pairs = join_edges([edges for _, edges in graphs], sizes)
     raw = RawGraphs(
         name=f"synthetic:{name}",
-        locate=by_graph(lambda g: {"where": f"synthetic:{name}, graph {g}"}, sizes, both[:, 0]),
         sizes=sizes,
-        row=both[:, 0],
-        col=both[:, 1],
+        row=np.concatenate((pairs[:, 0], pairs[:, 1])),
+        col=np.concatenate((pairs[:, 1], pairs[:, 0])),
         labels=labels,
         classes=classes,
         source=f"made here, seed {seed}",

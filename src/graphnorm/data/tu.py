@@ -26,7 +26,6 @@ REQUIRED = ("A", "graph_indicator", "graph_labels")
 
 
 def is_tu(archive: Archive) -> bool:
-    """Whether these files look like a dataset in TU format."""
     return any(archive.ending(f"_{part}.txt") for part in REQUIRED)
 
 
@@ -93,7 +92,7 @@ def read_tu(
 
 
 def _find_prefix(archive: Archive) -> str:
-    """What the names of the dataset's files begin with, folder included."""
+    """The common prefix of the dataset's files, folder included."""
     prefixes = {name.removesuffix(f"_{part}.txt") for part in REQUIRED for name in archive.ending(f"_{part}.txt")}
     if len(prefixes) != 1:
         raise DataError(

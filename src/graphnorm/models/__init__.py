@@ -1,4 +1,4 @@
-"""The models of the paper and those it compares with, written for one batch of graphs, and the table of all of them."""
+"""The models of the paper and those it compares with, each written for one batch of graphs, and a table of them."""
 
 from graphnorm.models.graph import GCN, GIN, Dropout, DropoutKey, GCNConvolution, GINConvolution, GraphClassifier
 from graphnorm.models.molecules import MolecularClassifier, MolecularGCN, MolecularGIN

@@ -20,7 +20,6 @@ from graphnorm.segments import Segments, as_segments
 __all__ = [
     "GCN",
     "GIN",
-    "READOUTS",
     "Dropout",
     "DropoutKey",
     "GCNConvolution",
@@ -28,6 +27,9 @@ __all__ = [
     "GraphClassifier",
     "Linear",
     "OneHot",
+    "check_layers",
+    "check_readout",
+    "graph_of_rows",
     "graph_structure",
     "number_dropouts",
 ]
@@ -37,15 +39,14 @@ class Linear(nn.Linear):
     """``torch.nn.Linear``, with the stacked kernels of :mod:`graphnorm.ops.linear` under ``torch.func.vmap``."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """(N, in_features) to (N, out_features)."""
         return linear(x, self.weight, self.bias)
 
 
 class OneHot(NamedTuple):
-    """What models take in place of an (N, F) matrix with a single 1 in each row, to never make it where F is large."""
+    """An (N, F) matrix with a single 1 in each row, stored as categories. A large one is never written out."""
 
     category: Tensor
-    """(N,) int64 in 0 … F-1; -1 stands for a row of zeros."""
+    """(N,) int64 in 0 … F-1; -1 for a row of zeros."""
     width: int
     """F."""
 
@@ -66,20 +67,20 @@ class OneHot(NamedTuple):
 
 
 class DropoutKey(NamedTuple):
-    """What decides every mask of one training step."""
+    """The key and rate of all dropout masks of one training step."""
 
     key: Tensor
-    """() int64: another one for every step of every model."""
+    """() int64: differs for every step of every model."""
     rate: Tensor
-    """() float: the share that is dropped. A tensor, since the members of a fleet may differ in it."""
+    """() float: the share to drop. A tensor, since it may differ between members of a fleet."""
 
 
 class Dropout(nn.Module):
-    """Sets a share of the entries to zero and scales the rest, so that the mean stays.
+    """Sets a share of the entries to zero and scales the others, so that the mean stays.
 
-    Without a key it is ``torch.nn.Dropout``. With one, entry i of the site numbered ``site`` is dropped where
-    uniform(key ⊕ site, i) < rate: nothing is drawn from a generator, and the mask does not depend on what else is
-    trained beside it. Padded rows come last, so they do not move the masks of the others.
+    Without a key it is ``torch.nn.Dropout``. With a key, entry i at dropout number ``site`` of the model is dropped if
+    uniform(key ⊕ site, i) < rate. No generator is used, so the mask does not depend on the other models of a fleet.
+    Padded rows come last and do not change the masks of other rows.
 
     >>> import torch
     >>> key = DropoutKey(torch.tensor(5), torch.tensor(0.5))
@@ -90,15 +91,14 @@ class Dropout(nn.Module):
     def __init__(self, rate: float = 0.5, site: int = 0) -> None:
         super().__init__()
         if not 0 <= rate < 1:
-            raise ValueError(f"dropout is {rate}; it is the share that is dropped, at least 0 and less than 1")
+            raise ValueError(f"dropout is {rate}; it must be at least 0 and less than 1")
         self.rate, self.site = rate, site
 
     def extra_repr(self) -> str:
-        """The rate, and the site where there are several."""
         return f"{self.rate}" + (f", site={self.site}" if self.site else "")
 
     def forward(self, x: Tensor, key: DropoutKey | None = None, residual: Tensor | None = None) -> Tensor:
-        """Drop entries of x while training; add the residual, of which none is dropped."""
+        """Drop entries of x in training mode, then add the residual."""
         if self.training and key is not None:
             return drop(x, *key, self.site, residual)
         y = nn.functional.dropout(x, self.rate) if self.training else x
@@ -106,26 +106,33 @@ class Dropout(nn.Module):
 
 
 def number_dropouts(model: nn.Module) -> None:
-    """Give every dropout of a model a site of its own, in the order of the modules."""
+    """Number the dropouts of a model, so that each has its own masks."""
     numbers = itertools.count()
     for module in model.modules():
         if isinstance(module, Dropout):
             module.site = next(numbers)
 
 
-READOUTS = ("sum", "mean")
+def check_readout(readout: str) -> None:
+    if readout not in ("sum", "mean"):
+        raise ValueError(f"readout is {readout!r}; it can be 'sum' or 'mean'")
+
+
+def check_layers(layers: int) -> None:
+    if layers < 2:
+        raise ValueError(f"layers is {layers}; a model needs at least two layers, one of them the linear head")
 
 
 class GraphClassifier(nn.Module):
     """Convolutions, then the sum or mean over each graph's nodes, then a linear head.
 
-    The readout takes the last convolution's output only. Every convolution but the first adds its input to its output
-    (the first changes the width). Dropout acts on the head's scores, as in the authors' code.
+    The readout takes the output of the last convolution only. Every convolution but the first, which changes the width,
+    adds its input to its output. Dropout acts on the head's scores, as in the authors' code.
 
     Args:
         convolutions: modules called as ``convolution(h, adjacency, segments, residual=None)``.
         hidden: the width of their output.
-        num_outputs: how many scores a graph gets.
+        num_outputs: scores of each graph.
         readout: ``"sum"`` or ``"mean"``.
         dropout: the share of scores dropped in training.
     """
@@ -140,10 +147,8 @@ class GraphClassifier(nn.Module):
         dropout: float = 0.5,
     ) -> None:
         super().__init__()
-        if readout not in READOUTS:
-            raise ValueError(f"readout is {readout!r}; it can be 'sum' or 'mean'")
-        if not convolutions:
-            raise ValueError("a model needs at least two layers: a convolution and the linear head")
+        check_readout(readout)
+        check_layers(len(convolutions) + 1)
         self.convolutions = nn.ModuleList(convolutions)
         self.head = Linear(hidden, num_outputs)
         self.readout, self.dropout = readout, Dropout(dropout)
@@ -159,9 +164,9 @@ class GraphClassifier(nn.Module):
     ) -> Tensor:
         """Score every graph of a batch.
 
-        x: (N, F) node features, or :class:`OneHot` in their place.
+        x: (N, F) node features, or :class:`OneHot`.
         edges: PyTorch Geometric's ``edge_index`` (2, E), or an :class:`Adjacency`.
-        batch: the graph of each node, or :class:`Segments`; left out, all nodes are one graph.
+        batch: the graph of each node, or :class:`Segments`; without it all nodes are one graph.
         dropout_key: see :class:`Dropout`.
 
         Returns:
@@ -180,7 +185,7 @@ class GraphClassifier(nn.Module):
 def graph_structure(
     x: Tensor, edges: Tensor | Adjacency, batch: Tensor | Segments | None, batch_size: int | None
 ) -> tuple[Adjacency, Segments]:
-    """The two objects that layers take, from what people hand over."""
+    """The arguments of a model as the two objects that layers take."""
     rows = x.shape[0]
     adjacency = edges if isinstance(edges, Adjacency) else Adjacency(edge_index=edges, num_nodes=rows)
     segments = as_segments(batch, batch_size)
@@ -189,12 +194,18 @@ def graph_structure(
     return adjacency, segments
 
 
+def graph_of_rows(segments: Segments, rows: int) -> Tensor:
+    """(N,): the graph of each row; for rows of no graph G, the number of graphs."""
+    ids, graphs = segments.ids(rows), segments.num_graphs
+    return torch.where((ids < 0) | (ids >= graphs), graphs, ids)
+
+
 class GINConvolution(nn.Module):
     r"""Neighbour sum, then two linear layers, each followed by the normalization and ReLU.
 
     .. math:: h' = \mathrm{ReLU}\,N\big(W_2\,\mathrm{ReLU}\,N(W_1 (A + I + \xi I) h)\big)
 
-    with ξ learned, starting at 0. ``self_loops`` puts a self-loop on every node besides, as the authors' data has it:
+    ξ is learned and starts at 0. ``self_loops`` adds one more self-loop to every node, as in the authors' data:
     A + (2+ξ)I.
 
     >>> layer = GINConvolution(3, 8)
@@ -228,7 +239,7 @@ class GINConvolution(nn.Module):
 def aggregate_then_project(
     linear: nn.Linear, h: Tensor | OneHot, adjacency: Adjacency, *, self_weight: Tensor, scale: Tensor | None = None
 ) -> Tensor:
-    """W·Q·h + b, by whichever order moves less: Q mixes rows and W mixes columns, so they commute."""
+    """W·Q·h + b, in the cheaper order. Q mixes rows and W mixes columns, so they commute."""
     if linear.in_features <= linear.out_features:
         h = h.dense() if isinstance(h, OneHot) else h
         out: Tensor = linear(aggregate(h, adjacency, self_weight=self_weight, scale=scale))
@@ -265,11 +276,11 @@ class GIN(GraphClassifier):
 
 
 class GCNConvolution(nn.Module):
-    r"""Neighbour mean by the roots of the degrees, one linear layer, the normalization and ReLU.
+    r"""Neighbour sum weighted by the roots of the degrees, one linear layer, the normalization and ReLU.
 
     .. math:: h' = \mathrm{ReLU}\,N\big(W \hat D^{-1/2} (A + I) \hat D^{-1/2} h\big)
 
-    where D̂ counts the self-loop that the equation puts on every node.
+    where D̂ are the degrees of A + I.
     """
 
     def __init__(self, in_features: int, hidden: int, norm: str = "graph") -> None:

@@ -1,19 +1,19 @@
-"""Graph kernels: the Weisfeiler-Lehman subtree kernel and anonymous walks, as (G, G) matrices; both need scipy.
+"""Graph kernels: the Weisfeiler-Lehman subtree kernel and anonymous walks, as (G, G) matrices. Both need scipy.
 
-**WL** (Shervashidze et al., 2011). Colour refinement: a node's next colour stands for its own colour and the multiset
-of its neighbours' colours,
+**WL** (Shervashidze et al., 2011). In each round of colour refinement, a node's next colour stands for its own colour
+and the multiset of its neighbours' colours,
 
-    c'(v) = number of (c(v), {{ c(u) : u ~ v }}),
+    c'(v) = number of (c(v), {{ c(u) : u ~ v }}).
 
-for all graphs at once, so that equal numbers mean equal subtrees in whatever graph. The kernel of depth h compares how
-often each colour of the rounds 0 … h appears: K = Σ_{i ≤ h} Xᵢ Xᵢᵀ with Xᵢ the (graphs, colours) matrix of counts. The
-multiset is told apart by a sum of 64-bit hashes, which does not depend on the order and is one pass over the edges. Two
-different ones among n nodes get the same sum with a probability below n²/2⁶⁵: 10⁻⁹ for NCI1.
+All graphs are refined together, so equal colours mean equal subtrees in any two graphs. The kernel of depth h compares
+how often each colour of the rounds 0 … h appears: K = Σ_{i ≤ h} Xᵢ Xᵢᵀ, where Xᵢ is the (graphs, colours) matrix of
+counts. A multiset is identified by a sum of 64-bit hashes, which does not depend on the order and takes one pass over
+the edges. Two different multisets among n nodes have the same sum with probability below n²/2⁶⁵: 10⁻⁹ for NCI1.
 
 **Anonymous walks** (Ivanov and Burnaev, 2018). The pattern of a walk numbers its nodes by their first appearance: a, b,
 c, b and d, a, b, a are both 0, 1, 2, 1. A graph's features are the probabilities of the patterns of a random walk of a
-given length that starts at any node alike. For short lengths they are exact: all walks are followed, each with its
-probability. For longer ones they are the shares among walks drawn at random. Labels of nodes have no part in them.
+given length from a uniformly chosen node. If there are few walks, all of them are followed and the features are exact.
+Otherwise they are shares among walks drawn at random. Node labels are not used.
 """
 
 from __future__ import annotations
@@ -36,46 +36,55 @@ Ids = npt.NDArray[np.int64]
 Matrix = npt.NDArray[np.float64]
 
 PENALTIES = (1e-3, 1e-2, 1e-1, 1.0, 1e1, 1e2, 1e3)
-"""C of the support vector machine: the price of a training graph on the wrong side."""
+"""C of the support vector machine."""
 DEPTH = 5
-"""Rounds of colour refinement, at most."""
+"""The largest number of rounds of colour refinement."""
 LENGTHS = (2, 3, 4, 5, 6, 7, 8, 9, 10)
 """Steps of anonymous walks."""
 
 OWN, MULTISET, PAIR = 1, 2, 3
 """Keys of the hashes."""
 COMMON = 16
-"""What is in more than one of so many graphs is multiplied as a dense column."""
+"""A feature that more than one graph in 16 has is multiplied as a dense column."""
 MOST_WALKS = 4_000_000
-"""Walks of all graphs together that are followed exactly; where there are more they are drawn."""
+"""If all graphs together have more walks, walks are drawn at random."""
 SAMPLES = 2_000
-"""Walks drawn from each graph: every pattern's share is then within 0.04 with a probability of 95 %."""
+"""Walks drawn from each graph. Every share is then within 0.04 of the probability in 95 % of cases."""
 SEED = 0
 CHUNK = 100_000
-"""Walks that are drawn at a time: what fits the caches."""
+"""Walks drawn at a time, so that they fit the caches."""
 
 
 class GraphArrays(NamedTuple):
-    """Graphs as kernels take them: numpy arrays, nodes numbered through all graphs."""
+    """The input of kernels: numpy arrays, with nodes numbered through all graphs."""
 
-    node_ptr: npt.NDArray[np.int64]
+    node_ptr: Ids
     """(G+1,): graph g has the nodes node_ptr[g] … node_ptr[g+1] - 1."""
-    rowptr: npt.NDArray[np.int64]
-    """(N+1,)."""
-    col: npt.NDArray[np.int64]
+    rowptr: Ids
+    """(N+1,): node i has the neighbours col[rowptr[i]] … col[rowptr[i+1] - 1]."""
+    col: Ids
     """(E,)."""
-    colours: npt.NDArray[np.int64]
-    """(N,): a number for each combination of categorical features; 0 where there are none."""
+    colours: Ids
+    """(N,): a number for each combination of categorical features; 0 if there are none."""
+
+    @property
+    def num_graphs(self) -> int:
+        return len(self.node_ptr) - 1
+
+    @property
+    def graph(self) -> Ids:
+        """(N,): the graph of each node."""
+        return np.repeat(np.arange(self.num_graphs), np.diff(self.node_ptr))
 
 
 def graph_arrays(graphs: PackedGraphs) -> GraphArrays:
-    """The graphs as kernels take them."""
+    """The graphs as the input of kernels."""
     graphs = graphs.to("cpu")
     node_ptr, rowptr, local = (t.numpy().astype(np.int64) for t in (graphs.node_ptr, graphs.rowptr, graphs.col))
     col = local + np.repeat(node_ptr[:-1], np.diff(rowptr[node_ptr]))
     colours = np.zeros(graphs.num_nodes, dtype=np.int64)
     if graphs.tags is not None:
-        colours = np.unique(graphs.tags.numpy(), axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)
+        colours = _numbered(graphs.tags.numpy(), axis=0)
     return GraphArrays(node_ptr, rowptr, col, colours)
 
 
@@ -83,65 +92,37 @@ def graph_arrays(graphs: PackedGraphs) -> GraphArrays:
 
 
 def refine(colours: Ids, rowptr: Ids, col: Ids) -> Ids:
-    """One round of refinement: the next colours, numbered from 0.
-
-    colours: (N,). rowptr, col: the neighbours in CSR form, (N+1,) and (E,), numbered through all graphs.
+    """Refine colours (N,) once; the new ones are numbered from 0.
 
     >>> refine(np.array([0, 0, 0]), np.array([0, 1, 3, 4]), np.array([1, 0, 2, 1])).tolist()  # a path
     [0, 1, 0]
     """
-    partial_sums = np.concatenate([[0], _hash(MULTISET, colours)[col]]).cumsum()  # wraps around at 2⁶⁴, as it may
+    partial_sums = np.concatenate([[0], _hash(MULTISET, colours)[col]]).cumsum()  # it may wrap around at 2⁶⁴
     neighbours = partial_sums[rowptr[1:]] - partial_sums[rowptr[:-1]]
-    signature = _hash(PAIR, _hash(OWN, colours) + neighbours)
-    return _numbered(signature)
+    return _numbered(_hash(PAIR, _hash(OWN, colours) + neighbours))
 
 
-def colour_counts(
-    node_ptr: Ids,
-    rowptr: Ids,
-    col: Ids,
-    colours: Ids,
-    depth: int,
-) -> Iterator[Any]:
-    """Give the counts of the rounds 0 … depth, one after another: sparse (G, colours) matrices.
-
-    node_ptr: (G+1,): graph g has the nodes node_ptr[g] … node_ptr[g+1] - 1.
-    colours: (N,), what the nodes are labelled with.
-    """
-    sparse = need("scipy.sparse", "the WL kernel", "study")
-    graph = np.repeat(np.arange(len(node_ptr) - 1), np.diff(node_ptr))
-    colours = _numbered(colours)
-    for round_ in range(depth + 1):
-        if round_:
-            colours = refine(colours, rowptr, col)
-        shape = (len(node_ptr) - 1, int(colours.max(initial=-1)) + 1)
-        yield sparse.csr_array((np.ones(len(colours)), (graph, colours)), shape=shape)  # duplicates add up
-
-
-def wl_kernels(
-    node_ptr: Ids,
-    rowptr: Ids,
-    col: Ids,
-    colours: Ids,
-    depth: int = 5,
-) -> Iterator[Matrix]:
-    """Give the kernel matrices of the depths 0 … depth, one after another: (G, G), whole numbers.
-
-    Arguments as in :func:`colour_counts`.
+def wl_kernels(arrays: GraphArrays, depth: int = DEPTH) -> Iterator[Matrix]:
+    """Yield the kernel matrices of the depths 0 … depth: (G, G), whole numbers.
 
     >>> path, triangle = [1, 0, 2, 1], [4, 5, 3, 5, 3, 4]
-    >>> arrays = [[0, 3, 6], [0, 1, 3, 4, 6, 8, 10], path + triangle, [0] * 6]
-    >>> [kernel.tolist() for kernel in wl_kernels(*map(np.array, arrays), depth=1)]
+    >>> arrays = map(np.array, ([0, 3, 6], [0, 1, 3, 4, 6, 8, 10], path + triangle, [0] * 6))
+    >>> [kernel.tolist() for kernel in wl_kernels(GraphArrays(*arrays), depth=1)]
     [[[9.0, 9.0], [9.0, 9.0]], [[14.0, 12.0], [12.0, 18.0]]]
     """
-    total: Matrix | None = None
-    for counts in colour_counts(node_ptr, rowptr, col, colours, depth):
-        total = products(counts) if total is None else total + products(counts)
+    sparse = need("scipy.sparse", "the WL kernel", "study")
+    graph, colours = arrays.graph, _numbered(arrays.colours)
+    total = np.zeros((arrays.num_graphs, arrays.num_graphs))
+    for round_ in range(depth + 1):
+        if round_:
+            colours = refine(colours, arrays.rowptr, arrays.col)
+        shape = (arrays.num_graphs, int(colours.max(initial=-1)) + 1)
+        total = total + products(sparse.csr_array((np.ones(len(colours)), (graph, colours)), shape=shape))
         yield total
 
 
 def products(features: Any) -> Matrix:
-    """X Xᵀ, dense, of a sparse X: common columns by a dense product, the many rare ones by a sparse one."""
+    """X Xᵀ, dense, of a sparse X: a dense product of the common columns, and a sparse one of the many rare ones."""
     by_column = features.tocsc()
     common = np.diff(by_column.indptr) * COMMON > features.shape[0]
     dense: Matrix = by_column[:, common].toarray()
@@ -155,56 +136,53 @@ def _hash(key: int, values: Ids) -> Ids:
     return hashed
 
 
-def _numbered(values: Ids) -> Ids:
-    """The same values numbered from 0, in their order."""
-    return np.unique(values, return_inverse=True)[1].reshape(-1).astype(np.int64)
+def _numbered(values: npt.NDArray[Any], axis: int | None = None) -> Ids:
+    """The index of each value, or row, among the sorted distinct ones."""
+    return np.unique(values, axis=axis, return_inverse=True)[1].reshape(-1).astype(np.int64)
 
 
 # Anonymous walks
 
 
 class Patterns(NamedTuple):
-    """Patterns of walks: (graph, code, weight), one entry for each walk, or for each pattern of a graph."""
+    """Patterns of walks, with one entry for each walk, or for each pattern of a graph."""
 
     graph: Ids
     code: Ids
-    """A pattern as a number: its places are digits, in a base one above the number of steps."""
+    """The pattern as a number. Its digits are the node numbers, in base ``length + 1``."""
     weight: Matrix
-    """The probabilities; those of each graph with an edge add up to 1."""
+    """The probabilities. Those of a graph with edges add up to 1."""
 
 
-def exact_patterns(node_ptr: Ids, rowptr: Ids, col: Ids, length: int) -> Patterns:
-    """Follow every walk of so many steps from every node; a walk ends at a node without neighbours.
+def exact_patterns(arrays: GraphArrays, length: int) -> Patterns:
+    """Follow all walks of ``length`` steps from every node. A walk ends at a node without neighbours.
 
-    >>> path = np.array([0, 3]), np.array([0, 1, 3, 4]), np.array([1, 0, 2, 1])
-    >>> patterns = exact_patterns(*path, length=2)  # 0,1,0 in base 3 is 3, and 0,1,2 is 5
+    >>> path = map(np.array, ([0, 3], [0, 1, 3, 4], [1, 0, 2, 1], [0, 0, 0]))
+    >>> patterns = exact_patterns(GraphArrays(*path), length=2)  # 0,1,0 in base 3 is 3, and 0,1,2 is 5
     >>> [float(patterns.weight[patterns.code == code].sum().round(3)) for code in (3, 5)]
     [0.667, 0.333]
     """
-    degree = np.diff(rowptr)
-    graph = np.repeat(np.arange(len(node_ptr) - 1), np.diff(node_ptr))
+    degree, graph = np.diff(arrays.rowptr), arrays.graph
     walks = np.arange(len(degree))[:, None]
-    weight = 1.0 / np.diff(node_ptr)[graph]
+    weight = 1.0 / np.diff(arrays.node_ptr)[graph]
     for _ in range(length):
         here = walks[:, -1]
         ways = degree[here]
         which = np.repeat(np.arange(len(walks)), ways)
         step = np.arange(len(which)) - np.repeat(ways.cumsum() - ways, ways)
-        following = col[rowptr[here[which]] + step]
+        following = arrays.col[arrays.rowptr[here[which]] + step]
         walks = np.concatenate([walks[which], following[:, None]], axis=1)
         graph, weight = graph[which], (weight / np.maximum(ways, 1))[which]
     return Patterns(graph, _codes(walks), weight)
 
 
-def sampled_patterns(
-    node_ptr: Ids, rowptr: Ids, col: Ids, length: int, samples: int = SAMPLES, seed: int = SEED
-) -> Patterns:
-    """Draw so many walks from every graph, from nodes with neighbours; graphs without edges have none."""
-    random = np.random.default_rng(seed)
+def sampled_patterns(arrays: GraphArrays, length: int, samples: int = SAMPLES) -> Patterns:
+    """Draw walks from every graph, starting at nodes with neighbours. Graphs without edges have no walks."""
+    random = np.random.default_rng(SEED)
+    _, rowptr, col, _ = arrays
     degree = np.diff(rowptr)
-    graph_of_node = np.repeat(np.arange(len(node_ptr) - 1), np.diff(node_ptr))
     starts = np.flatnonzero(degree)
-    first = np.searchsorted(graph_of_node[starts], np.arange(len(node_ptr)))
+    first = np.searchsorted(arrays.graph[starts], np.arange(arrays.num_graphs + 1))
     count = np.diff(first)
     with_edges, many = np.flatnonzero(count), max(1, CHUNK // samples)
     none = np.empty(0, dtype=np.int64)
@@ -221,38 +199,37 @@ def sampled_patterns(
     return Patterns(*map(np.concatenate, zip(*parts, strict=True)))
 
 
-def walk_features(node_ptr: Ids, rowptr: Ids, col: Ids, length: int) -> Any:
-    """The features of walks of one length, a sparse (G, patterns) matrix: exact where the walks are few enough."""
+def walk_features(arrays: GraphArrays, length: int) -> Any:
+    """The features of walks of one length, a sparse (G, patterns) matrix. They are exact if there are few walks."""
     sparse = need("scipy.sparse", "anonymous walk features", "study")
-    make = exact_patterns if count_walks(rowptr, col, length) <= MOST_WALKS else sampled_patterns
-    patterns = make(node_ptr, rowptr, col, length)
-    _, column = np.unique(patterns.code, return_inverse=True)
-    shape = (len(node_ptr) - 1, int(column.max(initial=-1)) + 1)
-    return sparse.csr_array((patterns.weight, (patterns.graph, column.reshape(-1))), shape=shape)
+    make = exact_patterns if count_walks(arrays, length) <= MOST_WALKS else sampled_patterns
+    patterns = make(arrays, length)
+    column = _numbered(patterns.code)
+    shape = (arrays.num_graphs, int(column.max(initial=-1)) + 1)
+    return sparse.csr_array((patterns.weight, (patterns.graph, column)), shape=shape)
 
 
-def walk_kernels(node_ptr: Ids, rowptr: Ids, col: Ids, lengths: Sequence[int]) -> Iterator[Matrix]:
-    """Give a Gaussian kernel of the features for each length, as wide as the median distance of two graphs."""
+def walk_kernels(arrays: GraphArrays, lengths: Sequence[int]) -> Iterator[Matrix]:
+    """Yield a Gaussian kernel of the features for each length. Its width is the median distance of two graphs."""
     for length in lengths:
-        features = walk_features(node_ptr, rowptr, col, length)
-        similarity = products(features)
+        similarity = products(walk_features(arrays, length))
         square = np.diagonal(similarity)
         distance = np.maximum(square + square[:, None] - 2 * similarity, 0)
         width = float(np.median(distance[np.triu_indices(len(distance), 1)]))
         yield np.exp(-distance / (width or 1.0))
 
 
-def count_walks(rowptr: Ids, col: Ids, length: int) -> float:
-    """How many walks of so many steps there are, from all nodes."""
-    counts = np.ones(len(rowptr) - 1)
+def count_walks(arrays: GraphArrays, length: int) -> float:
+    """The number of walks of ``length`` steps from all nodes."""
+    counts = np.ones(len(arrays.rowptr) - 1)
     for _ in range(length):
-        sums = np.concatenate([[0.0], counts[col].cumsum()])
-        counts = sums[rowptr[1:]] - sums[rowptr[:-1]]
+        sums = np.concatenate([[0.0], counts[arrays.col].cumsum()])
+        counts = sums[arrays.rowptr[1:]] - sums[arrays.rowptr[:-1]]
     return float(counts.sum())
 
 
 def _summed(patterns: Patterns) -> Patterns:
-    """The same with one entry for each pattern of a graph."""
+    """The same patterns with one entry for each pattern of a graph."""
     order = np.lexsort((patterns.code, patterns.graph))
     graph, code, weight = (part[order] for part in patterns)
     fresh = np.concatenate([[True], (np.diff(graph) != 0) | (np.diff(code) != 0)])
@@ -260,7 +237,7 @@ def _summed(patterns: Patterns) -> Patterns:
 
 
 def _codes(walks: Ids) -> Ids:
-    """(W, L+1) nodes to (W,) patterns."""
+    """The patterns, (W,), of walks of L steps, (W, L+1)."""
     steps = walks.shape[1]
     names = [np.zeros(len(walks), dtype=np.int64)]
     fresh = np.zeros(len(walks), dtype=np.int64)  # the highest name given so far
@@ -277,20 +254,20 @@ def _codes(walks: Ids) -> Ids:
     return code
 
 
-# By name
+# The table of kernels
 
 
 class Kernel(NamedTuple):
-    """A kernel in several forms (depths, lengths), each tried with every C."""
+    """A kernel with several forms (depths, lengths). Each form is tried with every C."""
 
     forms: tuple[dict[str, Any], ...]
-    """What tells the forms apart."""
+    """The parameters of each form."""
     matrices: Callable[[GraphArrays, int], Iterator[Matrix]]
-    """The forms' (G, G) matrices, in the same order, from a given one on."""
+    """Yields the forms' (G, G) matrices in order, from a given form on."""
 
     @property
     def candidates(self) -> list[dict[str, Any]]:
-        """What a protocol chooses among: every form with every C.
+        """Every form with every C; a protocol chooses among them.
 
         >>> KERNELS["wl"].candidates[0], len(KERNELS["wl"].candidates)
         ({'depth': 0, 'C': 0.001}, 42)
@@ -307,15 +284,15 @@ class Kernel(NamedTuple):
 
 
 def _wl_matrices(arrays: GraphArrays, first: int) -> Iterator[Matrix]:
-    return (cosine(kernel) for kernel in itertools.islice(wl_kernels(*arrays, depth=DEPTH), first, None))
+    return (cosine(kernel) for kernel in itertools.islice(wl_kernels(arrays), first, None))
 
 
 def _walk_matrices(arrays: GraphArrays, first: int) -> Iterator[Matrix]:
-    return walk_kernels(arrays.node_ptr, arrays.rowptr, arrays.col, LENGTHS[first:])
+    return walk_kernels(arrays, LENGTHS[first:])
 
 
 def cosine(kernel: Matrix) -> Matrix:
-    """The kernel of the same features scaled to length 1; graphs without features are equal to nothing."""
+    """The kernel of the same features scaled to length 1. Graphs without features have zeros."""
     root = np.sqrt(np.diagonal(kernel))
     scale = np.divide(1.0, root, out=np.zeros_like(root), where=root > 0)
     scaled: Matrix = kernel * scale * scale[:, None]

@@ -1,40 +1,45 @@
-"""The molecular pair for ogbg-molhiv: atom and bond encoders, and convolutions that see the bonds.
+"""GIN and GCN for ogbg-molhiv, with atom and bond encoders, and convolutions that see the bonds.
 
-OGB describes an atom by nine categories and a bond by three; an encoder sums one learned vector for each. Written
-out, that sum is a product of the one-hot categories, side by side, with one matrix. A message is h_u + bond_e, and
-its sum over the neighbours of a node is
+OGB describes an atom by nine categories and a bond by three. An encoder sums one learned vector for each category: the
+product of the concatenated one-hot categories with one matrix. A message is h_u + bond_e, and its sum over the
+neighbours of a node is
 
     Σ_u h_u + Σ_e onehot(e)·B = Σ_u h_u + counts·B,
 
-where counts, the number of bonds of each kind at each atom, does not depend on any parameter. So bonds cost one thin
-matrix product a layer, and no array of the size of the edges times the width is ever made.
+where ``counts``, the number of bonds of each kind at each atom, does not depend on parameters. So bonds cost one thin
+matrix product per layer, and there is never an array of (edges, hidden).
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from graphnorm.adjacency import Adjacency
 from graphnorm.layers import make_norm
-from graphnorm.models.graph import READOUTS, Dropout, DropoutKey, Linear, graph_structure, number_dropouts
+from graphnorm.models.graph import (
+    Dropout,
+    DropoutKey,
+    Linear,
+    check_layers,
+    check_readout,
+    graph_structure,
+    number_dropouts,
+)
 from graphnorm.ops.neighbour_sum import aggregate, pool
 from graphnorm.segments import Segments
 
 __all__ = ["DROPOUT_ON", "MolecularClassifier", "MolecularGCN", "MolecularGIN", "MolecularModel"]
 
 DROPOUT_ON = ("convolutions", "scores")
-"""Where dropout can act in :class:`MolecularClassifier`."""
 
 
 class Encoder(Linear):
-    """One learned vector for every value of every category, summed; takes the categories one-hot, side by side.
+    """Sums one learned vector for each category. The input is the concatenated one-hot categories.
 
-    Initialised as OGB's encoders are: Glorot's uniform rule on each category's own table.
+    It is initialised like OGB's encoders, by Glorot's uniform rule for each category.
     """
 
     def __init__(self, cardinalities: tuple[int, ...], hidden: int) -> None:
@@ -42,7 +47,7 @@ class Encoder(Linear):
         super().__init__(sum(cardinalities), hidden, bias=False)
 
     def reset_parameters(self) -> None:
-        """Draw every category's table anew."""
+        """Draw the vectors of each category."""
         with torch.no_grad():
             for table in torch.split_with_sizes(self.weight, list(self.cardinalities), dim=1):
                 bound = (6.0 / sum(table.shape)) ** 0.5
@@ -50,11 +55,11 @@ class Encoder(Linear):
 
 
 class MolecularConvolution(nn.Module):
-    """Messages h_u + bond_e, summed or averaged, the node's own (1+ξ)h, and a multi-layer perceptron.
+    """Sums or averages messages h_u + bond_e, adds the node's own (1+ξ)h, and applies a perceptron.
 
-    ``reduce="sum"`` with ``depth=2`` is GIN (hidden → 2·hidden → hidden); ``reduce="mean"`` with ``depth=1`` is what
-    the authors train as GCN there. The last linear is followed by the normalization; ReLU unless ``last``.
-    ξ starts at 0, and stays there unless ``learn_xi``.
+    ``reduce="sum"`` with ``depth=2`` is GIN (hidden → 2·hidden → hidden). ``reduce="mean"`` with ``depth=1`` is the
+    authors' GCN for molecules. Each linear layer is followed by the normalization and, unless it is the very ``last``
+    of the model, by ReLU. ξ starts at 0, and stays there unless ``learn_xi``.
     """
 
     def __init__(
@@ -101,47 +106,35 @@ class MolecularConvolution(nn.Module):
 
 
 class MolecularModel(nn.Module):
-    """What models of molecules share: an atom encoder, convolutions, mean or sum over the atoms, a linear head.
+    """Base of the models of molecules: an atom encoder, convolutions, the sum or mean over the atoms, a linear head.
 
-    A subclass says what stands between the encoder and the head, in ``extend`` and ``convolve``.
+    A subclass calls ``__init__``, adds its convolutions, then calls ``add_head``. It also writes ``convolve``.
 
     Args:
-        atoms: how many values each category of an atom has.
-        bonds: the same for bonds; empty where there are none.
-        num_outputs: how many scores a molecule gets.
-        layers: the head counts: 6 are five convolutions.
-        options: what ``extend`` takes.
+        atoms: the number of values of each category of an atom.
+        bonds: the same for bonds; empty if there are none.
+        layers: the head counts, so 6 layers are five convolutions.
     """
 
-    extend: Callable[..., None]
-    """Called as ``extend(hidden, convolutions, **options)``: adds the modules between the encoder and the head."""
-
     def __init__(
-        self,
-        atoms: tuple[int, ...],
-        bonds: tuple[int, ...],
-        num_outputs: int,
-        *,
-        hidden: int,
-        layers: int,
-        readout: str = "mean",
-        **options: Any,
+        self, atoms: tuple[int, ...], bonds: tuple[int, ...], *, hidden: int, layers: int, readout: str
     ) -> None:
         super().__init__()
-        if readout not in READOUTS:
-            raise ValueError(f"readout is {readout!r}; it can be 'sum' or 'mean'")
-        if layers < 2:
-            raise ValueError("a model needs at least two layers: a convolution and the linear head")
+        check_readout(readout)
+        check_layers(layers)
         self.atom_cardinalities, self.bond_cardinalities, self.readout = tuple(atoms), tuple(bonds), readout
         self.atoms = Encoder(self.atom_cardinalities, hidden)
-        self.extend(hidden, layers - 1, **options)
+
+    def add_head(self, hidden: int, num_outputs: int, dropout: Dropout | None = None) -> None:
+        """Add the linear head, with dropout of its scores, and number all dropouts."""
         self.head = Linear(hidden, num_outputs)
+        self.dropout = dropout
         number_dropouts(self)
 
     def convolve(
         self, h: Tensor, adjacency: Adjacency, segments: Segments, kinds: Tensor | None, key: DropoutKey | None
     ) -> Tensor:
-        """(N, hidden) to (N, hidden), all convolutions; kinds: (E, Σ cardinalities), the bonds one-hot."""
+        """Apply all convolutions: (N, hidden) to (N, hidden). kinds: (E, Σ cardinalities), the one-hot bonds."""
         raise NotImplementedError
 
     def forward(
@@ -156,7 +149,7 @@ class MolecularModel(nn.Module):
     ) -> Tensor:
         """Score every molecule of a batch.
 
-        x: (N, K) categories as OGB and PyTorch Geometric hand them out, or the same one-hot, (N, Σ cardinalities).
+        x: (N, K) categories as in OGB and PyTorch Geometric, or the same one-hot, (N, Σ cardinalities).
         edge_attr: the same for the edges, (E, L) or (E, Σ cardinalities), in the order of ``edges``.
 
         Returns:
@@ -168,20 +161,17 @@ class MolecularModel(nn.Module):
         h = self.atoms(one_hot(x, self.atom_cardinalities, dtype))
         h = self.convolve(h, adjacency, segments, kinds, dropout_key)
         scores: Tensor = self.head(pool(h, segments, self.readout))
-        return self.conclude(scores, dropout_key)
-
-    def conclude(self, scores: Tensor, key: DropoutKey | None) -> Tensor:
-        """(G, num_outputs) to the same: what happens to the scores."""
-        return scores
+        return scores if self.dropout is None else self.dropout(scores, dropout_key)
 
 
 class MolecularClassifier(MolecularModel):
-    """Convolutions with a residual on each.
+    """Convolutions, each with a residual.
 
     Args:
-        dropout: the share that is dropped in training,
-        dropout_on: and of what: of the outputs of every convolution (``"convolutions"``), as in OGB's models, or of the
-            ``"scores"`` alone, as in the authors' code.
+        num_outputs: scores of each molecule.
+        dropout: the share dropped in training.
+        dropout_on: ``"convolutions"`` drops outputs of every convolution, as in OGB's models. ``"scores"`` drops scores
+            only, as in the authors' code.
         learn_xi: whether ξ in (1+ξ)h is learned, as in the paper's equation, or stays 0, as in the authors' code.
     """
 
@@ -202,16 +192,10 @@ class MolecularClassifier(MolecularModel):
         dropout_on: str = "convolutions",
         learn_xi: bool = True,
     ) -> None:
+        super().__init__(atoms, bonds, hidden=hidden, layers=layers, readout=readout)
         if dropout_on not in DROPOUT_ON:
             raise ValueError(f"dropout_on is {dropout_on!r}; it can be 'convolutions' or 'scores'")
-        options = {"norm": norm, "dropout": dropout, "dropout_on": dropout_on, "learn_xi": learn_xi}
-        super().__init__(atoms, bonds, num_outputs, hidden=hidden, layers=layers, readout=readout, **options)
-
-    def extend(
-        self, hidden: int, convolutions: int, *, norm: str, dropout: float, dropout_on: str, learn_xi: bool
-    ) -> None:
-        """The convolutions, each with its normalization, and dropout."""
-        self.dropout = Dropout(dropout) if dropout_on == "scores" else None
+        on_scores = dropout_on == "scores"
         self.convolutions = nn.ModuleList(
             MolecularConvolution(
                 hidden,
@@ -219,34 +203,29 @@ class MolecularClassifier(MolecularModel):
                 norm,
                 reduce=self.reduce,
                 depth=self.depth,
-                last=index == convolutions - 1,
-                dropout=dropout if dropout_on == "convolutions" else None,
+                last=index == layers - 2,
+                dropout=None if on_scores else dropout,
                 learn_xi=learn_xi,
             )
-            for index in range(convolutions)
+            for index in range(layers - 1)
         )
+        self.add_head(hidden, num_outputs, Dropout(dropout) if on_scores else None)
 
     def convolve(
         self, h: Tensor, adjacency: Adjacency, segments: Segments, kinds: Tensor | None, key: DropoutKey | None
     ) -> Tensor:
-        """(N, hidden) to (N, hidden); the bonds of each kind at each atom are counted once for all convolutions."""
-        bonds = None if kinds is None else self._bond_counts(kinds, adjacency)
+        """Apply all convolutions. The bonds of each kind at each atom are counted once for all of them."""
+        bonds = None
+        if kinds is not None:
+            kinds = kinds if adjacency.edge_ids is None else kinds[adjacency.edge_ids]
+            bonds = pool(kinds, Segments(ptr=adjacency.rowptr, num_rows=kinds.shape[0]), self.reduce)
         for convolution in self.convolutions:
             h = convolution(h, adjacency, segments, bonds, key)
         return h
 
-    def conclude(self, scores: Tensor, key: DropoutKey | None) -> Tensor:
-        """The scores, some of them dropped where dropout acts on them."""
-        concluded: Tensor = scores if self.dropout is None else self.dropout(scores, key)
-        return concluded
-
-    def _bond_counts(self, kinds: Tensor, adjacency: Adjacency) -> Tensor:
-        kinds = kinds if adjacency.edge_ids is None else kinds[adjacency.edge_ids]
-        return pool(kinds, Segments(ptr=adjacency.rowptr, num_rows=kinds.shape[0]), self.reduce)
-
 
 def one_hot(categories: Tensor, cardinalities: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """(N, K) integers to (N, Σ cardinalities); what is one-hot already passes."""
+    """(N, K) integers to (N, Σ cardinalities); floats are one-hot already and are returned as they are."""
     if categories.is_floating_point():
         return categories
     columns = [
@@ -261,6 +240,6 @@ class MolecularGIN(MolecularClassifier):
 
 
 class MolecularGCN(MolecularClassifier):
-    """What the authors train as GCN on molecules: neighbour mean, (1+ξ)h, one linear layer."""
+    """The authors' GCN for molecules: neighbour mean, (1+ξ)h, one linear layer."""
 
     reduce, depth = "mean", 1

@@ -1,4 +1,4 @@
-"""Networks that the paper compares with: a perceptron, DCNN and DGCNN. A normalization has no part in them."""
+"""Networks that the paper compares with: a perceptron, DCNN and DGCNN. They have no normalization."""
 
 from __future__ import annotations
 
@@ -8,7 +8,15 @@ import torch
 from torch import Tensor, nn
 
 from graphnorm.adjacency import Adjacency
-from graphnorm.models.graph import READOUTS, Dropout, DropoutKey, Linear, graph_structure
+from graphnorm.models.graph import (
+    Dropout,
+    DropoutKey,
+    Linear,
+    check_layers,
+    check_readout,
+    graph_of_rows,
+    graph_structure,
+)
 from graphnorm.ops.neighbour_sum import aggregate, pool
 from graphnorm.segments import Segments
 
@@ -16,9 +24,9 @@ __all__ = ["DCNN", "DGCNN", "MLP", "diffuse", "rows_kept", "sort_pool"]
 
 
 class MLP(nn.Module):
-    """``layers`` linear layers with ReLU between them, on pooled node features; edges have no part in it.
+    """``layers`` linear layers with ReLU between them, on pooled node features. It does not see the edges.
 
-    What a model of graphs gains over it, it gains from the structure.
+    If a graph network does better, it learned from the structure.
     """
 
     def __init__(
@@ -32,10 +40,8 @@ class MLP(nn.Module):
         dropout: float = 0.5,
     ) -> None:
         super().__init__()
-        if readout not in READOUTS:
-            raise ValueError(f"readout is {readout!r}; it can be 'sum' or 'mean'")
-        if layers < 2:
-            raise ValueError("the perceptron needs at least two layers")
+        check_readout(readout)
+        check_layers(layers)
         widths = [in_features] + [hidden] * (layers - 2)
         self.linears = nn.ModuleList(Linear(width, hidden) for width in widths)
         self.head = Linear(hidden, num_outputs)
@@ -60,7 +66,7 @@ class MLP(nn.Module):
 
 
 class DCNN(nn.Module):
-    r"""Features after 0, 1, … hops of diffusion, averaged over the nodes, weighted one by one, and a linear head.
+    r"""Features after 0, 1, … hops of diffusion, averaged over the nodes; a weight for each; and a linear head.
 
     .. math:: Z_{hf} = \tanh\Bigl(W_{hf}\, \frac1n \sum_v (P^h X)_{vf}\Bigr), \qquad P = D^{-1} A
 
@@ -69,8 +75,7 @@ class DCNN(nn.Module):
 
     def __init__(self, in_features: int, num_outputs: int, *, layers: int = 5, dropout: float = 0.5) -> None:
         super().__init__()
-        if layers < 2:
-            raise ValueError("a model needs at least two layers: a hop and the linear head")
+        check_layers(layers)
         self.hops = layers - 1
         self.weight = nn.Parameter(torch.empty(self.hops + 1, in_features).uniform_(-1, 1))
         self.dropout = Dropout(dropout)
@@ -87,7 +92,7 @@ class DCNN(nn.Module):
     ) -> Tensor:
         """(G, num_outputs): the scores. Arguments as in :class:`graphnorm.models.GraphClassifier`.
 
-        x: (N, in_features); or, of graphs that were diffused before and are one node each, (G, (hops+1)·in_features).
+        x: (N, in_features), or graphs that were diffused before and have one node each, (G, (hops+1)·in_features).
         """
         adjacency, segments = graph_structure(x, edges, batch, batch_size)
         if x.shape[-1] == self.weight.numel():
@@ -100,7 +105,7 @@ class DCNN(nn.Module):
 
 
 def diffuse(x: Tensor, adjacency: Adjacency, segments: Segments, hops: int) -> Tensor:
-    """(N, F) to (G, hops+1, F): the means over each graph's nodes after 0, 1, … hops. No parameter has a part in it."""
+    """(N, F) to (G, hops+1, F): the means over each graph's nodes after 0, 1, … hops. It has no parameters."""
     pooled = [pool(x, segments, "mean")]
     for _ in range(hops):
         x = aggregate(x, adjacency, reduce="mean")
@@ -109,18 +114,18 @@ def diffuse(x: Tensor, adjacency: Adjacency, segments: Segments, hops: int) -> T
 
 
 FIRST_CHANNELS, SECOND_CHANNELS, WINDOW, DENSE = 16, 32, 5, 128
-"""Of the two one-dimensional convolutions, the length of the second one, and the dense layer, as in the paper."""
+"""Channels of the two one-dimensional convolutions, length of the second, width of the dense layer, as in the paper."""
 LEAST_ROWS = 2 * WINDOW
-"""Of sort pooling: what leaves one window after the pooling in between."""
+"""With this many rows, one window is left after max pooling."""
 
 
 class DGCNN(nn.Module):
-    r"""Graph convolutions, then the nodes in the order of the last channel, then a one-dimensional network on them.
+    r"""Graph convolutions, then sort pooling of the nodes by the last channel, then one-dimensional convolutions.
 
     .. math:: H_{t+1} = \tanh\bigl(\tilde D^{-1} (A + I) H_t W_t\bigr)
 
-    The outputs of all convolutions stand side by side; the last has a single channel, which sorts the nodes. ``rows``
-    of them are kept, or zeros added where a graph has fewer. ``layers`` counts the head: with 5 there are four
+    The outputs of all convolutions are concatenated. The last has a single channel, which sorts the nodes. Each graph
+    keeps ``rows`` nodes; smaller graphs are padded with zeros. ``layers`` counts the head: 5 layers are four
     convolutions, of ``hidden``, ``hidden``, ``hidden`` and 1 channels.
     """
 
@@ -135,8 +140,7 @@ class DGCNN(nn.Module):
         dropout: float = 0.5,
     ) -> None:
         super().__init__()
-        if layers < 2:
-            raise ValueError("a model needs at least two layers: a convolution and the linear head")
+        check_layers(layers)
         if rows < LEAST_ROWS:
             raise ValueError(f"rows is {rows}; sort pooling keeps at least {LEAST_ROWS} nodes")
         widths = [in_features, *[hidden] * (layers - 2), 1]
@@ -181,14 +185,13 @@ def _rowwise(linear: nn.Linear, x: Tensor) -> Tensor:
 
 
 def sort_pool(x: Tensor, segments: Segments, rows: int) -> Tensor:
-    """Each graph's nodes in falling order of their last channel: (N, C) to (G, rows, C), cut off or filled with zeros.
+    """Sort each graph's nodes by their last channel, descending: (N, C) to (G, rows, C), cut or padded with zeros.
 
     >>> sort_pool(torch.tensor([[1.0], [3.0], [2.0], [5.0]]), Segments(sizes=[3, 1]), rows=2)[..., 0]
     tensor([[3., 2.],
             [5., 0.]])
     """
-    ids, graphs = segments.ids(x.shape[0]), segments.num_graphs
-    ids = torch.where((ids < 0) | (ids >= graphs), graphs, ids)
+    ids = graph_of_rows(segments, x.shape[0])
     falling = torch.argsort(x[:, -1].detach(), descending=True, stable=True)
     order = falling[torch.argsort(ids[falling], stable=True)]
     slot = torch.arange(rows, device=x.device)
@@ -198,7 +201,7 @@ def sort_pool(x: Tensor, segments: Segments, rows: int) -> Tensor:
 
 
 def rows_kept(sizes: Tensor) -> int:
-    """How many nodes sort pooling keeps: so many that a share of 60 % of the graphs is kept whole, and at least 10.
+    """The number of nodes that sort pooling keeps: 60 % of the graphs have no more; at least 10.
 
     >>> rows_kept(torch.arange(1, 101))
     60

@@ -1,7 +1,7 @@
-"""The GCN and GIN that the Open Graph Benchmark trains on molecules, with and without a virtual node.
+"""The GCN and GIN of the Open Graph Benchmark for molecules, with and without a virtual node.
 
-They differ from :mod:`graphnorm.models.molecules` in what they send, ReLU(h_u + bond_e), in the BatchNorm that they
-always have, also after the perceptron, and in having no residual.
+They differ from :mod:`graphnorm.models.molecules` in three ways: messages are ReLU(h_u + bond_e), BatchNorm is always
+used, also after the perceptron, and there is no residual.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from graphnorm.adjacency import Adjacency
 from graphnorm.layers import BatchNorm
-from graphnorm.models.graph import Dropout, DropoutKey, Linear
+from graphnorm.models.graph import Dropout, DropoutKey, Linear, graph_of_rows
 from graphnorm.models.molecules import Encoder, MolecularModel
 from graphnorm.ops.neighbour_sum import aggregate, pool
 from graphnorm.segments import Segments
@@ -22,14 +22,14 @@ __all__ = ["OGBGCN", "OGBGIN", "OGBClassifier"]
 
 
 class OGBConvolution(nn.Module):
-    """What the two share: the sum of ReLU(h_u + bond_e) over the neighbours."""
+    """Base of both convolutions: the sum of ReLU(h_u + bond_e) over the neighbours."""
 
     def __init__(self, hidden: int, bonds: tuple[int, ...]) -> None:
         super().__init__()
         self.bonds = Encoder(bonds, hidden) if bonds else None
 
     def receive(self, h: Tensor, adjacency: Adjacency, kinds: Tensor | None, scale: Tensor | None = None) -> Tensor:
-        """(N, hidden); kinds: (E, values), the bonds one-hot; scale: as in ``aggregate``."""
+        """(N, hidden). kinds: (E, values), the one-hot bonds; scale: as in ``aggregate``."""
         if self.bonds is None or kinds is None:
             return aggregate(h.relu(), adjacency, scale=scale)
         return aggregate(h, adjacency, edge_x=self.bonds(kinds), relu=True, scale=scale)
@@ -45,7 +45,6 @@ class OGBGINConvolution(OGBConvolution):
         self.second = Linear(2 * hidden, hidden)
 
     def forward(self, h: Tensor, adjacency: Adjacency, segments: Segments, kinds: Tensor | None) -> Tensor:
-        """(N, hidden) to (N, hidden)."""
         z = (self.xi + 1) * h + self.receive(h, adjacency, kinds)
         out: Tensor = self.second(self.norm(self.first(z), segments))
         return out
@@ -65,14 +64,13 @@ class OGBGCNConvolution(OGBConvolution):
         self.root = nn.Parameter(torch.empty(hidden).normal_())
 
     def forward(self, h: Tensor, adjacency: Adjacency, segments: Segments, kinds: Tensor | None) -> Tensor:
-        """(N, hidden) to (N, hidden)."""
         z: Tensor = self.linear(h)
         degree = (adjacency.rowptr.diff() + 1).to(z.dtype)
         return self.receive(z, adjacency, kinds, degree.rsqrt()) + (z + self.root).relu() / degree[:, None]
 
 
 class VirtualNode(nn.Module):
-    """A node that every atom of a molecule sees: it gathers their sum, and a perceptron with BatchNorm renews it."""
+    """A node joined to every atom of a molecule. A perceptron with BatchNorm updates it from the sum over the atoms."""
 
     def __init__(self, hidden: int, dropout: float) -> None:
         super().__init__()
@@ -81,7 +79,7 @@ class VirtualNode(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, state: Tensor, h: Tensor, segments: Segments, key: DropoutKey | None) -> Tensor:
-        """(G, hidden) and the atoms' (N, hidden) to the next (G, hidden)."""
+        """The next state, (G, hidden), from the state, (G, hidden), and the atoms, (N, hidden)."""
         molecules = (segments.sizes > 0).sum()  # a batch may have empty places, which come last
         there = Segments.trusted(torch.stack([molecules * 0, molecules]), None, state.shape[0], state.shape[0])
         z = self.first_norm(self.first(state + pool(h, segments)), there)
@@ -90,11 +88,11 @@ class VirtualNode(nn.Module):
 
 
 class OGBClassifier(MolecularModel):
-    """Convolutions each followed by BatchNorm, ReLU (but for the last) and dropout.
+    """Convolutions, each followed by BatchNorm, ReLU (except the last) and dropout.
 
     Args:
-        layers: the head counts: 6 are OGB's five convolutions.
-        virtual: whether there is a virtual node.
+        layers: the head counts, so 6 layers are OGB's five convolutions.
+        virtual: whether to add a virtual node.
     """
 
     convolution: type[OGBGINConvolution | OGBGCNConvolution]
@@ -111,11 +109,8 @@ class OGBClassifier(MolecularModel):
         dropout: float = 0.5,
         virtual: bool = False,
     ) -> None:
-        shape = {"hidden": hidden, "layers": layers}
-        super().__init__(atoms, bonds, num_outputs, **shape, readout=readout, dropout=dropout, virtual=virtual)
-
-    def extend(self, hidden: int, convolutions: int, *, dropout: float, virtual: bool) -> None:
-        """The convolutions, what follows each, and the virtual node's perceptrons: one less, the last has no use."""
+        super().__init__(atoms, bonds, hidden=hidden, layers=layers, readout=readout)
+        convolutions = layers - 1
         self.convolutions = nn.ModuleList(
             self.convolution(hidden, self.bond_cardinalities) for _ in range(convolutions)
         )
@@ -123,15 +118,16 @@ class OGBClassifier(MolecularModel):
             BatchNorm(hidden, act=None if index == convolutions - 1 else "relu") for index in range(convolutions)
         )
         self.dropouts = nn.ModuleList(Dropout(dropout) for _ in range(convolutions))
+        # The virtual node is not updated after the last convolution, since nothing reads it there.
         self.virtual = nn.ModuleList(VirtualNode(hidden, dropout) for _ in range(convolutions - 1)) if virtual else None
         self.start = nn.Parameter(torch.zeros(hidden)) if virtual else None
+        self.add_head(hidden, num_outputs)
 
     def convolve(
         self, h: Tensor, adjacency: Adjacency, segments: Segments, kinds: Tensor | None, key: DropoutKey | None
     ) -> Tensor:
-        """(N, hidden) to (N, hidden)."""
         state = None if self.start is None else self.start.expand(segments.num_graphs, -1)
-        place = None if state is None else _places(segments, h.shape[0])
+        place = None if state is None else graph_of_rows(segments, h.shape[0])
         for index, (convolution, norm, dropout) in enumerate(
             zip(self.convolutions, self.norms, self.dropouts, strict=True)
         ):
@@ -155,21 +151,15 @@ class OGBGCN(OGBClassifier):
     convolution = OGBGCNConvolution
 
 
-def _places(segments: Segments, rows: int) -> Tensor:
-    """(N,): each atom's molecule; G, their number, for rows of no molecule."""
-    ids, graphs = segments.ids(rows), segments.num_graphs
-    return torch.where((ids < 0) | (ids >= graphs), graphs, ids)
-
-
 def _spread(state: Tensor, place: Tensor, segments: Segments) -> Tensor:
-    """(G, C) to (N, C): each atom its molecule's; 0 for rows of no molecule."""
+    """(G, C) to (N, C): the row of each atom's molecule; 0 for rows of no molecule."""
     arguments = (state, place, segments.ptr, segments.order, segments.max_size)
     spread: Tensor = _Spread.apply(*arguments)  # type: ignore[no-untyped-call]
     return spread
 
 
 class _Spread(torch.autograd.Function):
-    """Rows of (G, C) by their place; the gradient is summed molecule by molecule, which needs no sorting of places."""
+    """Gathers rows of (G, C) by place. The gradient is summed molecule by molecule, without sorting the places."""
 
     generate_vmap_rule = True
 
@@ -180,13 +170,12 @@ class _Spread(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        """Keep what says which rows form a molecule."""
         _, place, ptr, order, ctx.max_size = inputs
         ctx.save_for_backward(place, ptr, order)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        """The transpose."""
+        """Sum over the atoms of each molecule."""
         place, ptr, order = ctx.saved_tensors
         molecules = Segments.trusted(ptr, order, place.shape[0], ctx.max_size, True)
         return pool(gradient, molecules), None, None, None, None

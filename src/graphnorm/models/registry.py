@@ -1,4 +1,4 @@
-"""The table of models: how each is built, which input it takes, its settings, and the memory that a training needs.
+"""The table of models: how to build each one, its input, its settings, and the memory that training needs.
 
 To add a model, add a :class:`ModelSpec` to :data:`MODELS`.
 """
@@ -27,39 +27,39 @@ from graphnorm.settings import Hyperparameters
 __all__ = ["BASELINES", "MODELS", "NORMALIZED", "ModelSpec", "find_model"]
 
 Build = Callable[[Hyperparameters, str, PackedGraphs, int], nn.Module]
-"""build(settings, norm, graphs, outputs): a model for graphs like these, with so many scores for each."""
+"""build(settings, norm, graphs, outputs): a model for graphs like these, with ``outputs`` scores for each."""
 Pool = Callable[[torch.Tensor, Adjacency, Segments, Hyperparameters], torch.Tensor]
 
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """One model: a row of the table."""
+    """A row of the table."""
 
     name: str
     family: str
-    """What papers call it."""
+    """Its name in papers."""
     build: Build | None = field(repr=False)
-    """None for what is not built of graphs' features: a kernel, or a network of images."""
+    """None for kernels and networks of images."""
     inputs: Literal["nodes", "molecules", "pooled", "kernel", "images"] = "nodes"
-    """``nodes``: node features and edges. ``molecules``: categories of nodes and edges. ``pooled``: one row a graph.
-    ``images``: no graphs at all; the paper compares batch noise with theirs."""
+    """``nodes``: node features and edges. ``molecules``: categories of nodes and edges. ``pooled``: one row for each
+    graph. ``images``: no graphs; the paper compares their batch noise."""
     normalized: bool = False
-    """Whether it takes any normalization; else it is a baseline."""
+    """Whether it takes a normalization. If not, it is a baseline."""
     defaults: Mapping[str, Any] = field(default_factory=dict)
-    """Its own settings: as a baseline always, else under an official split and where the user gives no others."""
+    """Its own settings. A baseline always uses them, other models with an official split unless the user gives some."""
     sums: bool = False
-    """Whether edges serve for (scaled) sums over neighbours alone, and features for the first convolution alone. Then
-    dense graphs may come as matrices, and one-hot features as categories."""
+    """Whether it uses edges only for (scaled) sums over neighbours, and features only in the first convolution. Then
+    dense graphs may be given as matrices, and one-hot features as categories."""
     pool: Pool | None = field(default=None, repr=False)
-    """What a ``pooled`` model makes of a graph before its first parameter; it is computed once."""
+    """The part of a ``pooled`` model that has no parameters. It is computed once for each graph."""
     kernel: Kernel | None = field(default=None, repr=False)
     activations: int = 8
-    """Arrays of (rows, hidden) that a convolution keeps, its gradients included; for the memory of a member."""
+    """Arrays of (rows, hidden) that a convolution keeps, gradients included; an estimate of memory."""
     messages: bool = False
-    """Whether it keeps an array of (edges, hidden) besides."""
+    """Whether it also keeps an array of (edges, hidden)."""
 
     def prepared(self, settings: Hyperparameters, graphs: PackedGraphs) -> PackedGraphs:
-        """The graphs without the features that the model has no use for; for a ``pooled`` one a node for each graph."""
+        """The graphs without unused features. For ``pooled`` models each graph becomes one node."""
         if self.inputs == "molecules":
             return graphs
         if self.pool is None:
@@ -68,9 +68,9 @@ class ModelSpec:
         return _pooled(graphs, lambda x, edges, segments: pool_batch(x, edges, segments, settings))
 
     def bytes_per_member(self, settings: Hyperparameters, graphs: PackedGraphs) -> int:
-        """About how much memory one more model takes in a training step.
+        """Estimate the memory of one more model in a training step.
 
-        Rows are those of a batch four standard deviations above the mean.
+        The batch is taken to be four standard deviations above the mean size.
         """
         sizes = torch.stack([graphs.sizes, graphs.edge_ptr.diff()]).to(torch.float64).cpu()
         batch = min(settings.batch_size, graphs.num_graphs)
@@ -88,7 +88,7 @@ _ROWS_AT_A_TIME = 1 << 15
 
 
 def _pooled(graphs: PackedGraphs, pool_batch: Callable[..., torch.Tensor]) -> PackedGraphs:
-    """One node for each graph, without edges; labels and splits as they are."""
+    """Graphs of one node without edges, with the same labels and splits."""
     chunk = graphs.sizes.cumsum(0) // _ROWS_AT_A_TIME
     counts = torch.unique_consecutive(chunk, return_counts=True)[1].tolist()
     parts = []
@@ -129,7 +129,7 @@ def _molecular(make: Callable[..., nn.Module], *, normalized: bool = True, **opt
     def build(settings: Hyperparameters, norm: str, graphs: PackedGraphs, outputs: int) -> nn.Module:
         if graphs.tags is None or graphs.x is not None:
             raise GraphnormError(
-                f"{settings.model} takes categorical node features, and those of {graphs.name} are not all categorical",
+                f"{settings.model} needs categorical node features; those of {graphs.name} are not all categorical",
                 remedy="use the model gin or gcn",
             )
         with_norm = {"norm": norm} if normalized else {}
@@ -148,7 +148,7 @@ def _pool_hops(x: torch.Tensor, edges: Adjacency, segments: Segments, settings: 
 
 
 _AUTHORS: dict[str, Any] = {"dropout_on": "scores", "learn_xi": False}
-"""The authors' code for ogbg-molhiv drops scores alone and leaves ξ at 0."""
+"""The authors' code for ogbg-molhiv applies dropout to the scores only, and does not learn ξ."""
 _TABLE_2: dict[str, Any] = {"dropout": 0.5, "weight_decay": 0.0, "lr": 1e-4, "hidden": 300, "seeds": 10}
 _TABLE_2_GIN = _TABLE_2 | {"epochs": 25, "batch_size": 128}
 _TABLE_2_GCN = _TABLE_2 | {"epochs": 50, "batch_size": 64}
@@ -164,12 +164,10 @@ def _kernel(name: str, family: str) -> ModelSpec:
     return ModelSpec(name, family, None, inputs="kernel", kernel=kernel, defaults={"epochs": len(kernel.candidates)})
 
 
-_TAKES_NORM: dict[str, Any] = {"normalized": True, "activations": 16}
-
 _SPECS = (
     ModelSpec("gin", "GIN", _gin, normalized=True, sums=True),
     ModelSpec("gcn", "GCN", _gcn, normalized=True, sums=True),
-    _molecules("molecular-gin", "GIN", _molecular(MolecularGIN), _TABLE_2_GIN, **_TAKES_NORM),
+    _molecules("molecular-gin", "GIN", _molecular(MolecularGIN), _TABLE_2_GIN, normalized=True, activations=16),
     _molecules("molecular-gcn", "GCN", _molecular(MolecularGCN), _TABLE_2_GCN, normalized=True),
     _molecules(
         "molhiv-gin", "GIN", _molecular(MolecularGIN, **_AUTHORS), _TABLE_2_GIN, normalized=True, activations=16
@@ -196,11 +194,10 @@ _SPECS = (
 )
 
 MODELS: dict[str, ModelSpec] = {spec.name: spec for spec in _SPECS}
-"""Every model by its name."""
 NORMALIZED = tuple(spec.name for spec in _SPECS if spec.normalized)
-"""Those that take a normalization. ``molhiv-*`` are ``molecular-*`` as in the authors' code for ogbg-molhiv."""
+"""Models that take a normalization. ``molhiv-*`` are ``molecular-*`` as in the authors' code for ogbg-molhiv."""
 BASELINES = tuple(spec.name for spec in _SPECS if not spec.normalized and spec.inputs != "images")
-"""Those that normalized models are compared with."""
+"""Models to compare the normalized ones with."""
 
 
 def find_model(name: str) -> ModelSpec:

@@ -1,6 +1,8 @@
-"""ResNet18 for images of 32 × 32, whose batch noise is compared with that of graph networks."""
+"""ResNet18 for images of 32 × 32, to compare its batch noise with that of graph networks."""
 
 from __future__ import annotations
+
+import itertools
 
 from torch import Tensor, nn
 
@@ -40,21 +42,19 @@ class ResNet18(nn.Module):
     torch.Size([2, 10])
     """
 
-    def __init__(self, num_classes: int = 10, channels: int = 3) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.stem = nn.Conv2d(channels, WIDTHS[0], 3, padding=1, bias=False)
+        self.stem = nn.Conv2d(3, WIDTHS[0], 3, padding=1, bias=False)
         self.stem_norm = nn.BatchNorm2d(WIDTHS[0])
         blocks = []
-        width_before = WIDTHS[0]
-        for width in WIDTHS:
-            stride = 1 if width == WIDTHS[0] else 2
-            blocks += [ResidualBlock(width_before, width, stride), ResidualBlock(width, width, 1)]
-            width_before = width
+        for before, width in itertools.pairwise((WIDTHS[0], *WIDTHS)):
+            stride = 1 if width == before else 2
+            blocks += [ResidualBlock(before, width, stride), ResidualBlock(width, width, 1)]
         self.blocks = nn.Sequential(*blocks)
-        self.head = nn.Linear(WIDTHS[-1], num_classes)
+        self.head = nn.Linear(WIDTHS[-1], 10)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, channels, H, W) to (B, num_classes) scores."""
+        """(B, 3, 32, 32) images to (B, 10) scores."""
         h = self.blocks(self.stem_norm(self.stem(x)).relu())
         scores: Tensor = self.head(h.mean((2, 3)))
         return scores

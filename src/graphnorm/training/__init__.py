@@ -1,4 +1,4 @@
-"""Training: trials, tasks, and fleets of models that are stepped as one."""
+"""Training: trials, tasks, and fleets of models that take their steps together."""
 
 from graphnorm.training.fleet import Fleet, OnEpoch, Progress, default_device, device_name
 from graphnorm.training.inputs import ModelInputs, build_model

@@ -7,7 +7,7 @@ For a member with learning rate η, decay λ and t steps taken, and every entry 
     v \leftarrow \beta_2 v + (1-\beta_2) g^2,
     \quad p \leftarrow p - \eta\,\frac{m / (1-\beta_1^t)}{\sqrt{v / (1-\beta_2^t)} + \varepsilon},
 
-which is ``torch.optim.Adam`` with its default β and ε. A member that saw no graph at this step is left as it is.
+which is ``torch.optim.Adam`` with its default β and ε. A member without graphs at this step does not change.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
 
 
 class Moments(NamedTuple):
-    """What Adam remembers of P entries that belong to M members."""
+    """Adam's state for P entries that belong to M members."""
 
     first: Tensor
     """(P,): m."""
@@ -36,7 +36,6 @@ class Moments(NamedTuple):
 
     @classmethod
     def zeros(cls, entries: int, members: int, device: torch.device) -> Moments:
-        """Zero moments."""
         return cls(*(torch.zeros(size, device=device) for size in (entries, entries, members)))
 
 
@@ -46,9 +45,9 @@ def adam_step(
     """Take one step, in place.
 
     parameters, gradient: (P,) float32.
-    owner: (P,) int32: the member each entry belongs to.
+    owner: (P,) int32, the member of each entry.
     lr, decay: (M,).
-    active: (M,) bool: members that take the step.
+    active: (M,) bool, the members that take the step.
     """
     moments.steps.add_(active)
     steps = moments.steps.clamp(min=1)

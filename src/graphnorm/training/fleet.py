@@ -1,10 +1,9 @@
-"""A fleet: members of one shape, stepped together.
+"""A fleet: models of one shape that are trained together.
 
-Every member is a model of its own, with its own graphs, order, dropout, learning rate and decay. What they share is
-the shape of the arrays, so one step of all of them is one batched step: assembly of the members' batches, the forward
-pass under ``vmap``, one backward pass of the sum of their losses (whose gradients do not mix), one pass of Adam. On a
-GPU the whole step is captured in a CUDA graph, once for each static size that batches are padded to, and so is the
-evaluation.
+Every member is a model of its own, with its own graphs, order, dropout, learning rate and decay. Their arrays have the
+same shapes, so they take each step together: assemble batches, run the forward pass under ``vmap``, run one backward
+pass of the sum of the losses (the gradients do not mix), and update all parameters in one pass of Adam. On a GPU the
+step is captured in a CUDA graph, once for each static size that batches are padded to. So is the evaluation.
 """
 
 from __future__ import annotations
@@ -35,23 +34,22 @@ __all__ = ["Fleet", "OnEpoch", "Progress", "default_device", "device_name", "rec
 
 
 class Progress(NamedTuple):
-    """Where a fleet stands after an epoch."""
+    """The state of a fleet after an epoch."""
 
     trials: tuple[Trial, ...]
-    """The members."""
     epoch: int
     """Epochs finished, from 1."""
     metrics: dict[str, npt.NDArray[np.float32]]
-    """``loss``, ``train``, ``valid`` and, where there is one, ``test``: (members,), of this epoch."""
+    """``loss``, ``train``, ``valid`` and, if the protocol has a test part, ``test`` of this epoch: (members,)."""
     seconds: float
-    """Since the fleet began."""
+    """Training time of the fleet so far."""
 
 
 OnEpoch = Callable[[Progress], None]
 
 
 def default_device(device: torch.device | str | None = None) -> torch.device:
-    """The device asked for, or the GPU where there is one."""
+    """The device asked for; by default a GPU if there is one."""
     if device is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     require("device", device, (str, torch.device), "the name of a device, such as 'cpu'")
@@ -67,13 +65,13 @@ def default_device(device: torch.device | str | None = None) -> torch.device:
 
 
 class Fleet:
-    """Trials of one shape, trained as one.
+    """Trains trials of one shape together.
 
     Args:
         graphs: the dataset.
-        trials: the members; their :attr:`Trial.shape` is the same.
+        trials: the members. They have the same :attr:`Trial.shape`.
         splits: each member's training, validation and test graphs.
-        device: where to train; a GPU where there is one.
+        device: where to train; by default a GPU if there is one.
 
     >>> from graphnorm.data import synthetic
     >>> graphs = synthetic.regular(num_graphs=20, seed=0)
@@ -94,7 +92,7 @@ class Fleet:
         device: torch.device | str | None = None,
     ) -> None:
         if len({trial.shape for trial in trials}) != 1:
-            raise ValueError("the members of a fleet have one shape; group trials by Trial.shape")
+            raise ValueError("the members of a fleet must have one shape; group trials by Trial.shape")
         if len(splits) != len(trials):
             raise ValueError(f"{len(trials)} trials need as many splits, got {len(splits)}")
         for trial, split in zip(trials, splits, strict=True):
@@ -126,7 +124,7 @@ class Fleet:
         return self._model_inputs(batch, may_pad=True) | {"dropout_key": DropoutKey(key, rate)}
 
     def _step(self, bounds: Bounds | None) -> None:
-        """Train every member on its graphs of ``_ids``."""
+        """Take one step of every member, on its graphs in ``_ids``."""
         batch = self._model_inputs.batch(self._ids, bounds=bounds)
         scores = self.stack.forward(self._inputs, batch, self._keys, self._rate, training=True, stacked=True)
         losses = self._loss(scores, batch.labels)
@@ -138,29 +136,26 @@ class Fleet:
         self._metrics.copy_(self._evaluation(self.stack))
 
     def advance(self, epochs: int | None = None, on_epoch: OnEpoch | None = None) -> None:
-        """Go on for so many epochs, or to the end."""
+        """Train for this many more epochs, or to the end."""
         end = self._schedule.epochs if epochs is None else min(self.epoch + epochs, self._schedule.epochs)
         capturable = self.device.type == "cuda" and not self.stack.one_by_one
         if capturable and self._captured is None and self.epoch < end:
             self._captured = _Captured(self)
         while self.epoch < end:
-            self._advance_block(min(end, self._schedule.block(self.epoch)), on_epoch)
-
-    def _advance_block(self, end: int, on_epoch: OnEpoch | None) -> None:
-        """Epochs whose batches are planned at once."""
-        first = self.epoch
-        batches, keys = self._schedule.batches(first, end), self._schedule.dropout_keys(first, end)
-        for epoch in range(first, end):
-            began = time.perf_counter()
-            self._train_epoch(epoch, batches[epoch - first], keys[epoch - first])
-            self._evaluate_all()
-            row = self._record(epoch)
-            self.epoch, self.seconds = epoch + 1, self.seconds + time.perf_counter() - began
-            if on_epoch is not None:
-                on_epoch(Progress(self.trials, self.epoch, dict(zip(self.names, row.T, strict=True)), self.seconds))
+            first, last = self.epoch, min(end, self._schedule.block(self.epoch))  # epochs that are planned at once
+            batches, keys = self._schedule.batches(first, last), self._schedule.dropout_keys(first, last)
+            for epoch in range(first, last):
+                began = time.perf_counter()
+                self._train_epoch(epoch, batches[epoch - first], keys[epoch - first])
+                self._evaluate_all()
+                row = self._record(epoch)
+                self.epoch, self.seconds = epoch + 1, self.seconds + time.perf_counter() - began
+                if on_epoch is not None:
+                    metrics = dict(zip(self.names, row.T, strict=True))
+                    on_epoch(Progress(self.trials, self.epoch, metrics, self.seconds))
 
     def _train_epoch(self, epoch: int, batches: Tensor, keys: Tensor) -> None:
-        """All steps of an epoch; batches: (steps, M, B) graph ids, keys: (steps, M)."""
+        """Take all steps of an epoch. batches: (steps, M, B) graph ids; keys: (steps, M)."""
         self._lr.copy_(self._schedule.learning_rates(epoch))
         self._losses.zero_()
         for step in range(self._schedule.steps):
@@ -178,7 +173,7 @@ class Fleet:
             self._captured.evaluate()
 
     def _record(self, epoch: int) -> npt.NDArray[np.float32]:
-        """(M, curves): the epoch's values, read from the device; NaN for a member from its divergence on."""
+        """(M, curves): the epoch's values, read from the device. A member that diverged has NaN from then on."""
         loss = self._losses[0] / self._losses[1]
         row: npt.NDArray[np.float32] = torch.cat([loss[:, None], self._metrics], dim=1).cpu().numpy()
         diverged = ~np.isfinite(row[:, 0]) | np.isnan(self._history[epoch - 1, :, 0] if epoch else 0.0)
@@ -187,7 +182,7 @@ class Fleet:
         return row
 
     def outcomes(self, keep_state: bool = False) -> list[Outcome]:
-        """Each member's curves, up to the epoch reached."""
+        """Each member's curves so far."""
         return [
             Outcome(
                 trial=trial,
@@ -201,29 +196,29 @@ class Fleet:
         ]
 
     def model_state(self, member: int) -> dict[str, Tensor]:
-        """One member's ordinary ``state_dict``: it loads into ``build_model(trial, graphs)``."""
+        """One member's ``state_dict``, which ``build_model(trial, graphs)`` can load."""
         return self.stack.member(member)
 
     def model(self, member: int) -> nn.Module:
-        """One member as an ordinary model in evaluation mode, on the fleet's device; a copy."""
+        """A copy of one member as an ordinary model, in evaluation mode, on the fleet's device."""
         model = build_model(self.trials[member], self._given).to(self.device).eval()
         model.load_state_dict(self.model_state(member))
         return model
 
     def state_dict(self) -> dict[str, Any]:
-        """A checkpoint. Training goes on from it exactly as it would have."""
+        """A checkpoint. Training resumes from it exactly."""
         history = torch.from_numpy(self._history[: self.epoch].copy())
         return {"stack": self.stack.state_dict(), "epoch": self.epoch, "seconds": self.seconds, "history": history}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go back, or on, to a checkpoint of the same members."""
+        """Resume from a checkpoint of the same members."""
         self.stack.load_state_dict(state["stack"])
         self.epoch, self.seconds = int(state["epoch"]), float(state["seconds"])
         self._history[:] = np.nan
         self._history[: self.epoch] = np.asarray(state["history"])
 
     def keep(self, members: Sequence[int]) -> Fleet:
-        """A fleet of some of the members, which goes on where they are."""
+        """A fleet of some of the members, in their present state."""
         chosen = list(members)
         smaller = Fleet(
             self._given, [self.trials[k] for k in chosen], [self.splits[k] for k in chosen], device=self.device
@@ -240,7 +235,7 @@ class Fleet:
 
 
 class _Captured:
-    """A fleet's step, once for each static size, and its evaluation, as CUDA graphs."""
+    """CUDA graphs of a fleet's step, one for each static size, and of its evaluation."""
 
     def __init__(self, fleet: Fleet) -> None:
         before = fleet.stack.state_dict()
@@ -249,7 +244,7 @@ class _Captured:
         largest_first = [record_cuda_graph(partial(fleet._step, level), pool) for level in reversed(self.bounds)]
         self._steps = largest_first[::-1]
         self._evaluation = record_cuda_graph(fleet._evaluate, pool)
-        fleet.stack.load_state_dict(before)  # the warm-up trained
+        fleet.stack.load_state_dict(before)  # undo the training of the warm-up
 
     def step(self, epoch: int, step: int) -> None:
         self._steps[self._level[epoch, step]].replay()
@@ -259,15 +254,15 @@ class _Captured:
 
 
 _ROWS = {"cuda": 1 << 21, "cpu": 1 << 15}
-"""Rows of one pass, of all members together: enough to keep the device busy, few enough to stay in its caches."""
+"""Rows of one pass of all members together. They keep the device busy and fit its caches."""
 
 
 class _Evaluation:
-    """The members' metrics on the training, validation and test graphs of each.
+    """Computes the members' metrics on each one's training, validation and test graphs.
 
-    The folds of a cross-validation share out the same graphs, so the graphs are scored once for all members, in
-    batches that are assembled once for the whole training; each member's metrics then pick their own graphs. In
-    evaluation mode no layer lets one graph see another, so how they are batched does not matter.
+    The folds of a cross-validation divide the same graphs. So all members score all graphs, in batches that are
+    assembled once for the whole training, and each member's metrics pick its own graphs. In evaluation mode no layer
+    mixes graphs, so it does not matter how they are batched.
     """
 
     def __init__(
@@ -283,7 +278,7 @@ class _Evaluation:
         sets = {name: ids for name, ids in sets.items() if ids.numel()}
         scored = torch.unique(torch.cat([ids.flatten() for ids in sets.values()]))
         scored = scored[scored >= 0]
-        place = torch.full((graphs.num_graphs + 1,), -1)  # of each graph among those scored; the id -1 finds a -1
+        place = torch.full((graphs.num_graphs + 1,), -1)  # the place of each graph in ``scored``; id -1 maps to -1
         place[scored] = torch.arange(len(scored))
         self._sets = {name: place[ids].to(device) for name, ids in sets.items()}
         rows = max(1, _ROWS[device.type] // len(splits))
@@ -294,12 +289,12 @@ class _Evaluation:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The sets that are not empty."""
+        """Names of the sets that are not empty."""
         return tuple(self._sets)
 
     @torch.no_grad()
     def __call__(self, stack: Stack) -> Tensor:
-        """(M, sets): every member's metric on every set of its own."""
+        """(M, sets): every member's metric on each of its sets."""
         scores = torch.cat(
             [stack.forward(self._inputs, batch, training=False, stacked=False) for batch in self._batches], dim=1
         )
@@ -314,12 +309,12 @@ _ONE_RECORDING = threading.Lock()
 
 
 def record_cuda_graph(work: Callable[[], None], pool: Any = None, *, warm_up: int = 1) -> torch.cuda.CUDAGraph:
-    """Give ``work`` as a CUDA graph; it is run ``warm_up`` times before, as libraries set themselves up at first use.
+    """Record ``work`` as a CUDA graph, after ``warm_up`` runs in which libraries initialise themselves.
 
-    A thread that has chosen a stream records on that: a new one might be another thread's, since torch hands out a
-    fixed number of them in turn. What other threads do meanwhile does not spoil the recording.
+    A thread that has chosen a stream records on it. A new stream might belong to another thread, since torch hands out
+    a fixed number of them in turn. Other threads may use the GPU during the recording.
 
-    pool: of memory, shared between graphs that are never replayed at the same time.
+    pool: a memory pool, shared between graphs that are never replayed at the same time.
     """
     current = torch.cuda.current_stream()
     is_default = current == torch.cuda.default_stream()

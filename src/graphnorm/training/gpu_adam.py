@@ -1,4 +1,4 @@
-"""Adam's step as one Triton kernel: five reads and three writes an entry, nothing in between."""
+"""Adam's step as one Triton kernel: five reads and three writes for each entry."""
 
 from __future__ import annotations
 

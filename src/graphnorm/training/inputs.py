@@ -1,4 +1,4 @@
-"""From a trial and its graphs to a model, and from a batch to the model's input."""
+"""Make a model from a trial and its graphs, and the model's input from a batch."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ __all__ = ["Matrices", "ModelInputs", "build_model"]
 _SEEDING = threading.Lock()
 """Held while torch's generator, which all threads share, is seeded and drawn from."""
 TILE = 64
-"""Rows and columns of a matrix that a GPU multiplies at a time."""
+"""Rows and columns of the tiles in which a GPU multiplies."""
 WORTHWHILE = 0.25
-"""Matrices are used where they read at most this share of what a sum over edges reads."""
+"""Use matrices if they read at most this share of what a sum over edges reads."""
 MOST_BYTES = 1 << 32
 
 
 def build_model(trial: Trial, graphs: PackedGraphs) -> nn.Module:
-    """The trial's model, freshly initialised from the trial's seed and nothing else."""
+    """The trial's model, initialised from the trial's seed alone."""
     build = find_model(trial.model).build
     if build is None:
         raise GraphnormError(f"{trial.model} is a kernel, not a network", remedy="choose a network")
@@ -40,7 +40,7 @@ def build_model(trial: Trial, graphs: PackedGraphs) -> nn.Module:
 
 
 class Matrices(NamedTuple):
-    """All adjacency matrices of a dataset; see :class:`~graphnorm.adjacency.Blocks`."""
+    """The adjacency matrices of all graphs of a dataset; see :class:`~graphnorm.adjacency.Blocks`."""
 
     values: Tensor
     start: Tensor
@@ -49,10 +49,10 @@ class Matrices(NamedTuple):
 
     @classmethod
     def of(cls, graphs: PackedGraphs) -> Matrices | None:
-        """The matrices, where products with them read a small share of what sums over edges read.
+        """The matrices, or None if sums over edges are about as fast.
 
-        A sum over edges reads a row of features for each of E edges. Multiplied by tiles, each of ⌈n/64⌉² tiles of a
-        graph reads 64 rows. Dense graphs of a few hundred nodes gain tenfold, sparse ones nothing.
+        A sum over edges reads a row of features for each of E edges. A product reads 64 rows for each of a graph's
+        ⌈n/64⌉² tiles. Dense graphs of a few hundred nodes gain tenfold, sparse ones nothing.
         """
         sizes = graphs.sizes
         if graphs.device.type != "cuda" or not graphs.num_edges:
@@ -64,24 +64,24 @@ class Matrices(NamedTuple):
         return cls(*write_blocks(graphs.node_ptr, graphs.rowptr, graphs.col), int(sizes.max()))
 
     def blocks(self, batch: GraphBatch) -> Blocks:
-        """Those of a batch; an empty place, -1, finds the end: a matrix of no rows."""
+        """The matrices of a batch. An empty place, id -1, has a matrix without rows."""
         return Blocks(self.values, self.start[batch.ids], batch.ptr, self.max_size)
 
 
 class ModelInputs:
-    """Makes the keyword arguments of a model's ``forward`` out of a batch of graphs.
+    """Makes the keyword arguments of a model's ``forward`` from a batch of graphs.
 
-    The largest degree and graph are read once: later, the host would have to wait for the device.
+    The largest degree and graph size are read once, here. Later reads would wait for the device.
 
     Args:
         graphs: the dataset, as the model sees it (:meth:`ModelSpec.prepared`).
-        trial: with one, the input may take a form that its model computes with faster (edges as matrices, one-hot
-            features as categories).
+        trial: if given, the input may have a form that is faster for its model: edges as matrices, one-hot features as
+            categories.
     """
 
     def __init__(self, graphs: PackedGraphs, trial: Trial | None = None) -> None:
         self._graphs = graphs
-        self._max_degree = int(graphs.degree.max()) if graphs.num_nodes else 0
+        self._max_degree = int(graphs.degree.max())
         self._max_size = int(graphs.sizes.max())
         faster = trial is not None and find_model(trial.model).sums
         self._matrices = Matrices.of(graphs) if faster else None
@@ -89,13 +89,13 @@ class ModelInputs:
         self._one_hot = faster and single and trial is not None and graphs.num_features > trial.hidden
 
     def batch(self, ids: Any, **options: Any) -> GraphBatch:
-        """A batch of the dataset, without edges where matrices stand for them."""
+        """A batch of the dataset, without edges if there are matrices."""
         return self._graphs.batch(ids, edges=self._matrices is None, **options)
 
     def __call__(self, batch: GraphBatch, *, may_pad: bool) -> dict[str, Any]:
-        """The arguments; nothing is checked, since the batch was assembled here.
+        """The arguments. They are not checked, since the batch was assembled here.
 
-        may_pad: whether there may be rows of no graph.
+        may_pad: whether there may be padded rows.
         """
         blocks = None if self._matrices is None else self._matrices.blocks(batch)
         edges = Adjacency.trusted(batch.rowptr, batch.col, symmetric=True, max_degree=self._max_degree, blocks=blocks)

@@ -27,30 +27,30 @@ from graphnorm.training.trial import Outcome, Trial
 __all__ = ["FORMAT", "SavedModel", "load_model", "save_model"]
 
 FORMAT = "graphnorm-model-1"
-"""Changes whenever what is stored, or what a model makes of the same weights, changes."""
+"""Version of the file format. It also changes when a model computes something else from the same weights."""
 
 
 @dataclass(frozen=True, eq=False)
 class SavedModel:
-    """A trained model, and what it was trained on."""
+    """A trained model, and facts about its training data."""
 
     model: nn.Module
     trial: Trial
     classes: tuple[str, ...]
-    """What the training data calls each class."""
+    """Names of the classes in the training data."""
     cardinalities: tuple[int, ...]
     edge_cardinalities: tuple[int, ...]
     num_continuous: int
-    """How many continuous features a node has."""
+    """Continuous features of a node."""
     metrics: dict[str, float]
     """The metric on each part of the training data after the last epoch, between 0 and 1."""
     label_column: str = ""
-    """The column that the labels stood in, where the training data was a table."""
+    """The label column, if the training data was a table."""
     threshold: float | None = None
-    """The number that split measurements into the two classes."""
+    """The number that splits measurements into two classes, if the labels were measurements."""
 
     def predict(self, graphs: PackedGraphs, *, batch_size: int = 256) -> npt.NDArray[np.float64]:
-        """(G, classes): the probability of every class, for each graph."""
+        """(G, classes): the probability of each class, for every graph."""
         self.check(graphs)
         graphs = graphs.to(next(self.model.parameters()).device)
         parts = []
@@ -64,7 +64,7 @@ class SavedModel:
         return torch.cat(parts).numpy()
 
     def check(self, graphs: PackedGraphs) -> None:
-        """Refuse graphs whose features are not those that the model was trained on."""
+        """Raise an error if the graphs have other features than the training data."""
         continuous = 0 if graphs.x is None else graphs.x.shape[1]
         takes: list[tuple[str, object, object]] = [
             ("categories of nodes", self.cardinalities, graphs.cardinalities),
@@ -77,8 +77,8 @@ class SavedModel:
                 raise GraphnormError(
                     f"the features do not fit: trained on {self.trial.dataset} with {what} {wanted or 'none'}; "
                     f"{graphs.name} has {found or 'none'}",
-                    remedy="use graphs whose features were made by the same rule from the same values; those of "
-                    "molecules given as SMILES always are",
+                    remedy="use graphs with features of the same kind and the same values; molecules given as SMILES "
+                    "always have them",
                 )
 
     @property
@@ -86,9 +86,9 @@ class SavedModel:
         return find_model(self.trial.model).inputs == "molecules"
 
     def labels(self, graphs: PackedGraphs) -> npt.NDArray[np.int64] | None:
-        """(G,): the graphs' own labels as the model numbers classes; None where the classes are other ones.
+        """(G,): the graphs' labels, numbered as the model numbers classes; None if it does not know a class.
 
-        Classes are matched by name; numbers by value, so that 1.0 is 1.
+        Classes are matched by name, and numbers by value: 1.0 is 1.
         """
         number = {_value(name): k for k, name in enumerate(self.classes)} | {n: k for k, n in enumerate(self.classes)}
         places = [number.get(name, number.get(_value(name), -1)) for name in graphs.classes]
@@ -99,10 +99,10 @@ class SavedModel:
 
 
 def save_model(outcome: Outcome, graphs: PackedGraphs, path: str | os.PathLike[str]) -> None:
-    """Write a trained model, wholly or not at all.
+    """Write a trained model to a file, completely or not at all.
 
-    outcome: with its ``state``, as ``train(..., keep_state=True)`` gives it.
-    graphs: those it was trained on.
+    outcome: with its ``state``, as ``train(..., keep_state=True)`` returns it.
+    graphs: the training data.
     """
     require("outcome", outcome, Outcome, "what training gives: train(..., keep_state=True)[0]")
     require("graphs", graphs, PackedGraphs, "PackedGraphs, those that were trained on")
@@ -133,73 +133,56 @@ def save_model(outcome: Outcome, graphs: PackedGraphs, path: str | os.PathLike[s
 def load_model(path: str | os.PathLike[str], device: str | torch.device = "cpu") -> SavedModel:
     """Read a model that :func:`save_model` wrote, ready to predict."""
     require("path", path, PATH, "the path of a file that save_model wrote")
-    safetensors = need("safetensors.torch", "loading a model", "data")
+    safetensors = need("safetensors", "loading a model", "data")
     chosen = default_device(device)
     if not Path(path).is_file():
         raise GraphnormError("there is no such file", where=path, remedy="check the path")
-    from safetensors import SafetensorError, safe_open
-
     with decoding(str(path)):
         try:
-            with safe_open(path, framework="pt") as file:
+            with safetensors.safe_open(path, framework="pt") as file:
                 description: dict[str, Any] = json.loads((file.metadata() or {}).get("graphnorm", "{}"))
-        except SafetensorError as error:
+                weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        except safetensors.SafetensorError as error:
             raise GraphnormError(
                 "this is not a model file written by `graphnorm train`, or not all of it",
                 where=path,
                 remedy="give a .safetensors file that `graphnorm train` wrote; the model comes before the data",
             ) from error
-    if description.get("format") != FORMAT:
-        raise GraphnormError(
-            f"the file has the format {description.get('format')}, not {FORMAT}",
-            where=path,
-            remedy="give a file that `graphnorm train` wrote",
-        )
-    with decoding(str(path)):
-        weights = safetensors.load_file(path)
-        facts = {name: tuple(description[name]) for name in ("classes", "cardinalities", "edge_cardinalities")}
+        if description.get("format") != FORMAT:
+            raise GraphnormError(
+                f"the file has the format {description.get('format')}, not {FORMAT}",
+                where=path,
+                remedy="give a file that `graphnorm train` wrote",
+            )
         trial, num_continuous = Trial(**description["trial"]), int(description["num_continuous"])
-        _refuse_unknown_norm(trial.norm, description, path)
+        if trial.norm not in REGISTRY:
+            factory = description["norm_factory"] or "MODULE:FACTORY"
+            raise GraphnormError(
+                f"the model has a normalization of its own, {trial.norm!r}, whose code is not in the file",
+                where=path,
+                remedy=f"register it again: --norm-module {trial.norm}={factory}, or in Python "
+                f"register_norm({trial.norm!r}, …)",
+            )
+        facts: dict[str, Any] = {
+            name: tuple(description[name]) for name in ("classes", "cardinalities", "edge_cardinalities")
+        }
         model = build_model(trial, _one_node(trial.dataset, num_continuous, **facts))
-        _fill(model, weights, trial.norm, path)
-    model.to(chosen).eval()
-    return SavedModel(
-        model,
-        trial,
-        num_continuous=num_continuous,
-        metrics=description["metrics"],
-        label_column=description.get("label_column", ""),
-        threshold=description.get("threshold"),
-        **facts,
-    )
-
-
-def _refuse_unknown_norm(norm: str, description: dict[str, Any], path: str | os.PathLike[str]) -> None:
-    """A normalization of the user's own is not in the file: only its weights are."""
-    if norm not in REGISTRY:
-        factory = description.get("norm_factory") or "MODULE:FACTORY"
-        raise GraphnormError(
-            f"the model has a normalization of its own, {norm!r}, whose code is not in the file",
-            where=path,
-            remedy=f"make it known again: --norm-module {norm}={factory}, or in Python register_norm({norm!r}, …)",
-        )
-
-
-def _fill(model: nn.Module, weights: dict[str, torch.Tensor], norm: str, path: str | os.PathLike[str]) -> None:
-    try:
-        model.load_state_dict(weights)
-    except RuntimeError as error:
-        if norm in BUILT_IN:
-            raise
-        raise GraphnormError(
-            f"the weights are not those of the normalization that is known as {norm!r} here: {error}",
-            where=path,
-            remedy="give the one that the model was trained with",
-        ) from error
+        try:
+            model.load_state_dict(weights)
+        except RuntimeError as error:
+            if trial.norm in BUILT_IN:
+                raise
+            raise GraphnormError(
+                f"the weights are not those of the normalization {trial.norm!r} that is registered: {error}",
+                where=path,
+                remedy="register the normalization that the model was trained with",
+            ) from error
+        known = {name: description[name] for name in ("metrics", "label_column", "threshold")}
+    return SavedModel(model.to(chosen).eval(), trial, num_continuous=num_continuous, **facts, **known)
 
 
 def _value(name: str) -> str | float:
-    """A class by its value, where it is a number."""
+    """A class name as a number, if it is one."""
     try:
         return float(name)
     except ValueError:
@@ -214,7 +197,7 @@ def _one_node(
     cardinalities: tuple[int, ...],
     edge_cardinalities: tuple[int, ...],
 ) -> PackedGraphs:
-    """The smallest graph with these features: all that the shape of a model depends on."""
+    """A graph of one node with these features. The shape of a model depends on nothing else."""
     return PackedGraphs(
         name=name,
         node_ptr=torch.tensor([0, 1]),

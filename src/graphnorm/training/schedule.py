@@ -1,4 +1,4 @@
-"""Which graphs each member sees at each step, in what order, under which keys and learning rate."""
+"""Which graphs each member of a fleet sees at each step, with which dropout key and learning rate."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from graphnorm.training.trial import Split, Trial
 
 __all__ = ["Schedule", "choose_levels", "padded_ids"]
 
-_ORDER, _DROPOUT = 1, 2  # the purposes that a seed is used for
+_ORDER, _DROPOUT = 1, 2  # purposes of a seed
 _LAST = torch.iinfo(torch.int64).max
 
 
 def padded_ids(sets: Sequence[npt.NDArray[np.int64]]) -> Tensor:
-    """(M, longest): one set of graph ids a row, -1 behind them."""
+    """(M, longest): each set of graph ids as a row, filled up with -1."""
     ids = torch.full((len(sets), max(map(len, sets), default=0)), -1)
     for row, members in zip(ids, sets, strict=True):
         row[: len(members)] = torch.as_tensor(members)
@@ -30,14 +30,14 @@ def padded_ids(sets: Sequence[npt.NDArray[np.int64]]) -> Tensor:
 
 MOST_LEVELS = 8
 ROWS_A_LEVEL_COSTS = 10_000_000
-"""Rows that a GPU trains in about the time that recording one more step takes."""
+"""A GPU trains about this many rows in the time it takes to record one more step."""
 
 
 class Schedule:
-    """The plan of a fleet: a function of the members' seeds, training sets and rates, on the fleet's device.
+    """The schedule of a fleet, computed on its device from the members' seeds, training sets and learning rates.
 
-    An epoch's order of member m is that of the hashes of (seed, epoch, graph), so it is the same on every device and
-    beside any other members. Members with fewer graphs have a shorter last step, or none: empty places are -1.
+    In each epoch a member's graphs are sorted by the hash of (seed, epoch, graph). So the order depends neither on the
+    device nor on the other members. Members with fewer graphs have a shorter last step, or none: empty places are -1.
     """
 
     def __init__(self, trials: Sequence[Trial], splits: Sequence[Split], num_graphs: int, device: torch.device) -> None:
@@ -57,7 +57,7 @@ class Schedule:
         self._lr = torch.tensor([trial.lr for trial in trials], device=device)
 
     def batches(self, first: int, last: int) -> Tensor:
-        """(last - first, steps, M, B): the graph ids of every step of these epochs."""
+        """(last - first, steps, M, B): the graph ids of each step, from epoch ``first`` to before ``last``."""
         epochs = torch.arange(first, last, device=self._device)
         keys = bits(self._order_keys, epochs[:, None])
         order = bits(keys[..., None], torch.arange(self._num_graphs, device=self._device))
@@ -70,28 +70,28 @@ class Schedule:
         return stacked.transpose(1, 2).contiguous()
 
     def dropout_keys(self, first: int, last: int) -> Tensor:
-        """(last - first, steps, M): the key of every step of these epochs."""
+        """(last - first, steps, M): the dropout key of each step."""
         epochs = torch.arange(first, last, device=self._device)
         keys = bits(self._dropout_keys, epochs[:, None])
         return bits(keys[:, None], torch.arange(self.steps, device=self._device)[:, None])
 
     def learning_rates(self, epoch: int) -> Tensor:
-        """(M,): falling linearly, by epochs, to 0 after the last one."""
+        """(M,): linear decay by epoch, to 0 after the last one."""
         return self._lr * (1 - epoch / self.epochs)
 
     def block(self, first: int) -> int:
-        """The end of the run of epochs from ``first`` that is worth planning at once."""
+        """The end of the epochs from ``first`` on whose batches are planned at once."""
         room = 1 << 24 if self._device.type == "cuda" else 1 << 20
         return min(self.epochs, first + max(1, room // (self.members * self._num_graphs)))
 
     def needs(self, graphs: PackedGraphs) -> npt.NDArray[np.int64]:
-        """(epochs, steps, 2): nodes and edges of the largest member's batch at every step of the training."""
+        """(epochs, steps, 2): nodes and edges of the largest batch of any member, at every step of the training."""
         zero = torch.zeros(1, dtype=torch.int64, device=self._device)
         counts = torch.stack([torch.cat([ptr.diff(), zero]) for ptr in (graphs.node_ptr, graphs.edge_ptr)])
         needs, epoch = [], 0
         while epoch < self.epochs:
             end = self.block(epoch)
-            totals = counts[:, self.batches(epoch, end)].sum(-1)  # the id -1 finds the zero at the end
+            totals = counts[:, self.batches(epoch, end)].sum(-1)  # id -1 has the zero at the end
             needs.append(totals.amax(-1).movedim(0, -1))
             epoch = end
         array: npt.NDArray[np.int64] = torch.cat(needs).cpu().numpy()
@@ -99,20 +99,20 @@ class Schedule:
 
 
 def choose_levels(needs: npt.NDArray[np.int64], members: int) -> tuple[list[Bounds], npt.NDArray[np.int64]]:
-    """The static sizes, few of them, that waste the fewest rows over all steps, and the level of each step.
+    """Choose a few static sizes ("levels") that waste the fewest padded rows over all steps.
 
     Steps differ in size: the last one of an epoch is short, and heavy-tailed sizes make some batches far larger than
-    most. Sorted by rows, the steps of one level are a run; where the runs end is found by dynamic programming over
-    (at most 256) candidate sizes. A level is not made unless it saves as many rows, of all members together, as could
-    be trained while its step is recorded.
+    most. Sorted by rows, the steps of one level are contiguous. Dynamic programming over at most 256 candidate sizes
+    finds where the levels end. A level must save as many rows, of all members together, as could be trained while its
+    step is recorded.
 
     Returns:
-        the bounds of each level, rising, and (...) int64: the level of each step.
+        the bounds of each level, ascending; and the level of each step, (...) int64.
     """
     rows, edges = needs[..., 0].ravel(), needs[..., 1].ravel()
     sizes = np.unique(np.quantile(rows, np.linspace(0, 1, 256), method="higher"))
     upto = np.searchsorted(np.sort(rows), sizes, side="right")
-    # The cost of covering all steps up to size k with one level, and where its levels end.
+    # Entry k: the cost of covering all steps up to size k with one level, and the sizes where levels end.
     cost, ends = (sizes * upto).astype(np.float64), [[k] for k in range(len(sizes))]
     best, best_ends = cost[-1], ends[-1]
     for _ in range(MOST_LEVELS - 1):

@@ -1,4 +1,4 @@
-"""Many models of one shape as one: parameters stacked, the forward pass under ``torch.func.vmap``."""
+"""Many models of one shape: their parameters are stacked, and the forward pass runs under ``torch.func.vmap``."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _READ_AT_ONCE = 4  # float32 entries in the 16 bytes of a GPU's widest load
 class Stack:
     """M models of equal shape.
 
-    All parameters lie in one flat array, parameter by parameter and within each member by member: every stacked
-    parameter, shape (M, *shape), is a contiguous view of it, and the optimizer is one pass over the whole. Those of odd
-    sizes come last, so that the others begin at addresses where a GPU reads four entries at a time.
+    One flat array holds all parameters, and the optimizer is one pass over it. Each stacked parameter, of shape
+    (M, *shape), is a contiguous view of it. Parameters of odd sizes come last, so that the others begin at addresses
+    where a GPU reads four entries at a time.
     """
 
     def __init__(self, models: Sequence[nn.Module], device: torch.device) -> None:
@@ -32,7 +32,7 @@ class Stack:
         stacked = dict(sorted(stacked.items(), key=lambda item: item[1].numel() % _READ_AT_ONCE != 0))
         self.members = len(models)
         self.one_by_one = any(isinstance(module, CustomNorm) for module in models[0].modules())
-        """Whether a module of someone else's is in the models, which may not bear ``vmap`` or a CUDA graph."""
+        """Whether the models contain a user's module, which may not work under ``vmap`` or in a CUDA graph."""
         self._skeleton = copy.deepcopy(models[0]).to("meta")  # the structure; its own values are never used
         self.flat = torch.cat([value.detach().reshape(-1) for value in stacked.values()]).to(device)
         self.parameters = {name: view.requires_grad_() for name, view in self._views(self.flat, stacked).items()}
@@ -42,15 +42,15 @@ class Stack:
         self._owner = torch.cat(owners).to(device, torch.int32)
 
     def _views(self, flat: Tensor, like: dict[str, Any]) -> dict[str, Tensor]:
-        """A flat array as one view for each parameter."""
+        """Views of a flat array, one for each parameter."""
         parts = torch.split_with_sizes(flat, [value.numel() for value in like.values()])
         return {name: part.view(value.shape) for (name, value), part in zip(like.items(), parts, strict=True)}
 
     def forward(self, inputs: Callable[..., dict[str, Any]], *arguments: Any, training: bool, stacked: bool) -> Tensor:
         """Every member's scores: ``model(**inputs(*arguments))``, stacked along a new first dimension.
 
-        inputs: makes one model's keyword arguments out of one member's part of ``arguments``.
-        stacked: whether the arguments have a leading M; if not, all members get the same.
+        inputs: makes a model's keyword arguments from one member's part of ``arguments``.
+        stacked: whether the arguments have a leading M. If not, all members get the same.
         """
 
         def one(parameters: dict[str, Tensor], buffers: dict[str, Tensor], *own: Any) -> Any:
@@ -64,7 +64,7 @@ class Stack:
         return scores
 
     def _forward_one_by_one(self, one: Callable[..., Any], arguments: tuple[Any, ...], stacked: bool) -> Tensor:
-        """The same without ``vmap``; buffers are views, so what a module writes into them is kept."""
+        """The same without ``vmap``. Buffers are views, so a module's writes to them are kept."""
         scores = []
         for k in range(self.members):
             own = tree_map(lambda value: value[k], arguments) if stacked else arguments  # noqa: B023
@@ -73,18 +73,18 @@ class Stack:
         return torch.stack(scores)
 
     def descend(self, losses: Tensor, lr: Tensor, decay: Tensor, active: Tensor) -> None:
-        """One step of Adam on each member's own loss; losses, lr, decay and active have shape (M,)."""
+        """Take one step of Adam on each member's own loss; losses, lr, decay and active are (M,)."""
         gradients = torch.autograd.grad(losses.sum(), list(self.parameters.values()))
         gradient = torch.cat([part.reshape(-1) for part in gradients])
         adam_step(self.flat, gradient, self.moments, self._owner, lr, decay, active)
 
     def member(self, index: int) -> dict[str, Tensor]:
-        """One member's ``state_dict``, on the CPU, as the model by itself has it."""
+        """One member's ``state_dict``, on the CPU."""
         everything = {**self.parameters, **self.buffers}
         return {name: value[index].detach().cpu().clone() for name, value in everything.items()}
 
     def state_dict(self) -> dict[str, dict[str, Tensor] | Tensor]:
-        """All that training changes: parameters, buffers and the optimizer's moments, each stacked."""
+        """Everything that training changes, stacked: parameters, buffers and the optimizer's moments."""
         first, second = (self._views(moment, self.parameters) for moment in self.moments[:2])
         groups = {"parameters": self.parameters, "buffers": self.buffers, "first": first, "second": second}
         state: dict[str, Any] = {
@@ -94,7 +94,7 @@ class Stack:
         return state | {"steps": self.moments.steps.cpu().clone()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Put back what :meth:`state_dict` gave; in place, so that captured graphs stay valid."""
+        """Restore a :meth:`state_dict`, in place, so that captured CUDA graphs stay valid."""
         targets: dict[str, dict[str, Tensor]] = {
             "parameters": self._views(self.flat, self.parameters),
             "buffers": self.buffers,

@@ -1,6 +1,6 @@
-"""Tasks: what is learned of graphs. The loss that trains, the metric that is reported, and which way it is better.
+"""Tasks: the loss to train with, the metric to report, and whether higher is better.
 
-Losses and metrics are of all members of a fleet at once, and nothing here waits for the device.
+Losses and metrics are computed for all members of a fleet at once, without waiting for the device.
 """
 
 from __future__ import annotations
@@ -25,20 +25,19 @@ class Task:
     """One kind of target."""
 
     metric: str
-    """The name of what is reported."""
     outputs: Callable[[PackedGraphs], int]
-    """How many scores a model gives for each graph."""
+    """The number of scores that a model gives each graph."""
     loss: Metric
-    """The mean loss of each member; 0 for a batch of no graphs."""
+    """The mean loss of each member; 0 for an empty batch."""
     score: Metric
-    """The metric of each member; NaN where a score is."""
+    """The metric of each member; NaN if a score is NaN."""
     probabilities: Callable[[Tensor], Tensor]
     """(G, outputs) scores to (G, classes) probabilities."""
     chance: Callable[[PackedGraphs], float]
-    """The metric that needs no model: of always giving the largest class, or of random scores."""
+    """The metric without a model: that of the largest class, or of random scores."""
     scale: float = 100.0
     unit: str = "%"
-    """How the metric is shown: ``scale`` times its value, and the unit behind it."""
+    """The metric is shown as ``scale`` times its value, followed by the unit."""
     higher_is_better: bool = True
 
 
@@ -49,7 +48,7 @@ def class_loss(scores: Tensor, labels: Tensor) -> Tensor:
 
 
 def binary_loss(scores: Tensor, labels: Tensor) -> Tensor:
-    """Mean binary cross-entropy of each member, (M, B, 1) scores being log-odds."""
+    """Mean binary cross-entropy of each member: (M, B, 1) log-odds and (M, B) labels to (M,)."""
     real = labels >= 0
     wanted = labels.clamp(min=0).to(scores.dtype)
     each = functional.binary_cross_entropy_with_logits(scores[..., 0], wanted, reduction="none")
@@ -80,12 +79,12 @@ def roc_auc(scores: Tensor, labels: Tensor) -> Tensor:
 
 
 def _has_nan(scores: Tensor, real: Tensor) -> Tensor:
-    """(M,) bool: members of which some score is NaN."""
+    """(M,) bool: whether any of a member's scores is NaN."""
     return (scores.isnan().any(-1) & real).any(1)
 
 
 def select(values: Tensor, ids: Tensor) -> Tensor:
-    """values (M, G, ...) at ids (M, n); where an id is -1 the value means nothing."""
+    """values (M, G, ...) at ids (M, n). Where an id is -1 the value is arbitrary."""
     index = ids.clamp(min=0)
     index = index.view(*index.shape, *(1,) * (values.ndim - 2)).expand(*ids.shape, *values.shape[2:])
     return values.gather(1, index)
@@ -118,11 +117,10 @@ TASKS: dict[str, Task] = {
         chance=lambda graphs: 0.5,
     ),
 }
-"""Every task by its name."""
 
 
 def find_task(protocol: str) -> Task:
-    """The task of a protocol: ROC-AUC of two classes under ``ogb``, else accuracy.
+    """The task of a protocol: two classes with ROC-AUC under ``ogb``, else classes with accuracy.
 
     >>> find_task("ogb").metric, find_task("paper").metric
     ('ROC-AUC', 'accuracy')

@@ -1,4 +1,4 @@
-"""A trial: one model trained once. Its split of the graphs, and its outcome."""
+"""A trial (one model trained once), its split of the graphs, and its outcome."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Trial(Hyperparameters):
 
     dataset: str
     fingerprint: str = ""
-    """Of the graphs' content, :attr:`PackedGraphs.fingerprint`: it tells two datasets of one name apart."""
+    """:attr:`PackedGraphs.fingerprint`. It distinguishes two datasets with the same name."""
     norm: str = "graph"
     protocol: str = "paper"
     """How ``fold`` splits the graphs; see :mod:`graphnorm.study.protocol`."""
@@ -42,10 +42,10 @@ class Trial(Hyperparameters):
 
     @cached_property
     def key(self) -> str:
-        """A name made of the content: 16 hexadecimal digits, the same in every process and version.
+        """16 hexadecimal digits made from the content. They are the same in every process and version.
 
-        Numbers are cast to the type of their field. A field that was added after trials were stored has a part in the
-        key only where it is not at its default.
+        Numbers are cast to the type of their field. A field that was added later is part of the key only if it is not
+        at its default.
         """
         identity = {
             name: kind(value)
@@ -56,16 +56,15 @@ class Trial(Hyperparameters):
 
     @property
     def shape(self) -> tuple[Any, ...]:
-        """What the members of one fleet share."""
+        """The values that all members of a fleet share."""
         return tuple(getattr(self, name) for name in _SHARED)
 
     @property
     def configuration(self) -> tuple[Any, ...]:
-        """Everything but fold and seed: what is chosen between."""
+        """All values but fold and seed. A search chooses among configurations."""
         return tuple(getattr(self, name) for name in _CHOSEN)
 
     def to_dict(self) -> dict[str, Any]:
-        """Names and values of all fields."""
         return {name: getattr(self, name) for name, *_ in _IDENTITY}
 
 
@@ -78,9 +77,9 @@ _CHOSEN = tuple(name for name, *_ in _IDENTITY if name not in ("fold", "seed"))
 
 
 class Split(NamedTuple):
-    """The graphs that a trial trains on, chooses by and reports: arrays of graph ids, int64.
+    """The ids of the graphs that a trial trains on, chooses the epoch by, and reports: int64 arrays.
 
-    ``test`` is empty where the protocol reports on the graphs it chooses by.
+    ``test`` is empty if the protocol reports on the graphs it chooses by.
     """
 
     train: npt.NDArray[np.int64]
@@ -90,15 +89,15 @@ class Split(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What a trial gave.
+    """The result of a trial.
 
-    ``curves`` has one value for every epoch (float32, shape (epochs,)):
+    ``curves`` has one value for each epoch (float32, shape (epochs,)):
 
     * ``loss``: the mean training loss of the epoch's steps, dropout included;
-    * ``train``, ``valid`` and, where the protocol has a test part, ``test``: the task's metric on these graphs after
+    * ``train``, ``valid`` and, if the protocol has a test part, ``test``: the task's metric on these graphs after
       the epoch, in evaluation mode (accuracy and ROC-AUC lie between 0 and 1).
 
-    A member whose loss became infinite or NaN is ``diverged``; its curves are NaN from that epoch on.
+    A member whose loss became infinite or NaN is ``diverged``. Its curves are NaN from that epoch on.
     """
 
     trial: Trial
@@ -108,6 +107,6 @@ class Outcome:
     """The member's share of its fleet's time."""
     device: str = ""
     seen: dict[str, npt.NDArray[Any]] = field(default_factory=dict, repr=False)
-    """What a probe saw along the training: an array for each name, a row for each look."""
+    """The measurements of a probe: an array for each name, with a row for each look."""
     state: dict[str, Any] = field(default_factory=dict, repr=False)
-    """The trained model's ``state_dict``, where it was asked for."""
+    """The trained model's ``state_dict``, if it was asked for."""
