@@ -267,7 +267,7 @@ def test_files_that_are_no_result(
         (["empty"], "empty: there is no comparison in it. Remedy: give another folder"),
         (["reproduced"], "Remedy: graphnorm report --store reproduced/graphnorm.db"),
         (["mine", "--out", "mine"], "this is a folder"),
-        (["torn"], "torn/result.json: this is no result: JSONDecodeError"),
+        (["torn"], "torn/result.json: this is no result"),
     ],
 )
 def test_mistakes(run: Run, folder: Path, arguments: list[str], message: str) -> None:

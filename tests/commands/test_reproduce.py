@@ -321,12 +321,12 @@ def test_claims_are_those_of_all_items_of_a_folder(run: Run, tmp_path: Path, mon
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["fig1"], "there is no item 'fig1'; known: table1"),
+        (["fig1"], "unknown item 'fig1'; did you mean"),
         (["table2", "--quick"], "no quick pass of table2"),
         (["fig2", "--norms", "graph,wrong"], "there is no norm 'wrong'.*; known: none, layer"),
         (["table1", "--models", "gat"], "there is no model 'gat'"),
         (["table1", "--protocols", "papers"], "there is no protocol 'papers'"),
-        (["table1", "--baselines", "wll"], "there is no baseline 'wll'"),
+        (["table1", "--baselines", "wll"], "unknown baseline 'wll'"),
         (["fig2", "--norms", "batch-alpha"], "nothing is left of fig2"),
         (["fig2", "--seeds", "0"], "--seeds is 0"),
         (["fig2", "--workers", "0"], "workers is 0"),

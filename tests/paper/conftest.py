@@ -43,10 +43,10 @@ def fill(reproduction: Reproduction) -> Fill:
         values: Any = better_when_fast,
         device: str = "fake",
     ) -> None:
-        for planned in reproduction.plans(item):
-            trials = tuple(filter(trained, planned.plan.trials))
+        for plan in reproduction.plans(item):
+            trials = tuple(filter(trained, plan.trials))
             if trials:
-                part = replace(planned.plan, name=f"part of {planned.plan.name} on {device}", trials=trials)
+                part = replace(plan, name=f"part of {plan.name} on {device}", trials=trials)
                 with Store(reproduction.store) as store:
                     session = store.begin_session(store.add(part, [range(len(trials))]), "local")
                     store.save(session, [outcome(trial, values, device=device) for trial in trials])

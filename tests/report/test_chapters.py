@@ -13,8 +13,7 @@ from scipy import stats
 
 from fakes import fill
 from graphnorm.data import PackedGraphs, load
-from graphnorm.errors import GraphnormError
-from graphnorm.report import Chapter, join_baselines, read_folder, read_studies, tell_apart
+from graphnorm.report import Chapter, join_baselines, read_studies, tell_apart
 from graphnorm.settings import GRIDS, Grid
 from graphnorm.study import Result, Store
 from graphnorm.study.plan import baseline_plan
@@ -153,11 +152,6 @@ def test_seeds_of_a_fold_are_in_the_scope(store: Store) -> None:
     enter(store, ["graph"], seeds=2)
     (chapter,) = read_studies(store, store.studies())
     assert chapter.scope == "1 configuration; 3 folds; 2 seeds; trained on fake."
-
-
-def test_a_folder_without_a_result(tmp_path: Path) -> None:
-    with pytest.raises(GraphnormError, match="no comparison in it"):
-        read_folder(tmp_path)
 
 
 PAPER = {option: list(values) for option, values in GRIDS["paper"].axes.items()}
