@@ -18,7 +18,7 @@ from graphnorm.paper.figures import CONVERGED
 from graphnorm.paper.noise import IMAGES
 from graphnorm.paper.output import QUICK_NOTE
 from graphnorm.study.protocol import find_protocol
-from graphnorm.study.render import counted, listing, signed
+from graphnorm.study.render import counted, listing, signed, span
 from graphnorm.study.reported import dataset_table
 from graphnorm.study.significance import ALPHA, holm, paired_test, welch_test
 
@@ -317,8 +317,8 @@ ROUGHLY = 1.5
 """The paper's 'roughly' allows for this many times as many iterations."""
 
 
-def converges_within(iterations: Mapping[str, int], fast: str = "graph", slow: str = "batch") -> Judge:
-    """Whether ``fast`` converges within roughly so many iterations on each dataset, and ``slow`` not within twice that.
+def converges_within(iterations: Mapping[str, int]) -> Judge:
+    """Whether GraphNorm converges within roughly so many iterations on each dataset, and BatchNorm not in twice as many.
 
     Converged: the average training curve first reaches :data:`CONVERGED` times the end of GraphNorm's (the fact
     ``epochs_to_converge``). An epoch has ⌈N(k−1)/k / B⌉ iterations: N graphs, k folds, batches of B.
@@ -333,17 +333,17 @@ def converges_within(iterations: Mapping[str, int], fast: str = "graph", slow: s
                 for curve in facts["convergence"]
                 if curve["panel"] == dataset and curve["train_average"] is not None
             }
-            if spec is None or not {fast, slow} <= epochs.keys():
+            if spec is None or not {"graph", "batch"} <= epochs.keys():
                 continue
             folds, size, most = spec["folds"], spec["grid"]["batch_size"][0], spec["grid"]["epochs"][0]
             each = math.ceil(dataset_table()[dataset].num_graphs * (folds - 1) / folds / size)
             for norm, said, bound in (
-                (fast, f"roughly {limit:,}", ROUGHLY * limit),
-                (slow, f"more than {2 * limit:,}", 2 * limit),
+                ("graph", f"roughly {limit:,}", ROUGHLY * limit),
+                ("batch", f"more than {2 * limit:,}", 2 * limit),
             ):
                 needed = None if epochs[norm] is None else epochs[norm] * each
                 within = needed is not None and needed <= bound
-                right.append(within is (norm == fast))
+                right.append(within is (norm == "graph"))
                 shown = f"not in {most * each:,}" if needed is None else f"{needed:,}"
                 rows.append((dataset, norm, said, shown, "yes" if right[-1] else "no"))
         columns = ("", "", "iterations, as the paper says", "here", "right")
@@ -356,14 +356,13 @@ def converges_within(iterations: Mapping[str, int], fast: str = "graph", slow: s
     return judge
 
 
-def scores_best(
-    model: str, protocol: str, others: Sequence[str] = ("layer", "batch", "instance"), norm: str = "graph"
-) -> Judge:
-    """Whether a normalization has the highest score of those in the paper's table, dataset by dataset.
+def scores_best(model: str, protocol: str) -> Judge:
+    """Whether GraphNorm has the highest score of the normalizations in the paper's table, dataset by dataset.
 
     Trying more configurations gives a higher score, so scores are compared among the configurations that all have
     trained (``common``). The score without a normalization is shown, and not compared.
     """
+    norm, others = "graph", ("layer", "batch", "instance")
 
     def judge(facts: Facts) -> Judged | None:
         groups: dict[str, dict[str, Facts]] = {}
@@ -379,8 +378,7 @@ def scores_best(
             compared = {name: known[name] for name in (norm, *others)}
             contests.append(_Contest(dataset, norm, compared, "ahead", find_protocol(protocol).unit))
             counts = [equal[name].get("configurations", equal[name].get("compared")) for name in compared]
-            numbers = " to ".join(map(str, sorted({min(counts), max(counts)})))
-            tried.append(f"{numbers} of {cells[norm]['planned']}")
+            tried.append(f"{span(counts)} of {cells[norm]['planned']}")
             bare.append(f"{known['none'].mean:.2f}" if "none" in known else "–")
             in_part += [
                 f"{dataset}, {name} ({cell['members']} of {cell['members_planned']})"

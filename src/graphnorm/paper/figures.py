@@ -16,7 +16,7 @@ from graphnorm.files import plain
 from graphnorm.paper.noise import IMAGES, NoiseRun, NothingThereError, origin, read_alpha, read_noise
 from graphnorm.study.plots import draw_curve, new_figure, style_axis
 from graphnorm.study.protocol import find_protocol
-from graphnorm.study.render import Table
+from graphnorm.study.render import Table, span
 from graphnorm.study.store import Record
 from graphnorm.training import Trial
 
@@ -211,15 +211,14 @@ def describe_panels(panels: Mapping[str, Sequence[Curves]]) -> str:
 
 def _facts(drawn: Sequence[Sequence[Trial]]) -> list[str]:
     """How many trainings the curves of a panel average, and the settings that all share; drawn: trials by curve."""
-    counts = sorted({len(trials) for trials in drawn})
+    counts = [len(trials) for trials in drawn]
     if drawn[0][0].folds > 1 and all(len({trial.fold for trial in trials}) == len(trials) for trials in drawn):
         unit = "fold"
     elif all(len({trial.seed for trial in trials}) == len(trials) for trials in drawn):
         unit = "seed"
     else:
         unit = "training"
-    number = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    found = [f"{number} {unit}" if counts[-1] == 1 else f"{number} {unit}s"]
+    found = [f"{span(counts)} {unit}" if max(counts) == 1 else f"{span(counts)} {unit}s"]
     for name, form in (
         ("batch_size", "batches of {}"),
         ("lr", "learning rate {:g}"),

@@ -25,7 +25,7 @@ from graphnorm._version import exact_version
 from graphnorm.data import PackedGraphs, find, load, load_cifar10
 from graphnorm.data.loading import locate, obtain
 from graphnorm.errors import DownloadError, StudyError
-from graphnorm.paper.items import ITEMS, Item
+from graphnorm.paper.items import ITEMS, Item, Trainings
 from graphnorm.paper.noise import IMAGES, LeftOutError, NothingThereError, alpha_plan, image_plan, noise_plan
 from graphnorm.paper.output import Output
 from graphnorm.settings import Running
@@ -96,11 +96,18 @@ class Work:
     progress: bool = False
     """Whether to report progress on standard error."""
 
-    @property
-    def whole_item(self) -> Item:
-        """The item that this is a part of, or the item itself."""
+    def own_part(self, measured: Measured) -> Trainings | None:
+        """What the whole item, not the part of it that was asked for, trains there; None for a baseline."""
         whole = ITEMS.get(self.item.name, self.item)
-        return whole.quick() if self.quick else whole
+        for part in (whole.quick() if self.quick else whole).trained:
+            result = measured.result
+            if (
+                result.dataset in part.datasets
+                and result.model in part.models
+                and result.protocol.name in part.protocols
+            ):
+                return part
+        return None
 
     @property
     def remarks(self) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from graphnorm.models import MODELS
 from graphnorm.paper.figures import AUTHORS_Q
 from graphnorm.paper.output import Output, Sheet
 from graphnorm.study.protocol import find_protocol
-from graphnorm.study.render import NOTHING, Table, TwoLines, by_value, list_some, listing, short, signed
+from graphnorm.study.render import NOTHING, Table, TwoLines, by_value, list_some, listing, short, signed, span
 from graphnorm.study.reported import (
     MOLHIV,
     REPETITIONS,
@@ -94,10 +94,6 @@ class Cell:
     @property
     def std(self) -> float | None:
         return _known(self.score.std)
-
-    @property
-    def shown(self) -> str:
-        return _mean_and_std(self.score)
 
     @property
     def compared(self) -> int:
@@ -206,12 +202,6 @@ def _known(value: float | None) -> float | None:
     return None if value is None or math.isnan(value) else value
 
 
-def _mean_and_std(score: Score) -> str:
-    if math.isnan(score.mean):
-        return NOTHING
-    return f"{score.mean:.1f}" if math.isnan(score.std) else f"{score.mean:.1f} ± {score.std:.1f}"
-
-
 def _epochs(score: Score) -> list[int]:
     return [] if any(choice.ties > 1 for choice in score.choices) else score.epochs
 
@@ -275,32 +265,12 @@ def _reported(dataset: str, model: str, norm: str, protocol: str) -> Reported | 
 
 
 def _cells(work: Work, measured: Measured) -> Iterator[Cell]:
-    result, axes = measured.result, measured.axes
-    protocol = result.protocol.name
-    # What the whole item trains there; a baseline has no grid.
-    part = next(
-        (
-            part
-            for part in work.whole_item.trained
-            if result.dataset in part.datasets and result.model in part.models and protocol in part.protocols
-        ),
-        None,
-    )
-    names = sorted({**(part.grid.axes if part else {}), **axes}, key=_place)
-    varied = [name for name in names if part and (len(part.grid.axes.get(name, ())) > 1 or len(axes.get(name, ())) > 1)]
+    result, axes, part = measured.result, measured.axes, work.own_part(measured)
+    protocol, own = result.protocol.name, part.grid.axes if part else {}
     common = _among_common(work, measured)
     for score in measured.scores:
-        norm = BASELINE if measured.is_baseline else score.name
-        configuration = chosen = None
-        if part and score.chosen is not None and (score.compared == 1 or _epochs(score)):
-            settings = _settings(axes, score.chosen)
-            configuration = {name: settings[name] for name in names if name in settings and name != "epochs"}
-            shown = [
-                f"{SHORT_NAMES.get(name, name)} {short(settings[name])}" for name in varied if name in configuration
-            ]
-            chosen = ", ".join(shown) or None
-        elif part and score.compared > 1:
-            chosen = "by fold"
+        norm = BASELINE if part is None else score.name
+        configuration, chosen = (None, None) if part is None else _choice(axes, own, score)
         cell = Cell(
             dataset=result.dataset,
             model=result.model,
@@ -312,8 +282,7 @@ def _cells(work: Work, measured: Measured) -> Iterator[Cell]:
             reported=_reported(result.dataset, result.model, norm, protocol),
             configuration=configuration,
             chosen=chosen,
-            is_of_own_grid=part is None
-            or all(set(axes.get(name, ())) <= {*part.grid.axes[name]} for name in part.grid.axes),
+            is_of_own_grid=all(set(axes.get(name, ())) <= set(values) for name, values in own.items()),
             common=common.get(score.name),
         )
         yield cell
@@ -322,8 +291,18 @@ def _cells(work: Work, measured: Measured) -> Iterator[Cell]:
             yield replace(cell, norm=FULL_SHIFT, reported=said, repeats=True)
 
 
-def _place(setting: str) -> int:
-    return SETTINGS.index(setting) if setting in SETTINGS else len(SETTINGS)
+def _choice(
+    axes: Mapping[str, Sequence[Any]], own: Mapping[str, Sequence[Any]], score: Score
+) -> tuple[dict[str, Any] | None, str | None]:
+    """The chosen settings, and for people those that vary in the study's grid or in the item's own."""
+    if score.chosen is None or (score.compared > 1 and not _epochs(score)):
+        return None, "by fold" if score.compared > 1 else None
+    names = [*(name for name in SETTINGS if name in axes), *(name for name in axes if name not in SETTINGS)]
+    settings = _settings(axes, score.chosen)
+    configuration = {name: settings[name] for name in names if name != "epochs"}
+    varied = [name for name in configuration if len(axes[name]) > 1 or len(own.get(name, ())) > 1]
+    shown = ", ".join(f"{SHORT_NAMES.get(name, name)} {short(settings[name])}" for name in varied)
+    return configuration, shown or None
 
 
 def _settings(axes: Mapping[str, Sequence[Any]], chosen: Mapping[str, Any]) -> dict[str, Any]:
@@ -426,7 +405,7 @@ def _for_people(cells: Sequence[Cell], units: str) -> Table:
             "norm": cell.norm,
             "configurations": f"{cell.compared} of {cell.planned}",
             units: f"{cell.members} of {cell.members_planned}",
-            measured: cell.shown,
+            measured: cell.score.shown,
             "reported": cell.reported and str(cell.reported),
             "difference": None if cell.difference is None else signed(cell.difference),
             "within one sd": cell.within_std,
@@ -435,12 +414,12 @@ def _for_people(cells: Sequence[Cell], units: str) -> Table:
             row["chosen"] = cell.chosen
         row["epoch"] = None
         if cell.epochs and not cell.is_baseline:
-            row["epoch"] = "–".join(map(str, sorted({min(cell.epochs), max(cell.epochs)})))
+            row["epoch"] = span(cell.epochs, "–")
         if with_fair:
             row[f"under {FAIR}"] = None
             if (fair := cell.fair) is not None:
                 part = "" if fair.compared == fair.planned else f" ({fair.compared} of {fair.planned})"
-                row[f"under {FAIR}"] = f"{fair.shown}{part}"
+                row[f"under {FAIR}"] = f"{fair.score.shown}{part}"
         rows.append(row)
     return _table(rows)
 
@@ -542,9 +521,7 @@ def _about_fair(work: Work, cells: Sequence[Cell]) -> Iterator[str]:
         for dataset, models in counts.items():
             for model, found in models.items():
                 same = all(found == other for other in models.values())
-                texts[dataset if same else f"{dataset} with {model}"] = " to ".join(
-                    map(str, sorted({min(found), max(found)}))
-                )
+                texts[dataset if same else f"{dataset} with {model}"] = span(found)
         planned = max(fair.planned for fair in under_fair)
         yield f"Under {FAIR}, a part of the {planned} configurations: {by_value(texts)}."
 
@@ -606,7 +583,7 @@ def _sheets(work: Work, cells: Sequence[Cell], units: str, facts: Mapping[str, A
     shown = {place: TwoLines(NOTHING, said and str(said)) for place, said in _planned(work)}
     for cell in cells:
         below = cell.reported and str(cell.reported)
-        shown[cell.dataset, cell.model, cell.norm] = TwoLines(f"{cell.shown}{_mark(cell)}", below)
+        shown[cell.dataset, cell.model, cell.norm] = TwoLines(f"{cell.score.shown}{_mark(cell)}", below)
     below = "what the paper reports" if any(cell.reported for cell in cells) else ""
     sheets = {"-wide": Sheet(_in_papers_layout(work, shown), _notes(cells, units, below, facts))}
     pairs = [(cell, fair) for cell in cells if (fair := cell.fair) is not None and fair.mean is not None]
@@ -614,7 +591,7 @@ def _sheets(work: Work, cells: Sequence[Cell], units: str, facts: Mapping[str, A
         shown = {}
         for cell, fair in pairs:
             same = cell.score if cell.is_baseline else cell.among_fair
-            lines = TwoLines(f"{fair.shown}{_mark(fair)}", None if same is None else _mean_and_std(same))
+            lines = TwoLines(f"{fair.score.shown}{_mark(fair)}", None if same is None else same.shown)
             shown[cell.dataset, cell.model, cell.norm] = lines
         below = f"the same configurations under {pairs[0][0].protocol}"
         notes = _notes([fair for _, fair in pairs], units, below, facts)

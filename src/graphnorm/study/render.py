@@ -7,14 +7,14 @@ import html
 import io
 import json
 import re
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from graphnorm.errors import listing
 
 __all__ = ["NOTHING", "Table", "TwoLines"]
-__all__ += ["by_value", "clock", "counted", "facts", "list_some", "listing", "short", "shown", "signed"]
+__all__ += ["by_value", "clock", "counted", "facts", "list_some", "listing", "short", "shown", "signed", "span"]
 
 NOTHING = "–"
 ROWS_PER_PAGE = 40
@@ -185,6 +185,16 @@ def by_value(values: Mapping[str, Hashable]) -> str:
     if len(names) == 1:
         return str(*names)
     return ", ".join(f"{value} ({listing(group)})" for value, group in names.items())
+
+
+def span(numbers: Iterable[int], between: str = " to ") -> str:
+    """The smallest and the largest number.
+
+    >>> span([3, 7, 5]), span([4, 4]), span({1, 2}, "–")
+    ('3 to 7', '4', '1–2')
+    """
+    known = list(numbers)
+    return between.join(str(number) for number in sorted({min(known), max(known)}))
 
 
 def counted(number: int, noun: str) -> str:
