@@ -318,7 +318,7 @@ ROUGHLY = 1.5
 
 
 def converges_within(iterations: Mapping[str, int]) -> Judge:
-    """Whether GraphNorm converges within roughly so many iterations on each dataset, and BatchNorm not in twice as many.
+    """Whether GraphNorm converges within roughly so many iterations on a dataset, and BatchNorm not in twice as many.
 
     Converged: the average training curve first reaches :data:`CONVERGED` times the end of GraphNorm's (the fact
     ``epochs_to_converge``). An epoch has ⌈N(k−1)/k / B⌉ iterations: N graphs, k folds, batches of B.
