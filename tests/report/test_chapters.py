@@ -57,21 +57,17 @@ def test_seeds_of_two_studies_are_one_family_of_tests(store: Store, split: Packe
         assert chapter.result.pair(best, other).p_adjusted == pytest.approx(p, rel=1e-3)
 
 
-def test_of_one_normalization_twice_the_larger_study_counts(store: Store, split: PackedGraphs) -> None:
+@pytest.mark.parametrize(("share", "seeds"), [(1, 4), (0, 2)])
+def test_of_one_normalization_twice_the_larger_study_counts(
+    store: Store, split: PackedGraphs, share: float, seeds: int
+) -> None:
+    """As far as it is trained; two trials are in both."""
     enter(store, ["graph"], graphs=split, protocol="ogb", seeds=2)
-    enter(store, ["graph", "none"], graphs=split, protocol="ogb", seeds=4)
+    enter(store, ["graph", "none"], graphs=split, protocol="ogb", seeds=4, share=share)
     (chapter,) = read_studies(store, store.studies())
-    assert [len(score.scores) for score in chapter.result.norms.values()] == [4, 4]
-    assert chapter.result.trials == 8  # two of them are in both
-    assert len(chapter.trials) == 8
-
-
-def test_a_finished_study_counts_where_a_larger_one_is_under_way(store: Store, split: PackedGraphs) -> None:
-    enter(store, ["graph"], graphs=split, protocol="ogb", seeds=2)
-    enter(store, ["graph"], graphs=split, protocol="ogb", seeds=4, share=0)
-    (chapter,) = read_studies(store, store.studies())
-    assert len(chapter.result.norms["graph"].scores) == 2
-    assert (chapter.result.trials, chapter.result.counts) == (4, {"done": 2})
+    assert len(chapter.result.norms["graph"].scores) == seeds
+    assert chapter.result.trials == len(chapter.trials) == 8
+    assert chapter.result.counts == {"done": 8 if share else 2}
 
 
 def test_a_name_or_spec_of_another_kind_is_the_same_question(store: Store) -> None:
@@ -141,17 +137,20 @@ def test_baselines_of_the_same_folds_are_rows(store: Store) -> None:
 # Scope
 
 
-def test_a_study_under_way_says_how_much_of_it_is_trained(store: Store) -> None:
-    enter(store, ["graph", "batch"], TWO, share=0.75)
+@pytest.mark.parametrize(
+    ("study", "said"),
+    [
+        ({"seeds": 2}, "1 configuration; 3 folds; 2 seeds"),
+        (
+            {"grid": TWO, "share": 0.75},
+            "2 configurations (lr 0.001, 0.01), of these trained: 2 (graph), 1 (batch); 3 folds",
+        ),
+    ],
+)
+def test_the_scope_says_how_much_is_trained(store: Store, study: dict[str, Any], said: str) -> None:
+    enter(store, ["graph", "batch"], **study)
     (chapter,) = read_studies(store, store.studies())
-    start = "2 configurations (lr 0.001, 0.01), of these trained: 2 (graph), 1 (batch); 3 folds;"
-    assert chapter.scope.startswith(start)
-
-
-def test_seeds_of_a_fold_are_in_the_scope(store: Store) -> None:
-    enter(store, ["graph"], seeds=2)
-    (chapter,) = read_studies(store, store.studies())
-    assert chapter.scope == "1 configuration; 3 folds; 2 seeds; trained on fake."
+    assert chapter.scope == f"{said}; trained on fake."
 
 
 PAPER = {option: list(values) for option, values in GRIDS["paper"].axes.items()}
@@ -165,12 +164,7 @@ OF_MOLHIV = CURVES | {"epochs": [25], "lr": [1e-4], "readout": "mean", "self_loo
     ("dataset", "model", "settings", "said"),
     [
         ("MUTAG", "gin", {"grid": PAPER} | OF_MUTAG, "All 60 configurations of the paper's grid"),
-        (
-            "MUTAG",
-            "gin",
-            {"grid": PAPER | {"lr": [1e-2]}} | OF_MUTAG,
-            "20 of the 60 configurations of the paper's grid",
-        ),
+        ("MUTAG", "gin", {"grid": LESS} | OF_MUTAG, "20 of the 60 configurations of the paper's grid"),
         ("MUTAG", "gin", {"grid": PAPER, "hidden": 8}, "60 configurations"),
         ("MUTAG", "gin", {"grid": PAPER, "catalogued": False} | OF_MUTAG, "60 configurations"),
         ("mine", "gin", {"grid": PAPER} | OF_MUTAG, "60 configurations"),
