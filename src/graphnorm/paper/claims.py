@@ -35,15 +35,15 @@ LEVEL = 0.005
 EXACT = 1e-9
 """Relative differences below this one are rounding."""
 RULES = (
-    "A claim *holds* if it is right in every case that was measured, and *in part* if in more than half of them (which "
-    "is enough for a claim about most cases to hold).",
-    "Normalizations are compared by the average of their training curves over all epochs, or by their scores. A case "
-    "is right by the sign of the difference, however small, or where there is none. *Beyond noise* counts the cases "
-    f"whose difference is significant, for the claim and against it: p < {ALPHA}, over folds by the corrected "
-    "resampled paired t-test, over seeds by Welch's test, adjusted for the number of rivals (not of cases); p is that "
-    "of the rival on which the case hangs. Where no case is beyond noise, the claim is *undecided*.",
-    "A claim that one is *not* better is right where it is not ahead beyond noise.",
-    "A case in which a rival is missing is not judged. Batch noise is that of one training each, and not tested.",
+    "A claim *holds* if every measured case agrees with it, and holds *in part* if more than half do (a claim about "
+    "most cases then holds). It is *undecided* if no difference is beyond noise.",
+    "Normalizations are compared by the average of their training curves over all epochs, or by their scores. The sign "
+    "of a difference decides the case, however small it is; no difference counts as agreement.",
+    "*Beyond noise* counts the cases with a significant difference, for the claim and against it: "
+    f"p < {ALPHA} after Holm's adjustment for the number of rivals (not of cases). Folds are compared by the corrected "
+    "resampled paired t-test, seeds by Welch's test. The p of a case is that of the rival that decides it.",
+    "A claim that one normalization is *not* better is right unless it is ahead beyond noise.",
+    "A case that lacks a rival is not judged. Batch noise is measured along one training each, and not tested.",
 )
 
 
@@ -170,14 +170,14 @@ def claims_markdown(judged: Mapping[str, Any]) -> str:
     ]
     if judged["unjudged"]:
         counts = ", ".join(f"{count} of `{item}`" for item, count in judged["unjudged"].items())
-        lines += ["", f"Not judged, since there are no numbers of them or of all their rivals: {counts}."]
+        lines += ["", f"Not judged, because results are missing: {counts}."]
     lines += ["", "| claim | here | right | beyond noise |", "|---|---|---|---|"]
     for one in judged["claims"]:
         sure = "–" if one["beyond_noise"] is None else "{} for, {} against".format(*one["beyond_noise"])
         mark = " \\*" if one["notes"] else ""
         lines.append(f"| {one['claim']} | {one['verdict']}{mark} | {one['right']:,} of {one['cases']:,} | {sure} |")
     if any(one["notes"] for one in judged["claims"]):
-        lines += ["", "\\* Something of it is unfinished or different; see the notes at the end of its section."]
+        lines += ["", "\\* Unfinished, or different from the paper; see the notes at the end of its section."]
     for item in dict.fromkeys(one["item"] for one in judged["claims"]):
         of_item = [one for one in judged["claims"] if one["item"] == item]
         lines += ["", f"## {of_item[0]['title']}"]
