@@ -364,21 +364,10 @@ def scores(work: Work) -> Output:
     """A table of scores, with the paper's."""
     cells = find_cells(work)
     units = _units(work)
-    judged = [cell for cell in cells if not (cell.is_baseline or cell.repeats)]
-    sentences = (
-        *_about_agreement(judged, units),
-        *_about_repeats(cells),
-        *_about_fair(work, judged),
-        *_about_optimism(cells),
-        *_about_baselines([cell for cell in cells if cell.is_baseline]),
-        *_about_grids(cells),
-        *_about_devices(cells),
-        *work.remarks,
-    )
     output = work.output(
         table=_for_people(cells, units),
         data=_for_programs(cells, units.replace(" ", "_")),
-        sentences=sentences,
+        sentences=(*_sentences(work, cells, units), *work.remarks),
         facts={"cells": [cell.to_dict() for cell in cells], "missing": list(work.absent)},
     )
     return replace(output, sheets=_sheets(work, cells, units, output.facts))
@@ -476,6 +465,22 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
 # Sentences under them
 
 
+def _sentences(work: Work, cells: Sequence[Cell], units: str) -> Iterator[str]:
+    judged = [cell for cell in cells if not (cell.is_baseline or cell.repeats)]
+    yield from _about_agreement(judged, units)
+    for name in dict.fromkeys(cell.norm for cell in cells if cell.repeats):
+        yield f"Rows {name} show the measurement of instance with the paper's GraphNorm, and are not counted."
+    yield from _about_fair(work, judged)
+    yield from _about_optimism(cells)
+    if baselines := [cell for cell in cells if cell.is_baseline]:
+        yield "Baselines have the same folds, and settings of their own: they are not tuned over the grid."
+        if any(cell.within_std is not None for cell in baselines):
+            yield "Of the baselines: " + agreement({"": baselines})
+    if others := dict.fromkeys(f"{cell.dataset}, {cell.model}" for cell in cells if not cell.is_of_own_grid):
+        yield f"Of another grid than the item's own: {list_some(list(others))}."
+    yield from _about_devices(cells)
+
+
 def _about_agreement(cells: Sequence[Cell], units: str) -> Iterator[str]:
     """How many scores are near the paper's, by how much of the grid they were chosen from."""
     extents = {cell.extent: cell.compared / cell.planned for cell in cells if cell.within_std is not None}
@@ -500,11 +505,6 @@ def agreement(parts: Mapping[str, Sequence[Cell]]) -> str:
     by_parts = ", ".join(f"{sum(known)} of {len(known)} {name}" for name, known in judged.items() if name and known)
     text = f"{sum(together)} of {len(together)} cells lie within one reported standard deviation of the paper"
     return f"{text} ({share} %){f': {by_parts}' if by_parts else ''}."
-
-
-def _about_repeats(cells: Sequence[Cell]) -> Iterator[str]:
-    for name in dict.fromkeys(cell.norm for cell in cells if cell.repeats):
-        yield f"Rows {name} show the measurement of instance with the paper's GraphNorm, and are not counted."
 
 
 def _about_fair(work: Work, cells: Sequence[Cell]) -> Iterator[str]:
@@ -540,19 +540,6 @@ def _about_optimism(cells: Sequence[Cell]) -> Iterator[str]:
         ]
         head = f"Scores under {protocol} less those under {FAIR}, chosen among the same configurations, on average:"
         yield f"{head} {list_some(words)}."
-
-
-def _about_baselines(cells: Sequence[Cell]) -> Iterator[str]:
-    if cells:
-        yield "Baselines have the same folds, and settings of their own: they are not tuned over the grid."
-    if any(cell.within_std is not None for cell in cells):
-        yield "Of the baselines: " + agreement({"": cells})
-
-
-def _about_grids(cells: Sequence[Cell]) -> Iterator[str]:
-    others = dict.fromkeys(f"{cell.dataset}, {cell.model}" for cell in cells if not cell.is_of_own_grid)
-    if others:
-        yield f"Of another grid than the item's own: {list_some(list(others))}."
 
 
 def _about_devices(cells: Sequence[Cell]) -> Iterator[str]:

@@ -275,17 +275,15 @@ def by_dataset(chapters: Sequence[Chapter], studies: Sequence[Study]) -> list[Ch
 
 def tell_apart(chapters: Sequence[Chapter]) -> list[Chapter]:
     """Complete equal titles by the shortest description that differs."""
-    described = [_described(chapter) for chapter in chapters]
+    descriptions = []
+    for chapter in chapters:
+        grid = counted(len(chapter.configurations), "configuration")
+        norms = ", ".join(chapter.result.norms)
+        studies = ", ".join(chapter.studies or [chapter.result.study])
+        descriptions.append((grid, norms, f"{norms}; {grid}", studies))
     told = []
-    for chapter, words in zip(chapters, described, strict=True):
-        others = [of for other, of in zip(chapters, described, strict=True) if other.title == chapter.title]
-        own = [text for place, text in enumerate(words) if [of[place] for of in others].count(text) == 1]
-        told.append(replace(chapter, told_apart=own[0]) if len(others) > 1 and own else chapter)
+    for chapter, own in zip(chapters, descriptions, strict=True):
+        same = [of for other, of in zip(chapters, descriptions, strict=True) if other.title == chapter.title]
+        unique = [text for k, text in enumerate(own) if [of[k] for of in same].count(text) == 1]
+        told.append(replace(chapter, told_apart=unique[0]) if len(same) > 1 and unique else chapter)
     return told
-
-
-def _described(chapter: Chapter) -> tuple[str, ...]:
-    """Descriptions of a chapter, from the shortest to the longest."""
-    grid = counted(len(chapter.configurations), "configuration")
-    norms = ", ".join(chapter.result.norms)
-    return grid, norms, f"{norms}; {grid}", ", ".join(chapter.studies or [chapter.result.study])

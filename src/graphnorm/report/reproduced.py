@@ -74,18 +74,19 @@ def _table(item: str, layouts: Sequence[str], found: Mapping[str, Any]) -> dict[
         return None
     table = found["tables"][layout]
     columns = list(table["columns"])
+    if any(len(row) != len(columns) for row in table["rows"]):
+        raise ValueError("a row has too few cells, or too many")
     return {
         "id": item + layout.removesuffix("-wide"),
         "title": table["title"],
         "columns": columns,
         "names": next((k for k, column in enumerate(columns) if column not in NAMES), len(columns)),
-        "rows": [[_two_lines(cell) for _, cell in zip(columns, row, strict=True)] for row in table["rows"]],
+        "rows": [
+            [TwoLines(**cell) if isinstance(cell, Mapping) else TwoLines(shown(cell)) for cell in row]
+            for row in table["rows"]
+        ],
         "notes": list(table["notes"]),
     }
-
-
-def _two_lines(cell: Any) -> TwoLines:
-    return TwoLines(**cell) if isinstance(cell, Mapping) else TwoLines(shown(cell))
 
 
 def inline(text: str) -> str:
