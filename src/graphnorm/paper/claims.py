@@ -211,7 +211,7 @@ class _Contest:
         raw = {name: _p_value(scores[norm].members, scores[name].members, unit) for name in self.rivals}
         known = [name for name, p in raw.items() if p is not None]
         adjusted = holm([p for p in raw.values() if p is not None])
-        self.p: dict[str, float] = dict(zip(known, adjusted, strict=True))
+        p = dict(zip(known, adjusted, strict=True))
         sign = -1 if claimed == "behind" else 1
         self.closest = max(self.rivals, key=lambda name: sign * self.rivals[name])
         self.lead = self.ours - self.rivals[self.closest]
@@ -219,10 +219,10 @@ class _Contest:
         # The p-value of the rival least surely beaten, or of the one that most surely wins.
         self.decisive: float | None = None
         if self.won and len(known) == len(raw):
-            self.decisive = max(self.p.values())
+            self.decisive = max(p.values())
         elif not self.won:
             above = [name for name in known if sign * (self.ours - self.rivals[name]) <= -LEVEL]
-            self.decisive = min((self.p[name] for name in above), default=None)
+            self.decisive = min((p[name] for name in above), default=None)
         self.beyond = self.decisive is not None and self.decisive < ALPHA
 
     @property
