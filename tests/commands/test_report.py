@@ -214,7 +214,7 @@ def test_graphs_of_ones_own_are_drawn(run: Run, own: Path, command: str) -> None
     own.rename(own.with_name("moved.csv"))
     code, _, err = run(*report)
     assert (code, f"{own} is not there any more" in err) == (0, True)
-    assert "Nothing is said of the graphs themselves: they are not where they were." in page()
+    assert "There is no analysis of these graphs: they are not where they were." in page()
     assert str(own.parent) not in page()
     assert not drawings()
 
@@ -239,7 +239,7 @@ def edit(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
 def test_a_place_of_graphs_that_cannot_be(run: Run, folder: Path, origin: object) -> None:
     edit(folder, lambda content: content["spec"].update(origin=origin))
     assert run("report", "mine")[0] == 0
-    assert "Nothing is said of the graphs themselves: where they are is not written as" in page()
+    assert "There is no analysis of these graphs: where they are is not written as" in page()
 
 
 @pytest.mark.parametrize(

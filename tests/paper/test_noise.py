@@ -282,7 +282,7 @@ def fill_seen(path: Path, plan: Plan, epochs: int = 2) -> None:
 def test_figures_come_of_the_store_alone(reproduction: Reproduction, monkeypatch: pytest.MonkeyPatch) -> None:
     """A training that was cut short, and one that is missing, are named."""
     wanted = item(noise=NoiseRuns(datasets=(TREES, REGULAR), epochs=2, images=True))
-    with pytest.raises(NothingThereError, match="nothing of small"):
+    with pytest.raises(NothingThereError, match="no results for small"):
         reproduction.make(wanted, train=False)
     fill_seen(reproduction.store, image_plan(2, PICTURES), epochs=1)
     fill_seen(reproduction.store, noise_plan(replace(GRAPHS, name=TREES), 128, 2))
@@ -300,13 +300,13 @@ def test_figures_come_of_the_store_alone(reproduction: Reproduction, monkeypatch
     }
     with Store(reproduction.store, writable=False) as store:
         assert {(found.trial.dataset, found.lossy) for found in noise_runs(store)} == {(TREES, False), (IMAGES, True)}
-    with pytest.raises(StudyError, match="nothing of small"):  # nothing of this one, in a store of others
+    with pytest.raises(StudyError, match="no results for small"):  # nothing of this one, in a store of others
         reproduction.make(item(noise=NoiseRuns(datasets=(REGULAR,), epochs=2)), train=False)
 
 
 def test_learned_alpha(reproduction: Reproduction, monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = item(figures.learned_alpha, alpha=AlphaRuns((TREES, REGULAR), 1))
-    with pytest.raises(NothingThereError, match="nothing of small"):
+    with pytest.raises(NothingThereError, match="no results for small"):
         reproduction.make(wanted, train=False)
     reproduction.train(replace(wanted, alpha=AlphaRuns((TREES,), 1)))
     monkeypatch.setattr("graphnorm.paper.reproduce.run", None)

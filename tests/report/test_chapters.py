@@ -112,7 +112,7 @@ def test_one_normalization_with_another_grid_is_a_row_beside(store: Store) -> No
     enter(store, ["graph", "batch"], ONE)
     (chapter,) = read_studies(store, store.studies(), fold=True)
     assert norms([chapter]) == [["graph", "batch"]]
-    assert list(chapter.beside) == ["graph, 2 configurations"]
+    assert list(chapter.unranked) == ["graph, 2 configurations"]
     assert len(chapter.result.tests) == 1
     assert chapter.notes[-1].startswith("graph, 2 configurations: another number of configurations")
 

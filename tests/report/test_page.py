@@ -92,7 +92,7 @@ def renamed(result: Result) -> Result:
 
 def test_names_stay_names(result: Result) -> None:
     evil = renamed(result)
-    chapter = Chapter(evil, studies=(EVIL,), notes=(EVIL,), beside={EVIL: evil.norms[EVIL]})
+    chapter = Chapter(evil, studies=(EVIL,), notes=(EVIL,), unranked={EVIL: evil.norms[EVIL]})
     reader = Reader(build_page([chapter, replace(chapter, told_apart=EVIL)], title=EVIL))
     assert not [tag for tag, attributes in reader.tags if tag in ("img", "b") or "onerror" in attributes]
     assert sum(tag == "script" for tag, _ in reader.tags) == 3
@@ -153,7 +153,7 @@ def test_graphs_that_are_not_at_hand(result: Result) -> None:
         raise GraphnormError("they are elsewhere")
 
     text = Reader(build_page([Chapter(result), Chapter(result)], find_graphs=missing)).text
-    assert text.count("Nothing is said of the graphs themselves: they are elsewhere.") == 2
+    assert text.count("There is no analysis of these graphs: they are elsewhere.") == 2
 
 
 def test_the_same_graphs_are_shown_once(result: Result) -> None:

@@ -29,7 +29,7 @@ __all__ = ["RULES", "Claim", "Claimed", "Judged", "claims_markdown", "judge_clai
 
 Facts = Mapping[str, Any]
 Claimed = Literal["ahead", "behind", "not ahead"]
-"""Of one normalization: ahead of all rivals, behind all of them, or not significantly ahead of all of them."""
+"""A normalization is ahead of all rivals, behind all of them, or not significantly ahead of all of them."""
 LEVEL = 0.005
 """A smaller difference, in percentage points, counts as none: it is not shown."""
 EXACT = 1e-9
@@ -141,7 +141,7 @@ def _with_images(facts: Facts, images: Facts) -> Facts:
 
 
 def _notes(facts: Facts) -> list[str]:
-    """What an item says of itself that is unfinished or different."""
+    """The sentences of an item on what is unfinished or different from the paper."""
     if "remarks" in facts:
         return list(facts["remarks"])
     of_table = "cells" in facts or "as_printed" in facts  # the first sentence of a table counts its cells
@@ -164,7 +164,7 @@ def claims_markdown(judged: Mapping[str, Any]) -> str:
     lines = ["# The paper's claims, measured", ""]
     lines += [f"**{QUICK_NOTE}. So few folds and epochs decide nothing.**", ""] if judged["quick"] else []
     lines += [
-        "Made by `graphnorm reproduce` from the results beside it.",
+        "Made by `graphnorm reproduce` from the results in this folder.",
         "",
         *(f"- {rule}" for rule in judged["rules"]),
     ]

@@ -189,7 +189,7 @@ def convergence(
 
 
 def describe_panels(panels: Mapping[str, Sequence[Curves]]) -> str:
-    """What lines and bands show, and how the models were trained: first what all panels share, then the rest.
+    """The meaning of lines and bands, and how the models were trained: first what all panels share, then the rest.
 
     A setting that has several values in a panel is left out there.
     """

@@ -205,7 +205,7 @@ def _narrowed(part: Part, chosen: Mapping[str, Any]) -> Part:
 
 
 class NothingLeftError(StudyError):
-    """An item has nothing of what was chosen."""
+    """A choice leaves nothing of an item."""
 
     def __init__(self, item: str) -> None:
         super().__init__(f"nothing is left of {item}", remedy="leave out --datasets, --models or the like")
@@ -238,7 +238,7 @@ class Item:
         yield from (part for part in (*self.trained, self.noise, self.alpha, self.baselines) if part)
 
     def _values(self, name: str) -> list[str]:
-        """What all parts have of one of :data:`LISTS`."""
+        """One of :data:`LISTS`, over all parts."""
         values = [value for part in self._parts() for value in getattr(part, name, ())]
         return list(dict.fromkeys([*values, *(self.graphs if name == "datasets" else ())]))
 
@@ -305,7 +305,7 @@ class Item:
 
 
 def describe_narrow(narrow: Mapping[str, Any]) -> str:
-    """What a part of an item is narrowed to.
+    """A choice, for people.
 
     >>> describe_narrow({"datasets": ["MUTAG", "PTC"], "baselines": [], "grid": {"name": "twelve"}, "seeds": 3})
     'datasets MUTAG, PTC; baselines none; grid twelve; seeds 3'

@@ -67,7 +67,7 @@ class NothingThereError(LeftOutError):
 
     def __init__(self, item: str, where: Path) -> None:
         super().__init__(
-            f"there is nothing of {item} in it",
+            f"this store has no results for {item}",
             where=where,
             remedy="leave out --no-train; add --retry-failed if it failed",
         )

@@ -97,7 +97,7 @@ class Work:
     """Whether to report progress on standard error."""
 
     def own_part(self, measured: Measured) -> Trainings | None:
-        """What the whole item, not the part of it that was asked for, trains there; None for a baseline."""
+        """The trainings of the whole item that a study belongs to; None for a baseline."""
         whole = ITEMS.get(self.item.name, self.item)
         for part in (whole.quick() if self.quick else whole).trained:
             result = measured.result
@@ -222,7 +222,7 @@ class Reproduction:
         known = {} if train else known_datasets(self.store)
 
         def from_store(name: str) -> Dataset:
-            """Of several versions the one on this machine, else the one with most trials."""
+            """Prefer the version on this machine, then the one with most trials."""
             versions = known.get(name) or [Dataset(name, fingerprint="")]
             if len(versions) > 1 and self._is_here(name):
                 here = self.graphs(name).fingerprint

@@ -374,7 +374,7 @@ def scores(work: Work) -> Output:
 
 
 def _units(work: Work) -> str:
-    """What scores are averaged over."""
+    """The units that scores are averaged over."""
     kinds = {measured.result.protocol.unit for measured in work.studies}
     several = any(measured.plan.spec["seeds"] > 1 for measured in work.studies)
     if kinds == {"seed"}:
@@ -641,7 +641,7 @@ def _mark(cell: Cell) -> str:
 
 
 def _notes(cells: Sequence[Cell], units: str, below: str, facts: Mapping[str, Any]) -> tuple[str, ...]:
-    """What the numbers and their marks mean, and where they come from.
+    """The meaning of the numbers and their marks, and where they come from.
 
     below: the meaning of the second line of a cell.
     """

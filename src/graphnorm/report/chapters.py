@@ -40,7 +40,7 @@ class Chapter:
     """An addition to the title, if another chapter has the same title."""
     notes: tuple[str, ...] = ()
     """In addition to those of the result."""
-    beside: Mapping[str, Score] = field(default_factory=dict)
+    unranked: Mapping[str, Score] = field(default_factory=dict)
     """More rows of the table, by label; they are neither ranked nor tested."""
 
     @property
@@ -146,7 +146,7 @@ def read_studies(store: Store, studies: Sequence[Study], *, fold: bool = False) 
 
 
 def _question(plan: Plan) -> Hashable:
-    """What the studies of one question share: rungs, graphs, protocol, folds and configurations."""
+    """Rungs, graphs, protocol, folds and configurations: equal for studies of one question."""
     of_norms = [trial for trial in plan.trials if role(trial)[0] == "norms"]
     shared = ("fingerprint", "protocol", "folds", *OPTIONS)
     return plan.rungs, frozenset(tuple(getattr(trial, name) for name in shared) for trial in of_norms or plan.trials)
@@ -220,7 +220,7 @@ def _same_but_grid(one: Chapter, other: Chapter) -> bool:
 
 
 def _folds(chapter: Chapter) -> tuple[Any, ...]:
-    """What identifies the graphs that were trained on and held out."""
+    """Equal if the same graphs were trained on and held out."""
     return tuple(chapter.result.spec[name] for name in ("fingerprint", "protocol", "folds"))
 
 
@@ -230,29 +230,29 @@ def _add_parts(chapter: Chapter, inside: Sequence[Chapter], alone: Sequence[Chap
     for part in inside:
         said = ", ".join(f"{name} {part.result.norms[name].mean:.1f}" for name in part.result.ranking)
         notes.append(f"{listing(part.studies)} is a part of this, {_describe(part)}" + (f": {said}" if said else ""))
-    beside = {
+    unranked = {
         f"{name}, {counted(len(one.configurations), 'configuration')}": score
         for one in alone
         for name, score in one.scored.items()
     }
-    if beside:
-        names = listing(list(beside))
+    if unranked:
+        names = listing(list(unranked))
         notes.append(f"{names}: another number of configurations to choose from, so neither ranked nor tested")
-    return replace(chapter, notes=tuple(notes), beside=beside)
+    return replace(chapter, notes=tuple(notes), unranked=unranked)
 
 
 def join_baselines(chapters: Sequence[Chapter]) -> list[Chapter]:
     """Make baselines rows of the comparisons with the same graphs, protocol and folds; others keep their chapter."""
-    beside: dict[tuple[Any, ...], dict[str, Score]] = {}
+    found: dict[tuple[Any, ...], dict[str, Score]] = {}
     for chapter in chapters:
         if not chapter.result.norms:
-            beside.setdefault(_folds(chapter), {}).update(chapter.result.baselines)
+            found.setdefault(_folds(chapter), {}).update(chapter.result.baselines)
     placed = {_folds(chapter) for chapter in chapters if chapter.result.norms}
     joined = []
     for chapter in chapters:
         own = chapter.result.baselines
         if chapter.result.norms:
-            baselines = {**own, **beside.get(_folds(chapter), {}), **own}  # its own come first, and count
+            baselines = {**own, **found.get(_folds(chapter), {}), **own}  # its own come first, and win
             joined.append(replace(chapter, result=replace(chapter.result, baselines=baselines)))
         elif _folds(chapter) not in placed:
             joined.append(chapter)

@@ -154,9 +154,9 @@ def build_page(
 def _table(chapter: Chapter) -> tuple[list[str], list[Row]]:
     """The table of the result, with the chapter's own rows and with differences from the paper."""
     result = chapter.result
-    table = replace(result, baselines={**chapter.beside, **result.baselines}).table
-    scores = [*result.norms.values(), *chapter.beside.values(), *result.baselines.values()]
-    names = [*result.norms, *chapter.beside, *(f"baseline {name}" for name in result.baselines)]
+    table = replace(result, baselines={**chapter.unranked, **result.baselines}).table
+    scores = [*result.norms.values(), *chapter.unranked.values(), *result.baselines.values()]
+    names = [*result.norms, *chapter.unranked, *(f"baseline {name}" for name in result.baselines)]
     columns = [column for column in table.columns if column not in ("paper", "configuration")]
     columns[2:2] = ["paper", "difference"] if "paper" in table.columns else []
     columns += ["configuration"] if "configuration" in table.columns else []
@@ -193,7 +193,7 @@ def _add_graphs(part: Part, above: Sequence[Part], find_graphs: FindGraphs) -> N
     try:
         part.graphs = graph_section(find_graphs(part.chapter.result), part.aggregation)
     except GraphnormError as error:
-        part.no_graphs = f"Nothing is said of the graphs themselves: {error.problem.rstrip('.')}."
+        part.no_graphs = f"There is no analysis of these graphs: {error.problem.rstrip('.')}."
 
 
 def _joined(sections: Sequence[Section]) -> Section | None:
