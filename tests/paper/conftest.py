@@ -1,4 +1,4 @@
-"""What the tests of the paper share: a reproduction in a store of its own, and trials that nothing has to train."""
+"""Shared by the tests of the paper: a reproduction in a store of its own, and trials that nothing has to train."""
 
 from __future__ import annotations
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,12 +18,6 @@ from graphnorm.study import Result, Store
 from graphnorm.study.plan import baseline_plan
 from graphnorm.study.significance import holm
 from pages import ONE, TWO, enter
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Any:
-    with Store(tmp_path / "graphnorm.db") as store:
-        yield store
 
 
 @pytest.fixture(scope="module")

@@ -24,12 +24,6 @@ from pages import EVIL, ONE, TWO, Reader, alpha_run, enter
 pytest.importorskip("plotly")
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Any:
-    with Store(tmp_path / "graphnorm.db") as store:
-        yield store
-
-
 def rows_of(page: str) -> dict[str, dict[str, str]]:
     """The cells of the tables of scores, by row and column."""
     found = {}
