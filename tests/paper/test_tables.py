@@ -170,6 +170,17 @@ def test_measured_beside_reported(made: Made, reproduction: Reproduction, as_pri
     assert by_error.endswith("/ √10) lie 1 of 3.")
 
 
+def test_a_normalization_that_diverged_has_no_score(made: Made, fill: Callable[..., None], as_printed: Any) -> None:
+    as_printed(graph=90.0)
+    fill(item(), lambda trial: trial.norm == "graph", status="diverged")
+    output = made(item(), lambda trial: trial.norm == "batch")
+    cell, row = by_norm(output)["graph"], rows(output)[-1]
+    assert (cell["members"], cell["scores"]) == (4, [None] * 4)
+    assert [cell[name] for name in ("mean", "difference", "within_one_sd", "within_one_se")] == [None] * 4
+    assert (row["measured"], row["epoch"]) == ("–", None)
+    assert wide(output)["GIN", "GraphNorm"] == [("–", "90.0 ± 2.0")]
+
+
 def test_where_cells_were_trained(made: Made, fill: Callable[..., None]) -> None:
     wanted = item(protocols=BOTH, datasets=(TREES, REGULAR))
     fill(wanted, lambda trial: trial.protocol == "fair" and trial.dataset == TREES, device="cpu")

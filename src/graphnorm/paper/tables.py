@@ -202,6 +202,10 @@ def _known(value: float | None) -> float | None:
     return None if value is None or math.isnan(value) else value
 
 
+def _shown(score: Score) -> str:
+    return NOTHING if math.isnan(score.mean) else score.shown
+
+
 def _epochs(score: Score) -> list[int]:
     return [] if any(choice.ties > 1 for choice in score.choices) else score.epochs
 
@@ -394,7 +398,7 @@ def _for_people(cells: Sequence[Cell], units: str) -> Table:
             "norm": cell.norm,
             "configurations": f"{cell.compared} of {cell.planned}",
             units: f"{cell.members} of {cell.members_planned}",
-            measured: cell.score.shown,
+            measured: _shown(cell.score),
             "reported": cell.reported and str(cell.reported),
             "difference": None if cell.difference is None else signed(cell.difference),
             "within one sd": cell.within_std,
@@ -408,7 +412,7 @@ def _for_people(cells: Sequence[Cell], units: str) -> Table:
             row[f"under {FAIR}"] = None
             if (fair := cell.fair) is not None:
                 part = "" if fair.compared == fair.planned else f" ({fair.compared} of {fair.planned})"
-                row[f"under {FAIR}"] = f"{fair.score.shown}{part}"
+                row[f"under {FAIR}"] = f"{_shown(fair.score)}{part}"
         rows.append(row)
     return _table(rows)
 
@@ -570,7 +574,7 @@ def _sheets(work: Work, cells: Sequence[Cell], units: str, facts: Mapping[str, A
     shown = {place: TwoLines(NOTHING, said and str(said)) for place, said in _planned(work)}
     for cell in cells:
         below = cell.reported and str(cell.reported)
-        shown[cell.dataset, cell.model, cell.norm] = TwoLines(f"{cell.score.shown}{_mark(cell)}", below)
+        shown[cell.dataset, cell.model, cell.norm] = TwoLines(f"{_shown(cell.score)}{_mark(cell)}", below)
     below = "what the paper reports" if any(cell.reported for cell in cells) else ""
     sheets = {"-wide": Sheet(_in_papers_layout(work, shown), _notes(cells, units, below, facts))}
     pairs = [(cell, fair) for cell in cells if (fair := cell.fair) is not None and fair.mean is not None]
@@ -578,7 +582,7 @@ def _sheets(work: Work, cells: Sequence[Cell], units: str, facts: Mapping[str, A
         shown = {}
         for cell, fair in pairs:
             same = cell.score if cell.is_baseline else cell.among_fair
-            lines = TwoLines(f"{fair.score.shown}{_mark(fair)}", None if same is None else same.shown)
+            lines = TwoLines(f"{_shown(fair.score)}{_mark(fair)}", None if same is None else _shown(same))
             shown[cell.dataset, cell.model, cell.norm] = lines
         below = f"the same configurations under {pairs[0][0].protocol}"
         notes = _notes([fair for _, fair in pairs], units, below, facts)
