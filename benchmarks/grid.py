@@ -27,7 +27,7 @@ from benchmarks.facts import RESULTS, facts
 from benchmarks.fleet import PygGIN, as_pyg, check, pyg_loop, seconds
 from graphnorm.data import PackedGraphs
 from graphnorm.paper.items import ITEMS
-from graphnorm.paper.reproduce import Planned, Reproduction
+from graphnorm.paper.reproduce import Reproduction
 from graphnorm.settings import Running, find_grid
 from graphnorm.study import Plan, Result, Stopped, Store, make_splits, run
 from graphnorm.study.progress import Display
@@ -37,21 +37,21 @@ BARS = {"NCI1": 720.0}
 """Seconds that the whole grid may take on one H200."""
 
 
-def describe(planned: Planned, result: Result, store: Store, seconds_of_this_call: float) -> dict[str, Any]:
+def describe(plan: Plan, result: Result, store: Store, seconds_of_this_call: float) -> dict[str, Any]:
     """What the search took, what it chose and what that scores."""
     (score,) = result.norms.values()
-    sessions, records = store.sessions(store.study(planned.plan.name)), store.records(planned.plan)
+    sessions, records = store.sessions(store.study(plan.name)), store.records(plan)
     ended = [session.seconds for session in sessions if session.seconds is not None]
     return {
-        "dataset": planned.dataset,
-        "model": planned.model,
+        "dataset": result.dataset,
+        "model": result.model,
         "norm": score.name,
-        "protocol": planned.protocol,
+        "protocol": result.protocol.name,
         "trials": result.trials,
         "statuses": dict(result.counts),
-        "epochs": sum(trial.epochs for trial in planned.plan.trials),
+        "epochs": sum(trial.epochs for trial in plan.trials),
         "wall_seconds": max(sum(ended), seconds_of_this_call),
-        "wall_seconds_bar": BARS.get(planned.dataset),
+        "wall_seconds_bar": BARS.get(result.dataset),
         "seconds_of_this_call": seconds_of_this_call,
         "sessions": [
             {"started": session.started, "ended": session.ended, "ending": session.ending, "seconds": session.seconds}
@@ -120,21 +120,21 @@ def main() -> None:
     reproduction = Reproduction(options.store, running=running)
     part: dict[str, Any] = {"models": ("gin",), "norms": ("graph",), "protocols": ("paper",)}
     item = ITEMS["table1"].narrowed(datasets=(options.dataset,), grid=find_grid(options.grid), **part)
-    (planned,) = reproduction.plans(item)
-    graphs = reproduction.graphs(planned.dataset)
+    (plan,) = reproduction.plans(item)
+    graphs = reproduction.graphs(plan.spec["dataset"])
     stop_after(options.stop_after)
     began = time.perf_counter()
     made = facts(options.device, "torch_geometric")
     try:
         with Store(options.store) as store:
-            result = run(planned.plan, graphs, store, running, callbacks=[Display()])
-            made |= {"study": describe(planned, result, store, time.perf_counter() - began)}
+            result = run(plan, graphs, store, running, callbacks=[Display()])
+            made |= {"study": describe(plan, result, store, time.perf_counter() - began)}
     except Stopped as stop:
         raise SystemExit(str(stop)) from None
     options.out.mkdir(parents=True, exist_ok=True)
-    path = options.out / f"grid-{planned.dataset}-{made['device'].replace(' ', '-')}.json"
+    path = options.out / f"grid-{result.dataset}-{made['device'].replace(' ', '-')}.json"
     path.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
-    peer = pyg_seconds(graphs, planned.plan, torch.device(options.device), options.rounds)
+    peer = pyg_seconds(graphs, plan, torch.device(options.device), options.rounds)
     made |= {"pyg": peer, "speedup": peer["extrapolated_seconds"] / made["study"]["wall_seconds"]}
     path.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
     print(json.dumps(made, indent=1))

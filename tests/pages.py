@@ -1,4 +1,4 @@
-"""What tests of pages share: studies that took no time to train, and a page as a parser sees it."""
+"""Shared by tests of pages: studies that took no time to train, and a parser of pages."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from fakes import fill
 from graphnorm.data import PackedGraphs, load
 from graphnorm.settings import Grid, Settings
 from graphnorm.study import Store, make_plan
+from graphnorm.training import Trial
 
 ONE = Grid("one", {"epochs": (3,), "lr": (1e-2,)})
 TWO = Grid("two", {"epochs": (3,), "lr": (1e-3, 1e-2)})
@@ -86,9 +87,8 @@ def noise_run(dataset: str, batch_size: int, trained: int = 3) -> Any:
         return SimpleNamespace(summary=lambda: about | {"relative_deviation": [0.1, last]})
 
     layers = [layer("convolutions.0.first_norm", None), layer("convolutions.3.second_norm", batch_size / 100)]
-    return SimpleNamespace(
-        dataset=dataset, fingerprint=dataset.lower(), batch_size=batch_size, trained=trained, layers=layers
-    )
+    trial = Trial(dataset=dataset, fingerprint=dataset.lower(), batch_size=batch_size)
+    return SimpleNamespace(trial=trial, record=SimpleNamespace(epochs=trained), layers=layers)
 
 
 def alpha_run(dataset: str, epochs: int = 3) -> Any:
@@ -96,4 +96,4 @@ def alpha_run(dataset: str, epochs: int = 3) -> Any:
     quantiles = {"0.05": 0.5, "0.25": 0.8, "0.5": 0.9, "0.75": 1.0, "0.95": epochs / 2}
     summary = {"convolutions.0.first_norm": {"quantiles": quantiles, "share_near_1": 0.25}}
     alphas = SimpleNamespace(summary=lambda: summary, epochs=[0, epochs])
-    return SimpleNamespace(dataset=dataset, fingerprint=dataset.lower(), epochs=epochs, alphas=alphas)
+    return SimpleNamespace(trial=Trial(dataset=dataset, fingerprint=dataset.lower(), epochs=epochs), alphas=alphas)

@@ -211,18 +211,14 @@ def test_graphs_of_ones_own_are_drawn(run: Run, own: Path, command: str) -> None
     assert any("&lt;img" in text for text in drawings())
     assert "<img" not in page()
     assert str(own.parent) not in page()  # where people keep their data is nobody else's business
-    own.rename(own.with_name("moved.csv"))
+    moved = own.rename(own.with_name("moved.csv"))
     code, _, err = run(*report)
     assert (code, f"{own} is not there any more" in err) == (0, True)
-    assert "Nothing is said of the graphs themselves: they are not where they were." in page()
+    assert "There is no analysis of these graphs: they are not where they were." in page()
     assert str(own.parent) not in page()
     assert not drawings()
-
-
-def test_other_graphs_at_the_same_place(run: Run, own: Path) -> None:
-    assert run("compare", own, *TRAINING, "--out", "mine")[0] == 0
-    own.write_text(own.read_text() + "CCN,plain,1\n")
-    assert run("report", "mine")[0] == 0
+    own.write_text(moved.read_text() + "CCN,plain,1\n")
+    assert run(*report)[0] == 0
     assert "the graphs found as mine are not those that were trained on" in page()
 
 
@@ -239,7 +235,7 @@ def edit(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
 def test_a_place_of_graphs_that_cannot_be(run: Run, folder: Path, origin: object) -> None:
     edit(folder, lambda content: content["spec"].update(origin=origin))
     assert run("report", "mine")[0] == 0
-    assert "Nothing is said of the graphs themselves: where they are is not written as" in page()
+    assert "There is no analysis of these graphs: where they are is not written as" in page()
 
 
 @pytest.mark.parametrize(
@@ -267,7 +263,7 @@ def test_files_that_are_no_result(
         (["empty"], "empty: there is no comparison in it. Remedy: give another folder"),
         (["reproduced"], "Remedy: graphnorm report --store reproduced/graphnorm.db"),
         (["mine", "--out", "mine"], "this is a folder"),
-        (["torn"], "torn/result.json: this is no result: JSONDecodeError"),
+        (["torn"], "torn/result.json: this is no result"),
     ],
 )
 def test_mistakes(run: Run, folder: Path, arguments: list[str], message: str) -> None:

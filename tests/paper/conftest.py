@@ -1,4 +1,4 @@
-"""What the tests of the paper share: a reproduction in a store of its own, and trials that nothing has to train."""
+"""Shared by the tests of the paper: a reproduction in a store of its own, and trials that nothing has to train."""
 
 from __future__ import annotations
 
@@ -35,21 +35,24 @@ def better_when_fast(trial: Trial, epoch: int) -> dict[str, float]:
 
 @pytest.fixture
 def fill(reproduction: Reproduction) -> Fill:
-    """Put those trials of an item that are ``trained`` into the store, in studies of their own."""
+    """Put those trials of an item that are ``trained`` into the store, in studies of their own.
+
+    changes: of their outcomes.
+    """
 
     def put(
         item: Item,
         trained: Callable[[Trial], bool] = lambda trial: True,
         values: Any = better_when_fast,
-        device: str = "fake",
+        **changes: Any,
     ) -> None:
-        for planned in reproduction.plans(item):
-            trials = tuple(filter(trained, planned.plan.trials))
+        for plan in reproduction.plans(item):
+            trials = tuple(filter(trained, plan.trials))
             if trials:
-                part = replace(planned.plan, name=f"part of {planned.plan.name} on {device}", trials=trials)
+                part = replace(plan, name=f"part of {plan.name}, {changes}", trials=trials)
                 with Store(reproduction.store) as store:
                     session = store.begin_session(store.add(part, [range(len(trials))]), "local")
-                    store.save(session, [outcome(trial, values, device=device) for trial in trials])
+                    store.save(session, [outcome(trial, values, **changes) for trial in trials])
 
     return put
 

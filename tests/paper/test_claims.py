@@ -16,7 +16,6 @@ from fakes import outcome
 from graphnorm.paper.claims import Claimed, Judged, claims_markdown, converges_within, judge_claims, scores_best, trains
 from graphnorm.paper.items import CURVES, ITEMS
 from graphnorm.paper.noise import IMAGES
-from graphnorm.paper.output import QUICK_NOTE
 from graphnorm.paper.reproduce import Reproduction
 from graphnorm.settings import DEFAULT_NORMS
 from graphnorm.study.significance import paired_test
@@ -24,6 +23,7 @@ from graphnorm.study.store import Store
 from graphnorm.training import Trial
 
 SOURCE = Path(__file__).parents[3] / "shared" / "paper" / "graphnorm-icml2021.tex"
+RESULTS = Path(__file__).parents[2] / "results"
 WIGGLE = (0.3, -0.2, 0.1, -0.4, 0.2, 0.0, -0.1, 0.4, -0.3, 0.0)
 """What folds differ by; it adds up to nothing."""
 NORMS = ("graph", "batch", "batch-alpha", "batch-running", "batch-detached", "instance", "layer", "none", "baseline")
@@ -208,45 +208,39 @@ def test_a_second_look_at_one_measurement_and_missing_seeds() -> None:
 
 ABOUT: dict[str, Any] = {"quick": False, "graphnorm": "1", "torch": "2", "made": "2026-01-02T03"}
 ABOUT |= {"title": "Title", "trained_on": [], "studies": [], "sentences": []}
-CLAIMS = {name: item.claims for name, item in ITEMS.items()}
-PLANNED = {name: item.planned for name, item in ITEMS.items()}
 
 
-def judge(item: str, **facts: Any) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = judge_claims(CLAIMS, {item: ABOUT | facts}, PLANNED)["claims"]
-    assert {one["item"] for one in found} <= {item}
+def judge(**facts: dict[str, Any]) -> list[dict[str, Any]]:
+    """The claims that can be judged by the facts of some items."""
+    found: list[dict[str, Any]] = judge_claims(ITEMS, {item: ABOUT | own for item, own in facts.items()})["claims"]
     return found
 
 
-def verdicts(item: str, **facts: Any) -> list[tuple[Any, ...]]:
-    """Of each claim that is judged the verdict, right and all cases, and those beyond noise."""
-    keys = ("verdict", "right", "cases")
-    return [(*(one[key] for key in keys), *(one["beyond_noise"] or ())) for one in judge(item, **facts)]
+def rows_of_numbers(page: str) -> list[list[str]]:
+    """The rows of all tables, without the names at their left."""
+    lines = [line for line in page.splitlines() if re.match(r"\| .*\d", line)]
+    return sorted([cell.strip() for cell in line.strip("|").split("|")][1:] for line in lines)
 
 
-def test_variants_of_batchnorm_are_compared_with_batchnorm() -> None:
-    found = curves(batch=80.0, batch_alpha=80.0, batch_running=70.0, batch_detached=85.0, graph=90.0)
-    assert verdicts("fig12", convergence=found) == [
-        ("holds", 1, 1, 0, 0),
-        ("holds", 1, 1, 1, 0),
-        ("does not hold here", 0, 1, 0, 1),
-        ("holds", 1, 1, 1, 0),
-    ]
-    assert verdicts("fig12", convergence=[one for one in found if one["norm"] in ("batch", "graph")]) == []
+def test_the_committed_results_are_judged_as_their_page_says() -> None:
+    files = [RESULTS / f"{name}.json" for name in ITEMS]
+    judged = judge_claims(ITEMS, {file.stem: json.loads(file.read_text(encoding="utf-8")) for file in files})
+    assert (judged["unjudged"], judged["quick"]) == ({}, False)
+    expected = rows_of_numbers((RESULTS / "claims.md").read_text(encoding="utf-8"))
+    assert len(expected) > 100
+    assert rows_of_numbers(claims_markdown(json.loads(json.dumps(judged)))) == expected
 
 
-def test_most_tasks_are_enough_where_the_paper_says_so() -> None:
+def test_most_cases_are_enough_where_the_paper_says_so() -> None:
     found = []
     for panel, instance in (("A", 90.0), ("B", 90.0), ("C", 60.0)):
         found += curves(panel, none=70.0, layer=70.0, batch=80.0, instance=instance, graph=85.0)
-    assert verdicts("fig2", convergence=found) == [
-        ("does not hold here", 1, 3, 1, 2),
-        ("holds", 2, 3, 2, 1),
-        ("holds", 3, 3, 0, 0),
+    keys = ("verdict", "right", "cases", "beyond_noise")
+    assert [tuple(one[key] for key in keys) for one in judge(fig2={"convergence": found})] == [
+        ("does not hold here", 1, 3, [1, 2]),
+        ("holds", 2, 3, [2, 1]),
+        ("holds", 3, 3, [0, 0]),
     ]
-    judged = judge_claims(CLAIMS, {"fig2": ABOUT | {"convergence": found}}, PLANNED)
-    assert judged["unjudged"]["fig2"] == 1  # NCI1 and PTC are not there
-    assert judged["unjudged"]["theory"] == 4
 
 
 def test_cells_within_a_deviation() -> None:
@@ -258,77 +252,48 @@ def test_cells_within_a_deviation() -> None:
         cell("baseline", within_one_sd=False, model="wl", **about),  # its number is not the paper's own
         cell("graph", within_one_sd=False, repeats=True, **about),  # InstanceNorm's measurement again
     ]
-    (found,) = judge("table1", cells=cells)
+    (found,) = judge(table1={"cells": cells})
     assert (found["verdict"], found["right"], found["cases"], found["beyond_noise"]) == (
         "does not hold here", 1, 2, None,
     )  # fmt: skip
     assert found["rows"] == [["MUTAG", "gin", "batch", "90.00", "93.04 ± 1.00", "−3.04", "1 of 60"]]
-    assert found["words"].endswith("(50%), 1 of the 1 with the whole grid")
-    assert verdicts("table1", cells=[cell("none", None)]) == []
-
-
-def noise(*values: tuple[str, float, float]) -> list[dict[str, Any]]:
-    return [
-        {"what": what, "layer": "convolutions.0.first_norm", "of_mean": mean, "of_std": std}
-        for what, mean, std in values
-    ]
-
-
-def test_mean_and_deviation_are_compared_with_those_of_images() -> None:
-    found = noise(("PROTEINS", 0.2, 0.3), ("PROTEINS", 0.04, 0.3), (IMAGES, 0.05, 0.05), (IMAGES, 0.06, 0.4))
-    (judged,) = judge("fig4", relative_deviation=found)
-    assert (judged["verdict"], judged["right"], judged["cases"]) == ("does not hold here", 2, 4)
-    layer = "convolution 0, first norm"
-    assert judged["rows"] == [
-        ["PROTEINS", layer, "0.200 (0.050)", "0.300 (0.050)", "mean, standard deviation"],
-        ["PROTEINS", layer, "0.040 (0.060)", "0.300 (0.400)", "neither"],
-    ]
-    for words in ("noisier in 1 of 2 means", "in 1 of 2 standard deviations", "the noisier one in 2 of 2 layers"):
-        assert words in judged["words"]
-    assert verdicts("fig4", relative_deviation=found[:2]) == []  # no images
+    assert judge(table1={"cells": [cell("none", None)]}) == []
 
 
 def test_images_of_another_item_bring_their_remarks() -> None:
-    sizes = noise(*((f"PROTEINS, batches of {size}", 0.1, 0.01) for size in (8, 16) for _ in range(2)))
-    assert verdicts("fig10", relative_deviation=sizes) == []  # no images to compare with
-    lossy, open_ = f"The images of {IMAGES} went through JPEG.", "Not measured: 32."
-    items = {
-        "fig4": ABOUT
-        | {
-            "relative_deviation": noise((IMAGES, 0.05, 0.05), (IMAGES, 0.06, 0.06)),
-            "remarks": [lossy, "PROTEINS is of no matter here."],
-        },
-        "fig10": ABOUT | {"relative_deviation": sizes, "remarks": [open_]},
+    def noise(*whats: str) -> list[dict[str, Any]]:
+        return [{"what": what, "layer": "stem_norm", "of_mean": 0.1, "of_std": 0.01 * len(what)} for what in whats]
+
+    sizes = {"relative_deviation": noise("PROTEINS, of 8", "PROTEINS, of 16"), "remarks": ["Not measured: 32."]}
+    assert judge(fig10=sizes) == []  # no images to compare with
+    lossy = f"The images of {IMAGES} went through JPEG."
+    images = {"relative_deviation": noise(IMAGES), "remarks": [lossy, "PROTEINS is of no matter here."]}
+    (found,) = judge(fig4=images, fig10=sizes)
+    assert (found["item"], found["right"], found["cases"]) == ("fig10", 2, 4)
+    assert [row[-1] for row in found["rows"]] == ["standard deviation"] * 2
+    assert found["notes"] == [*sizes["remarks"], lossy]
+
+
+def test_fact_1_needs_a_distance() -> None:
+    summary = {
+        "linear_gnn": {"shift_faster": 36, "runs": 36, "median_speedup": 1.3},
+        "gradient": {"fixed_scale": 4e-16, "without_norm": 1e-17, "part_through_scale": 2.65},
+        "fact_1_distance": {"0.0": 1e-16, "0.9": 0.1, "1.0": 0.0},
     }
-    (found,) = judge_claims(CLAIMS, items, PLANNED)["claims"]
-    assert (found["item"], found["right"], found["cases"]) == ("fig10", 4, 8)
-    assert found["notes"] == [open_, lossy]
-
-
-THEORY = {
-    "linear_gnn": {"shift_faster": 36, "runs": 36, "median_speedup": 1.3},
-    "gradient": {"fixed_scale": 4e-16, "without_norm": 1e-17, "part_through_scale": 2.65},
-    "fact_1_distance": {"0.0": 0.62, "0.9": 0.12, "1.0": 8e-17},
-}
-
-
-def test_theory() -> None:
-    found = verdicts("theory", theorem_1={"holds": 9, "checked": 10}, summary=THEORY)
-    assert found == [("holds in part", 9, 10), ("holds", 36, 36), ("holds", 2, 2), ("holds in part", 2, 3)]
-    no_longer = THEORY | {"fact_1_distance": {"0.0": 1e-16, "0.9": 0.1, "1.0": 0.0}}
-    found = verdicts("theory", theorem_1={"holds": 9, "checked": 9}, summary=no_longer)
-    assert found[2] == ("does not hold here", 1, 2)
+    found = judge(theory={"theorem_1": {"holds": 9, "checked": 10}, "summary": summary})
+    assert [(one["right"], one["cases"]) for one in found] == [(9, 10), (36, 36), (1, 2), (2, 3)]
 
 
 def test_what_is_unfinished_is_said_with_every_claim_of_an_item() -> None:
     cells = [cell(norm, 90.0, within_one_sd=True) for norm in ("graph", "layer", "batch", "instance")]
     notes = ["4 of 4 cells lie within.", "Not trained: PTC, gin."]
-    found = judge("table1", cells=cells, studies=[{"finished": 1234, "trials": 4000}], sentences=notes)
+    found = judge(table1={"cells": cells, "studies": [{"finished": 1234, "trials": 4000}], "sentences": notes})
     assert len(found) == 2
     assert {tuple(one["notes"]) for one in found} == {tuple(notes[1:])}  # the first is the claim's own number
     assert found[0]["provenance"].endswith("1,234 of 84,700 trials are trained.")  # of the whole item
-    (of_datasets,) = judge("table3", as_printed={"equal": 1, "statistics": 2}, sentences=["1 of 2.", "COLLAB: three."])
-    assert of_datasets["notes"] == ["COLLAB: three."]
+    page = claims_markdown(judge_claims(ITEMS, {"table1": ABOUT | {"cells": cells, "sentences": notes}}))
+    assert page.count(f"- {notes[1]}") == 1  # once for an item
+    assert "1 of `table1`, 3 of `table2`" in page  # not judged
 
 
 # All items
@@ -349,17 +314,17 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     items["table1"] = items["table1"].narrowed(grid=CURVES, baselines=("none",))
     with Store(reproduction.store) as store:
         for item in items.values():
-            for planned in reproduction.plans(item, train=False):
-                study = store.add(planned.plan, [range(len(planned.plan.trials))])
+            for plan in reproduction.plans(item, train=False):
+                study = store.add(plan, [range(len(plan.trials))])
                 there = store.statuses(study)
-                new = [outcome(trial, values) for trial in planned.plan.trials if trial.key not in there]
+                new = [outcome(trial, values) for trial in plan.trials if trial.key not in there]
                 store.save(store.begin_session(study, "local"), new)
-            for planned in reproduction.probed_plans(item, train=False):
-                probe, study = planned.plan.probe, store.add(planned.plan, [range(len(planned.plan.trials))])
+            for plan in reproduction.probed_plans(item, train=False):
+                probe, study = plan.probe, store.add(plan, [range(len(plan.trials))])
                 layers = getattr(probe, "layers", ["convolutions.0.first_norm"])
                 shape = (len(probe.at), 8, 5) if hasattr(probe, "layers") else (len(probe.at), 5)
                 seen = {"epochs": np.array(probe.at)} | {layer: random.random(shape) for layer in layers}
-                new = [outcome(trial, values, seen=seen) for trial in planned.plan.trials]
+                new = [outcome(trial, values, seen=seen) for trial in plan.trials]
                 store.save(store.begin_session(study, "local"), new)
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("GRAPHNORM_DATA", raising=False)
@@ -370,61 +335,17 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 def test_claims_are_about_what_their_items_train(whole: dict[str, Any]) -> None:
     """A claim that named a normalization, dataset or layer that its item does not train would not be judged."""
-    judged = judge_claims(CLAIMS, whole, PLANNED)
+    judged = judge_claims(ITEMS, whole)
     assert set(judged["unjudged"]) == {"table3", "theory"}  # of the graphs themselves
     texts = [claim.text for name in whole for claim in ITEMS[name].claims]
     assert [one["claim"] for one in judged["claims"]] == texts
     assert len(texts) == len(set(texts))
-    assert not judged["quick"]
-
-
-def cells_of(line: str) -> list[str]:
-    return [part.strip() for part in line.strip("|").split("|")]
-
-
-def test_the_page_and_the_json_agree(whole: dict[str, Any]) -> None:
-    whole = whole | {"table2": whole["table2"] | {"sentences": ["1 of 2.", "Unfinished."]}}
-    judged = json.loads(json.dumps(judge_claims(CLAIMS, whole, PLANNED)))
-    page = claims_markdown(judged)
-    summary, *sections = page.split("\n## ")
-    rows = [cells_of(line) for line in summary.splitlines() if line.startswith("| ")][1:]
-    assert rows == [
-        [
-            one["claim"],
-            one["verdict"] + (" \\*" if one["notes"] else ""),
-            f"{one['right']:,} of {one['cases']:,}",
-            "–" if one["beyond_noise"] is None else "{} for, {} against".format(*one["beyond_noise"]),
-        ]
-        for one in judged["claims"]
-    ]
-    for rule in judged["rules"]:
-        assert f"- {rule}\n" in summary
-    counts = {item: int(count) for count, item in re.findall(r"(\d+) of `(\w+)`", summary)}
-    assert counts == judged["unjudged"]
-    claims = [text for section in sections for text in section.split("\n### ")[1:]]
-    for one, text in zip(judged["claims"], claims, strict=True):
-        claim, verdict, *_ = text.split("\n\n")
-        assert claim == one["claim"]
-        assert verdict == f"**{one['verdict'].capitalize()}**: {one['words']}." + (
-            one["remark"] and f" {one['remark']}"
-        )
-        shown = [cells_of(line) for line in text.splitlines() if line.startswith("| ")]
-        assert shown == ([one["columns"], ["---"] * len(one["columns"]), *one["rows"]] if one["rows"] else [])
-    for title in dict.fromkeys(one["title"] for one in judged["claims"]):
-        (section,) = [text for text in sections if text.startswith(f"{title}\n")]
-        of_item = [one for one in judged["claims"] if one["title"] == title]
-        before, _, notes = section.partition("\n\nNotes:\n\n")
-        assert before.strip().endswith(of_item[0]["provenance"])
-        said = dict.fromkeys(note for one in of_item for note in one["notes"])
-        assert notes.split("\n")[: len(said)] == [f"- {note}" for note in said]  # once for an item
-    assert QUICK_NOTE not in page
-    assert QUICK_NOTE in claims_markdown(judged | {"quick": True})
 
 
 def test_what_claims_quote_is_in_the_paper() -> None:
     if not SOURCE.exists():
         pytest.skip("the paper's source is not beside the repository")
     paper = " ".join(SOURCE.read_text(encoding="utf-8").split())
-    quoted = [quote for claims in CLAIMS.values() for claim in claims for quote in re.findall("“(.+?)”", claim.text)]
+    quoted = [quote for item in ITEMS.values() for claim in item.claims for quote in re.findall("“(.+?)”", claim.text)]
     assert len(quoted) > 10
     assert [quote for quote in quoted if quote not in paper] == []

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from graphnorm.errors import StudyError
 from graphnorm.paper.items import CURVES, ITEMS, QUICK, Item, covers, find_items, is_quick
-from graphnorm.paper.reproduce import Planned, Reproduction
+from graphnorm.paper.reproduce import Reproduction
 from graphnorm.settings import DEFAULT_NORMS, GRIDS, find_grid
+from graphnorm.study.plan import Plan
 from graphnorm.study.reported import TU
 
 BASELINES = ("wl", "awl", "dcnn", "dgcnn", "mlp")
 
 
-def plans(item: Item) -> list[Planned]:
+def plans(item: Item) -> list[Plan]:
     """The studies of an item, with graphs of which only the names are known."""
     return list(Reproduction("there is none.db", progress=False).plans(item, train=False))
 
@@ -24,7 +24,7 @@ def plans(item: Item) -> list[Planned]:
 @cache
 def keys(name: str, *, quick: bool) -> set[str]:
     item = ITEMS[name].quick() if quick else ITEMS[name]
-    return {trial.key for planned in plans(item) for trial in planned.plan.trials}
+    return {trial.key for plan in plans(item) for trial in plan.trials}
 
 
 @pytest.mark.parametrize("quick", [False, True])
@@ -40,11 +40,7 @@ def test_tables_and_figures_share_trials(quick: bool) -> None:
 @pytest.mark.parametrize("item", ITEMS.values(), ids=lambda item: item.name)
 def test_planned_trials_are_those_of_all_plans(item: Item) -> None:
     for one in (item, item.quick(), item.quick().narrowed(seeds=2)):
-        assert one.planned == sum(len(planned.plan.trials) for planned in plans(one))
-
-
-def test_the_curves_are_one_configuration_of_the_grid() -> None:
-    assert CURVES.configurations()[0] in GRIDS["paper"].configurations()
+        assert one.planned == sum(len(plan.trials) for plan in plans(one))
 
 
 def test_reproductions_have_the_self_loops_of_the_authors() -> None:
@@ -72,20 +68,7 @@ def test_a_quick_pass_is_small_and_never_mistaken_for_the_real_one() -> None:
 @pytest.mark.parametrize("name", ["fig2", "fig11", "table1"])
 def test_studies_of_a_quick_pass_can_be_told(name: str) -> None:
     for item, expected in ((ITEMS[name].quick(), True), (ITEMS[name], False)):
-        assert {is_quick(planned.plan.spec) for planned in plans(item)} == {expected}
-
-
-def test_a_part_of_an_item() -> None:
-    item = ITEMS["table1"].narrowed(datasets=("imdb-b", "PTC"), protocols=("paper",), grid=find_grid("quick"))
-    (part,) = item.trained
-    assert (part.datasets, part.protocols, part.models) == (("PTC", "IMDB-BINARY"), ("paper",), ("gin", "gcn"))
-    assert part.grid is GRIDS["quick"]
-    (molhiv,) = ITEMS["table2"].narrowed(models=("molhiv-gcn",), seeds=3, grid=GRIDS["quick"]).trained
-    assert molhiv.seeds == 3
-    assert (molhiv.grid.axes["epochs"], molhiv.grid.axes["lr"]) == ((50,), (1e-4,))  # those of the authors
-    assert molhiv.grid == ITEMS["fig6"].trained[1].grid
-    with pytest.raises(StudyError, match="nothing is left of fig2"):
-        ITEMS["fig2"].narrowed(norms=("batch-alpha",))
+        assert {is_quick(plan.spec) for plan in plans(item)} == {expected}
 
 
 @pytest.mark.parametrize(
@@ -123,6 +106,16 @@ def test_what_is_left_of_an_item(name: str, choice: dict[str, Any], narrow: dict
     assert (item.title == item.caption) is (narrow is None)
 
 
+def test_a_part_trains_what_was_chosen() -> None:
+    item = ITEMS["table1"].narrowed(datasets=("imdb-b", "PTC"), protocols=("paper",), grid=find_grid("quick"))
+    (part,) = item.trained
+    assert (part.datasets, part.protocols, part.models) == (("PTC", "IMDB-BINARY"), ("paper",), ("gin", "gcn"))
+    assert part.grid is GRIDS["quick"]
+    (molhiv,) = ITEMS["table2"].narrowed(models=("molhiv-gcn",), seeds=3, grid=GRIDS["quick"]).trained
+    assert (molhiv.seeds, molhiv.grid) == (3, ITEMS["fig6"].trained[1].grid)
+    assert (molhiv.grid.axes["epochs"], molhiv.grid.axes["lr"]) == ((50,), (1e-4,))  # those of the authors
+
+
 def test_a_part_takes_the_place_of_what_it_has_all_of() -> None:
     both = {"datasets": ["MUTAG", "PTC"], "grid": {"name": "twelve", "lr": [0.1]}}
     assert covers(both, both | {"datasets": ["PTC"]})
@@ -142,12 +135,8 @@ def test_a_choice_of_baselines() -> None:
     assert (only.trained, only.datasets) == ((), ("MUTAG",))
     assert ITEMS["table2"].narrowed(seeds=2).baselines.seeds == 2
     assert not ITEMS["fig2"].narrowed(baselines=("wl",)).baselines
-    with pytest.raises(StudyError, match="no baseline 'wll'; known: wl"):
-        table.narrowed(baselines=("wll",))
 
 
 def test_names() -> None:
     assert [item.name for item in find_items(["all", "fig2"])] == list(ITEMS)
     assert [item.name for item in find_items(["FIG4", "fig2"])] == ["fig4", "fig2"]
-    with pytest.raises(StudyError, match="no item 'fig99'; known: table1"):
-        find_items(["fig2", "fig99"])

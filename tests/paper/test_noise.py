@@ -1,10 +1,10 @@
-"""Batch noise and the learned α: trained by the runner, looked at along the way, and read from the store."""
+"""Batch noise and the learned α: trained by the runner, measured along the way, and read from the store."""
 
 from __future__ import annotations
 
 import math
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -206,10 +206,10 @@ def test_images_are_trained_and_scored(store: Store) -> None:
     assert record.curves["loss"][0] == pytest.approx(math.log(10), rel=0.5)  # ten classes, about guessed
     assert set(record.curves["valid"] * 2) <= {0.0, 1.0, 2.0}  # of two test images
     assert record.seconds > 0
-    run_ = read_noise(store, plan)
-    assert run_ is not None
-    assert (run_.title, run_.lossy, run_.batch_size) == ("CIFAR-10, ResNet18", True, 4)
-    assert [layer.layer for layer in run_.layers] == list(IMAGE_LAYERS)
+    found = read_noise(store, plan)
+    assert found is not None
+    assert (found.lossy, [layer.batch_size for layer in found.layers]) == (True, [4] * 4)
+    assert [layer.layer for layer in found.layers] == list(IMAGE_LAYERS)
 
 
 def test_images_are_moved_and_mirrored() -> None:
@@ -241,7 +241,8 @@ def item(make: Any = figures.batch_noise, **parts: Any) -> Item:
 
 
 def test_smaller_batches_are_noisier(reproduction: Reproduction) -> None:
-    output = reproduction.make(item(noise=NoiseRuns(datasets=(TREES,), batch_sizes=(4, 12), layers=(0, 1), epochs=1)))
+    wanted = item(noise=NoiseRuns(datasets=(TREES,), batch_sizes=(4, 12), layers=(0, 1), epochs=1))
+    output = reproduction.make(wanted)
     assert set(output.figures) == {f"-synthetic-trees-GIN-batches-of-{size}" for size in (4, 12)}
     assert output.data is not None
     last = {(row[1], row[2]): row[4] for row in output.data.rows if row[3] == 1}
@@ -254,29 +255,37 @@ def test_smaller_batches_are_noisier(reproduction: Reproduction) -> None:
     assert output.facts["missing"] == output.facts["remarks"] == []
     assert {run_["device"] for run_ in output.facts["trainings"].values()} == {"cpu"}
     with Store(reproduction.store, writable=False) as store:
-        assert [(run_.dataset, run_.batch_size) for run_ in noise_runs(store)] == [(TREES, 4), (TREES, 12)]
+        assert [found.trial for found in noise_runs(store)] == [
+            plan.trials[0] for plan in reproduction.probed_plans(wanted)
+        ]
         assert alpha_runs(store) == []
 
 
 def test_images_beside_graphs(reproduction: Reproduction) -> None:
     wanted = item(noise=NoiseRuns(datasets=(TREES,), batch_sizes=(8,), epochs=1, images=True))
-    output = reproduction.make(wanted)
+    output, again = reproduction.make(wanted), reproduction.make(wanted, train=False)
     assert list(output.facts["trainings"]) == [f"{TREES}, GIN", f"{IMAGES}, ResNet18"]
     assert output.facts["remarks"] == [f"The images of {IMAGES} went through JPEG."]
-    again = reproduction.make(wanted, train=False)
-    assert again.data == output.data
-    assert again.sentences == output.sentences
+    assert (again.data, again.sentences) == (output.data, output.sentences)
 
 
-def test_figures_come_of_the_store_alone(
-    reproduction: Reproduction, monkeypatch: pytest.MonkeyPatch, fill_seen: Callable[..., None]
-) -> None:
+def fill_seen(path: Path, plan: Plan, epochs: int = 2) -> None:
+    """Put a training with its looks into a store."""
+    at = [epoch for epoch in plan.probe.at if epoch <= epochs]
+    looks = np.random.default_rng(0).random((len(at), 8, 5))
+    seen = {"epochs": np.array(at)} | dict.fromkeys(plan.probe.layers, looks)
+    with Store(path) as store:
+        session = store.begin_session(store.add(plan, [[0]]), "local")
+        store.save(session, [outcome(plan.trials[0], epochs=epochs, seen=seen)])
+
+
+def test_figures_come_of_the_store_alone(reproduction: Reproduction, monkeypatch: pytest.MonkeyPatch) -> None:
     """A training that was cut short, and one that is missing, are named."""
     wanted = item(noise=NoiseRuns(datasets=(TREES, REGULAR), epochs=2, images=True))
-    with pytest.raises(NothingThereError, match="nothing of small"):
+    with pytest.raises(NothingThereError, match="no results for small"):
         reproduction.make(wanted, train=False)
-    fill_seen(image_plan(2, PICTURES), epochs=1)
-    fill_seen(noise_plan(replace(GRAPHS, name=TREES), 128, 2))
+    fill_seen(reproduction.store, image_plan(2, PICTURES), epochs=1)
+    fill_seen(reproduction.store, noise_plan(replace(GRAPHS, name=TREES), 128, 2))
     monkeypatch.setattr("graphnorm.paper.reproduce.run", None)
     output = reproduction.make(wanted, train=False)
     assert set(output.figures) == {"-CIFAR-10-ResNet18", "-synthetic-trees-GIN"}
@@ -290,29 +299,14 @@ def test_figures_come_of_the_store_alone(
         f"{IMAGES}, ResNet18": 1,
     }
     with Store(reproduction.store, writable=False) as store:
-        assert {(run_.dataset, run_.lossy) for run_ in noise_runs(store)} == {(TREES, False), (IMAGES, True)}
-    with pytest.raises(StudyError, match="nothing of small"):  # nothing of this one, in a store of others
+        assert {(found.trial.dataset, found.lossy) for found in noise_runs(store)} == {(TREES, False), (IMAGES, True)}
+    with pytest.raises(StudyError, match="no results for small"):  # nothing of this one, in a store of others
         reproduction.make(item(noise=NoiseRuns(datasets=(REGULAR,), epochs=2)), train=False)
-
-
-@pytest.fixture
-def fill_seen(reproduction: Reproduction) -> Callable[..., None]:
-    """Put a training with its looks into the store."""
-
-    def put(plan: Plan, epochs: int = 2) -> None:
-        at = [epoch for epoch in plan.probe.at if epoch <= epochs]
-        looks = np.random.default_rng(0).random((len(at), 8, 5))
-        seen = {"epochs": np.array(at)} | dict.fromkeys(plan.probe.layers, looks)
-        with Store(reproduction.store) as store:
-            session = store.begin_session(store.add(plan, [[0]]), "local")
-            store.save(session, [outcome(plan.trials[0], epochs=epochs, seen=seen)])
-
-    return put
 
 
 def test_learned_alpha(reproduction: Reproduction, monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = item(figures.learned_alpha, alpha=AlphaRuns((TREES, REGULAR), 1))
-    with pytest.raises(NothingThereError, match="nothing of small"):
+    with pytest.raises(NothingThereError, match="no results for small"):
         reproduction.make(wanted, train=False)
     reproduction.train(replace(wanted, alpha=AlphaRuns((TREES,), 1)))
     monkeypatch.setattr("graphnorm.paper.reproduce.run", None)
@@ -327,5 +321,5 @@ def test_learned_alpha(reproduction: Reproduction, monkeypatch: pytest.MonkeyPat
     assert output.facts["trainings"][TREES]["device"] == "cpu"
     with Store(reproduction.store, writable=False) as store:
         (found,) = alpha_runs(store)
-        assert (found.dataset, found.epochs, len(found.records)) == (TREES, 1, 3)
+        assert (found.trial.dataset, found.trial.epochs, len(found.records)) == (TREES, 1, 3)
         assert noise_runs(store) == []

@@ -1,7 +1,8 @@
-"""What the tests of reports share: studies that took no time to train, and the page of one of them."""
+"""Shared by the tests of reports: studies that took no time to train, and the page of one of them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,12 @@ from graphnorm.data import load
 from graphnorm.report import Chapter, build_page, read_analysis
 from graphnorm.settings import Settings
 from graphnorm.study import Result, Store, make_plan, read
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store(tmp_path / "graphnorm.db") as opened:
+        yield opened
 
 
 @pytest.fixture(scope="session")

@@ -17,8 +17,6 @@ from graphnorm.study.render import Table, TwoLines
 from pages import EVIL, Reader
 
 CLAIM = {
-    "item": "fig2",
-    "title": "Figure 2: curves",
     "claim": "It is faster.",
     "verdict": "holds in part",
     "right": 6,
@@ -49,14 +47,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def write(folder: Path, item: str = "table1", *, quick: bool = False, **parts: Any) -> None:
-    facts = {
-        "made": "2026-11-16T06",
-        "graphnorm": "1",
-        "torch": "2",
-        "trained_on": [],
-        "trained_with": [],
-        "studies": [],
-    }
+    facts = {"made": "2026-11-16T06", "graphnorm": "1", "torch": "2", "trained_on": [], "studies": []}
     Output(item, "Table 1: accuracy", quick, facts=facts, **parts).write(folder)
 
 
@@ -102,12 +93,8 @@ def test_the_layout_of_the_paper_is_preferred(folder: Path, result: Result) -> N
     write(folder, table=rows, sheets={"-wide": wide, "-fair": wide._replace(addition=", under fair")})
     write(folder, "table2", quick=True, sheets={"-wide": wide})
     first, fair, second = read_reproduced(folder).tables
-    assert (first["id"], first["columns"], first["names"], first["notes"]) == (
-        "table1",
-        ["norm", "MUTAG"],
-        1,
-        ["In %."],
-    )
+    assert (first["id"], first["columns"], first["names"]) == ("table1", ["norm", "MUTAG"], 1)
+    assert first["notes"] == ["In %."]
     assert (fair["id"], fair["title"]) == ("table1-fair", "Table 1: accuracy, under fair")
     assert second["title"].endswith(QUICK_NOTE)
     page = build_page([Chapter(result)], reproduced=read_reproduced(folder))
@@ -142,8 +129,6 @@ def test_files_that_reproduce_did_not_write(folder: Path, file: str, content: st
         read_reproduced(folder)
 
 
-def test_folders_without_them(tmp_path: Path) -> None:
-    with pytest.raises(GraphnormError, match="neither claims nor tables"):
-        read_reproduced(tmp_path)
+def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(GraphnormError, match="no such folder"):
         read_reproduced(tmp_path / "absent")

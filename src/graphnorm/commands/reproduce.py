@@ -160,9 +160,7 @@ def _write_claims(folder: Path, quick: bool) -> list[str]:
     from graphnorm.paper.items import ITEMS
 
     whole = {name: item.quick() if quick else item for name, item in ITEMS.items()}
-    claims = {name: item.claims for name, item in whole.items()}
-    planned = {name: item.planned for name, item in whole.items()}
-    judged = judge_claims(claims, _held_items(folder, quick), planned)
+    judged = judge_claims(whole, _held_items(folder, quick))
     texts = {".json": json.dumps(judged, indent=1, ensure_ascii=False) + "\n", ".md": claims_markdown(judged)}
     files = []
     for ending, text in texts.items():
@@ -284,11 +282,11 @@ def _show_plans(options: argparse.Namespace, reproduction: Reproduction, items: 
     different: set[str] = set()
     train = not options.no_train
     for item in items:
-        for planned in (*reproduction.plans(item, train=train), *reproduction.probed_plans(item, train=train)):
-            left = reproduction.missing(planned.plan)
+        for plan in (*reproduction.plans(item, train=train), *reproduction.probed_plans(item, train=train)):
+            left = reproduction.missing(plan)
             different |= set(left)
-            names = [item.name, planned.dataset, planned.model, planned.protocol]
-            rows.append([*names, len(planned.plan.trials), len(left)])
+            names = [item.name, *(plan.spec[name] for name in ("dataset", "model", "protocol"))]
+            rows.append([*names, len(plan.trials), len(left)])
     columns = ("item", "dataset", "model", "protocol", "trials", "to train")
     if options.json:
         print(json.dumps([dict(zip(columns, row, strict=True)) for row in rows], indent=1))

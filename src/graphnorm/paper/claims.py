@@ -1,9 +1,9 @@
 """The paper's claims, one by one, against what was measured.
 
-A claim is judged by the facts of its item, which ``graphnorm reproduce`` writes as JSON. One whose item is not there,
-or lacks a rival that it names, is left out. Each is counted over cases (panels, cells, graphs). Folds are compared by
-the corrected paired t-test of :mod:`graphnorm.study.significance`, seeds by Welch's test. The p-values of a case are
-adjusted for the number of its rivals (Holm).
+A claim is judged by the facts of its item, the JSON that ``graphnorm reproduce`` writes. It is counted over cases
+(panels, cells, graphs). A claim whose item is missing, or lacks a normalization that it compares, is not judged. Folds
+are compared by the corrected paired t-test of :mod:`graphnorm.study.significance`, seeds by Welch's test. The p-values
+of a case are adjusted for the number of its rivals (Holm).
 """
 
 from __future__ import annotations
@@ -11,42 +11,45 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from graphnorm.analysis import readable_layer
 from graphnorm.paper.figures import CONVERGED
 from graphnorm.paper.noise import IMAGES
 from graphnorm.paper.output import QUICK_NOTE
 from graphnorm.study.protocol import find_protocol
-from graphnorm.study.render import counted, listing, signed
+from graphnorm.study.render import counted, listing, signed, span
 from graphnorm.study.reported import dataset_table
 from graphnorm.study.significance import ALPHA, holm, paired_test, welch_test
+
+if TYPE_CHECKING:
+    from graphnorm.paper.items import Item
 
 __all__ = ["RULES", "Claim", "Claimed", "Judged", "claims_markdown", "judge_claims"]
 
 Facts = Mapping[str, Any]
 Claimed = Literal["ahead", "behind", "not ahead"]
-"""Of one normalization: ahead of all its rivals, behind all of them, or not ahead of all of them beyond noise."""
+"""A normalization is ahead of all rivals, behind all of them, or not significantly ahead of all of them."""
 LEVEL = 0.005
-"""Percentage points that are not shown, and are no difference."""
+"""A smaller difference, in percentage points, counts as none: it is not shown."""
 EXACT = 1e-9
 """Relative differences below this one are rounding."""
 RULES = (
-    "A claim *holds* if it is right in every case that was measured, and *in part* if in more than half of them (which "
-    "is enough for a claim about most cases to hold).",
-    "Normalizations are compared by the average of their training curves over all epochs, or by their scores. A case "
-    "is right by the sign of the difference, however small, or where there is none. *Beyond noise* counts the cases "
-    f"whose difference is significant, for the claim and against it: p < {ALPHA}, over folds by the corrected "
-    "resampled paired t-test, over seeds by Welch's test, adjusted for the number of rivals (not of cases); p is that "
-    "of the rival on which the case hangs. Where no case is beyond noise, the claim is *undecided*.",
-    "A claim that one is *not* better is right where it is not ahead beyond noise.",
-    "A case in which a rival is missing is not judged. Batch noise is that of one training each, and not tested.",
+    "A claim *holds* if every measured case agrees with it, and holds *in part* if more than half do (a claim about "
+    "most cases then holds). It is *undecided* if no difference is beyond noise.",
+    "Normalizations are compared by the average of their training curves over all epochs, or by their scores. The sign "
+    "of a difference decides the case, however small it is; no difference counts as agreement.",
+    "*Beyond noise* counts the cases with a significant difference, for the claim and against it: "
+    f"p < {ALPHA} after Holm's adjustment for the number of rivals (not of cases). Folds are compared by the corrected "
+    "resampled paired t-test, seeds by Welch's test. The p of a case is that of the rival that decides it.",
+    "A claim that one normalization is *not* better is right unless it is ahead beyond noise.",
+    "A case that lacks a rival is not judged. Batch noise is measured along one training each, and not tested.",
 )
 
 
 @dataclass(frozen=True)
 class Judged:
-    """In how many of how many cases a claim is right, and the numbers of each."""
+    """In how many cases a claim is right, and the numbers of each case."""
 
     right: int
     cases: int
@@ -54,12 +57,12 @@ class Judged:
     columns: tuple[str, ...] = ()
     rows: tuple[tuple[str, ...], ...] = ()
     beyond: tuple[int, int] | None = None
-    """Cases beyond noise for the claim, and against it; None where chance has no part or is not known."""
+    """Cases beyond noise for the claim, and against it; None if there is no test."""
     open_within_noise: bool = False
-    """Whether cases within noise leave the claim open: not where it says that there is no difference."""
+    """Whether the claim is undecided if no case is beyond noise."""
 
     def verdict(self, of_most: bool = False) -> str:
-        """For people. of_most: whether the claim itself is about most cases only.
+        """of_most: whether the claim is about most cases only.
 
         >>> Judged(3, 4, "").verdict(), Judged(3, 4, "").verdict(of_most=True)
         ('holds in part', 'holds')
@@ -78,54 +81,40 @@ Judge = Callable[[Facts], Judged | None]
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence of the paper, or one of ours that the same numbers speak to."""
+    """A sentence of the paper, or one of ours about the same numbers."""
 
     text: str
     judge: Judge
     of_most: bool = False
-    """Whether the sentence itself is about most cases only."""
+    """Whether the sentence is about most cases only."""
     images_of: str = ""
-    """The item whose images it is compared with, where its own has none."""
+    """The item whose images it is compared with, if its own has none."""
     remark: str = ""
-    """How it is read, where that is not obvious."""
-
-    def judged(self, facts: Facts, items: Mapping[str, Facts]) -> Judged | None:
-        """By the facts of its item, and of the images where they are another item's."""
-        if self.images_of:
-            beside = items.get(self.images_of, {}).get("relative_deviation", ())
-            images = [entry for entry in beside if IMAGES in entry["what"]]
-            facts = {**facts, "relative_deviation": [*facts["relative_deviation"], *images]}
-        return self.judge(facts)
-
-    def notes(self, facts: Facts, items: Mapping[str, Facts]) -> list[str]:
-        """What is unfinished or different in its item, or in its images where they are another item's."""
-        of_images = [text for text in items.get(self.images_of, {}).get("remarks", ()) if IMAGES in text]
-        return [*_notes(facts), *of_images]
+    """How the sentence is read, where that is not obvious."""
 
 
 # All claims
 
 
-def judge_claims(
-    claims: Mapping[str, Sequence[Claim]], facts: Mapping[str, Facts], planned: Mapping[str, int]
-) -> dict[str, Any]:
-    """All verdicts, as JSON has them.
+def judge_claims(items: Mapping[str, Item], facts: Mapping[str, Facts]) -> dict[str, Any]:
+    """All verdicts, for JSON.
 
-    claims, planned: of each item its claims, and how many trials the whole of it has.
-    facts: the items that were made, by name.
+    items: the whole items, by name.
+    facts: the JSON of the items that were made, by name.
     """
     found: list[dict[str, Any]] = []
     unjudged: dict[str, int] = {}
-    for item, of_item in claims.items():
-        for claim in of_item:
-            judged = claim.judged(facts[item], facts) if item in facts else None
-            if judged is None:
-                unjudged[item] = unjudged.get(item, 0) + 1
+    for name, item in items.items():
+        for claim in item.claims:
+            own, images = facts.get(name), facts.get(claim.images_of, {})
+            judged = None if own is None else claim.judge(_with_images(own, images))
+            if own is None or judged is None:
+                unjudged[name] = unjudged.get(name, 0) + 1
                 continue
             found.append(
                 {
-                    "item": item,
-                    "title": facts[item]["title"],
+                    "item": name,
+                    "title": own["title"],
                     "claim": claim.text,
                     "verdict": judged.verdict(claim.of_most),
                     "right": judged.right,
@@ -135,33 +124,60 @@ def judge_claims(
                     "remark": claim.remark,
                     "columns": list(judged.columns),
                     "rows": [list(row) for row in judged.rows],
-                    "notes": claim.notes(facts[item], facts),
-                    "provenance": _provenance(item, facts[item], planned[item]),
+                    "notes": [*_notes(own), *(text for text in images.get("remarks", ()) if IMAGES in text)],
+                    "provenance": _provenance(name, own, item.planned),
                 }
             )
-    quick = any(of_item["quick"] for of_item in facts.values())
+    quick = any(own["quick"] for own in facts.values())
     return {"quick": quick, "rules": list(RULES), "unjudged": unjudged, "claims": found}
 
 
+def _with_images(facts: Facts, images: Facts) -> Facts:
+    """The batch noise of an item, and of the images of another."""
+    if not images:
+        return facts
+    of_images = [entry for entry in images["relative_deviation"] if IMAGES in entry["what"]]
+    return {**facts, "relative_deviation": [*facts["relative_deviation"], *of_images]}
+
+
+def _notes(facts: Facts) -> list[str]:
+    """The sentences of an item on what is unfinished or different from the paper."""
+    if "remarks" in facts:
+        return list(facts["remarks"])
+    of_table = "cells" in facts or "as_printed" in facts  # the first sentence of a table counts its cells
+    return list(facts["sentences"][1:]) if of_table else []
+
+
+def _provenance(item: str, facts: Facts, planned: int) -> str:
+    if facts["trained_on"]:
+        origin = f"trained on {', '.join(facts['trained_on'])} with {'; '.join(facts['trained_with'])}"
+    else:
+        origin = f"nothing was trained; graphnorm {facts['graphnorm']}, torch {facts['torch']}"
+    text = f"From `{item}`, made on {facts['made'][:10]}: {origin}."
+    if planned:
+        text += f" {sum(study['finished'] for study in facts['studies']):,} of {planned:,} trials are trained."
+    return text
+
+
 def claims_markdown(judged: Mapping[str, Any]) -> str:
-    """The same as a page: a table of verdicts, then each claim with its numbers, and their origin."""
+    """The verdicts of :func:`judge_claims` as a page: a table of all, then each claim with its numbers."""
     lines = ["# The paper's claims, measured", ""]
     lines += [f"**{QUICK_NOTE}. So few folds and epochs decide nothing.**", ""] if judged["quick"] else []
     lines += [
-        "Made by `graphnorm reproduce` from the results beside it.",
+        "Made by `graphnorm reproduce` from the results in this folder.",
         "",
         *(f"- {rule}" for rule in judged["rules"]),
     ]
     if judged["unjudged"]:
         counts = ", ".join(f"{count} of `{item}`" for item, count in judged["unjudged"].items())
-        lines += ["", f"Not judged, since there are no numbers of them or of all their rivals: {counts}."]
+        lines += ["", f"Not judged, because results are missing: {counts}."]
     lines += ["", "| claim | here | right | beyond noise |", "|---|---|---|---|"]
     for one in judged["claims"]:
         sure = "–" if one["beyond_noise"] is None else "{} for, {} against".format(*one["beyond_noise"])
         mark = " \\*" if one["notes"] else ""
         lines.append(f"| {one['claim']} | {one['verdict']}{mark} | {one['right']:,} of {one['cases']:,} | {sure} |")
     if any(one["notes"] for one in judged["claims"]):
-        lines += ["", "\\* Something of it is unfinished or different; see the notes at the end of its section."]
+        lines += ["", "\\* Unfinished, or different from the paper; see the notes at the end of its section."]
     for item in dict.fromkeys(one["item"] for one in judged["claims"]):
         of_item = [one for one in judged["claims"] if one["item"] == item]
         lines += ["", f"## {of_item[0]['title']}"]
@@ -177,69 +193,37 @@ def claims_markdown(judged: Mapping[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _notes(facts: Facts) -> list[str]:
-    """What an item says of itself that is unfinished or different."""
-    if "remarks" in facts:
-        return list(facts["remarks"])
-    of_table = "cells" in facts or "as_printed" in facts  # what a table says first is how many cells are as reported
-    return list(facts["sentences"][1:]) if of_table else []
-
-
-def _provenance(item: str, facts: Facts, planned: int) -> str:
-    """Where the numbers of an item come from."""
-    if facts["trained_on"]:
-        origin = f"trained on {', '.join(facts['trained_on'])} with {'; '.join(facts['trained_with'])}"
-    else:
-        origin = f"nothing was trained; graphnorm {facts['graphnorm']}, torch {facts['torch']}"
-    text = f"From `{item}`, made on {facts['made'][:10]}: {origin}."
-    if planned:
-        text += f" {sum(study['finished'] for study in facts['studies']):,} of {planned:,} trials are trained."
-    return text
-
-
 # A normalization against its rivals
 
 
-@dataclass(frozen=True)
+class _Scores(NamedTuple):
+    mean: float
+    members: Sequence[float | None]
+    """A value for each fold or seed."""
+
+
 class _Contest:
     """A normalization against its rivals, in one case."""
 
-    where: str
-    ours: float
-    rivals: Mapping[str, float]
-    p: Mapping[str, float | None]
-    """Adjusted, by rival; None where chance cannot be measured."""
-    claimed: Claimed
-
-    @property
-    def sign(self) -> int:
-        return -1 if self.claimed == "behind" else 1
-
-    @property
-    def closest(self) -> str:
-        """The rival that is most in the claim's way."""
-        return max(self.rivals, key=lambda name: self.sign * self.rivals[name])
-
-    @property
-    def lead(self) -> float:
-        return self.ours - self.rivals[self.closest]
-
-    @property
-    def won(self) -> bool:
-        return self.sign * self.lead > -LEVEL
-
-    @property
-    def decisive(self) -> float | None:
-        """The p-value on which it hangs: of the rival least surely beaten, or of the one that most surely wins."""
-        if self.won:
-            known = [value for value in self.p.values() if value is not None]
-            return max(known) if len(known) == len(self.p) else None
-        above = [self.p[name] for name, value in self.rivals.items() if self.sign * (self.ours - value) <= -LEVEL]
-        return min((value for value in above if value is not None), default=None)
-
-    @property
-    def beyond(self) -> bool:
-        return self.decisive is not None and self.decisive < ALPHA
+    def __init__(self, where: str, norm: str, scores: Mapping[str, _Scores], claimed: Claimed, unit: str) -> None:
+        self.where, self.claimed, self.ours = where, claimed, scores[norm].mean
+        self.rivals = {name: one.mean for name, one in scores.items() if name != norm}
+        raw = {name: _p_value(scores[norm].members, scores[name].members, unit) for name in self.rivals}
+        known = [name for name, p in raw.items() if p is not None]
+        adjusted = holm([p for p in raw.values() if p is not None])
+        p = dict(zip(known, adjusted, strict=True))
+        sign = -1 if claimed == "behind" else 1
+        self.closest = max(self.rivals, key=lambda name: sign * self.rivals[name])
+        self.lead = self.ours - self.rivals[self.closest]
+        self.won = sign * self.lead > -LEVEL
+        # The p-value of the rival least surely beaten, or of the one that most surely wins.
+        self.decisive: float | None = None
+        if self.won and len(known) == len(raw):
+            self.decisive = max(p.values())
+        elif not self.won:
+            above = [name for name in known if sign * (self.ours - self.rivals[name]) <= -LEVEL]
+            self.decisive = min((p[name] for name in above), default=None)
+        self.beyond = self.decisive is not None and self.decisive < ALPHA
 
     @property
     def right(self) -> bool:
@@ -249,7 +233,7 @@ class _Contest:
 
     @property
     def favours(self) -> bool:
-        """Which way the difference goes, whatever its size."""
+        """Whether the difference has the claimed sign."""
         return self.won is (self.claimed != "not ahead")
 
     @property
@@ -259,36 +243,12 @@ class _Contest:
         return "ahead" if self.lead > 0 else "behind"
 
     @property
-    def outcome(self) -> str:
-        side = self.side
-        if self.decisive is None:
-            return f"{side}, not tested"
-        return side if self.beyond else f"{side}, within noise"
-
-    @property
     def row(self) -> tuple[str, ...]:
         rival = self.rivals[self.closest]
         named = f"{rival:.2f}" if len(self.rivals) == 1 else f"{rival:.2f} ({self.closest})"
         p = "–" if self.decisive is None else "< 0.001" if self.decisive < 1e-3 else f"{self.decisive:.3f}"
-        return (self.where, f"{self.ours:.2f}", named, signed(self.lead, 2), p, self.outcome)
-
-
-def _contest(
-    where: str,
-    norm: str,
-    means: Mapping[str, float],
-    members: Mapping[str, Sequence[float | None]],
-    *,
-    unit: str,
-    claimed: Claimed = "ahead",
-) -> _Contest:
-    """members: by normalization, a value for each fold or seed."""
-    rivals = {name: value for name, value in means.items() if name != norm}
-    p = {name: _p_value(members[norm], members[name], unit) for name in rivals}
-    adjusted = iter(holm([value for value in p.values() if value is not None]))
-    return _Contest(
-        where, means[norm], rivals, {name: None if v is None else next(adjusted) for name, v in p.items()}, claimed
-    )
+        doubt = ", not tested" if self.decisive is None else "" if self.beyond else ", within noise"
+        return (self.where, f"{self.ours:.2f}", named, signed(self.lead, 2), p, f"{self.side}{doubt}")
 
 
 def _p_value(ours: Sequence[float | None], theirs: Sequence[float | None], unit: str) -> float | None:
@@ -327,47 +287,41 @@ def _of_contests(
 
 
 def trains(norm: str, claimed: Claimed, others: Iterable[str], *, panel: str = "") -> Judge:
-    """Whether a normalization's training curve has a higher (or lower) average than those of its rivals.
+    """Whether the training curve of a normalization has a higher (or lower) average than those of its rivals.
 
-    others: its rivals. A panel in which one of them is missing is not judged.
-    panel: only panels with this in their title.
+    others: its rivals. A panel that lacks one of them is not judged.
+    panel: judge only panels whose title contains this.
     """
     rivals = [name for name in others if name != norm]
 
     def judge(facts: Facts) -> Judged | None:
-        curves: dict[tuple[str, str], dict[str, Facts]] = {}
+        cases: dict[str, dict[str, Facts]] = {}
         for curve in facts["convergence"]:
             if curve["train_average"] is not None and panel in curve["panel"]:
-                curves.setdefault((curve["panel"], curve["variant"]), {})[curve["norm"]] = curve
+                where = f"{curve['panel']}, {curve['variant']}" if curve["variant"] else curve["panel"]
+                cases.setdefault(where, {})[curve["norm"]] = curve
         contests = []
-        for (title, variant), found in curves.items():
-            if {norm, *rivals} <= found.keys():
-                of_case = {name: found[name] for name in (norm, *rivals)}
-                contests.append(
-                    _contest(
-                        f"{title}, {variant}" if variant else title,
-                        norm,
-                        {name: curve["train_average"] for name, curve in of_case.items()},
-                        {name: curve["train_averages"] for name, curve in of_case.items()},
-                        unit=found[norm]["unit"],
-                        claimed=claimed,
-                    )
-                )
+        for where, curves in cases.items():
+            if {norm, *rivals} <= curves.keys():
+                compared = {
+                    name: _Scores(curves[name]["train_average"], curves[name]["train_averages"])
+                    for name in (norm, *rivals)
+                }
+                contests.append(_Contest(where, norm, compared, claimed, curves[norm]["unit"]))
         return _of_contests(contests, norm, rivals)
 
     return judge
 
 
 ROUGHLY = 1.5
-"""So many times as many iterations are still 'roughly' as many."""
+"""The paper's 'roughly' allows for this many times as many iterations."""
 
 
-def converges_within(iterations: Mapping[str, int], fast: str = "graph", slow: str = "batch") -> Judge:
-    """Whether one has converged within roughly so many iterations on each dataset, and the other not within twice that.
+def converges_within(iterations: Mapping[str, int]) -> Judge:
+    """Whether GraphNorm converges within roughly so many iterations on a dataset, and BatchNorm not in twice as many.
 
-    Converged: the average training curve is at a share of what GraphNorm's ends with, :data:`CONVERGED`, for the first
-    time (``epochs_to_converge`` of the facts). An epoch has ⌈N(k−1)/k / B⌉ iterations: N graphs, k folds, batches
-    of B.
+    Converged: the average training curve first reaches :data:`CONVERGED` times the end of GraphNorm's (the fact
+    ``epochs_to_converge``). An epoch has ⌈N(k−1)/k / B⌉ iterations: N graphs, k folds, batches of B.
     """
 
     def judge(facts: Facts) -> Judged | None:
@@ -379,16 +333,19 @@ def converges_within(iterations: Mapping[str, int], fast: str = "graph", slow: s
                 for curve in facts["convergence"]
                 if curve["panel"] == dataset and curve["train_average"] is not None
             }
-            if spec is None or not {fast, slow} <= epochs.keys():
+            if spec is None or not {"graph", "batch"} <= epochs.keys():
                 continue
             folds, size, most = spec["folds"], spec["grid"]["batch_size"][0], spec["grid"]["epochs"][0]
             each = math.ceil(dataset_table()[dataset].num_graphs * (folds - 1) / folds / size)
-            for norm, said, bound in ((fast, f"roughly {limit:,}", ROUGHLY * limit), (slow, "", 2 * limit)):
+            for norm, said, bound in (
+                ("graph", f"roughly {limit:,}", ROUGHLY * limit),
+                ("batch", f"more than {2 * limit:,}", 2 * limit),
+            ):
                 needed = None if epochs[norm] is None else epochs[norm] * each
                 within = needed is not None and needed <= bound
-                right.append(within if norm == fast else not within)
+                right.append(within is (norm == "graph"))
                 shown = f"not in {most * each:,}" if needed is None else f"{needed:,}"
-                rows.append((dataset, norm, said or f"more than {2 * limit:,}", shown, "yes" if right[-1] else "no"))
+                rows.append((dataset, norm, said, shown, "yes" if right[-1] else "no"))
         columns = ("", "", "iterations, as the paper says", "here", "right")
         words = (
             f"iterations until the average training accuracy is at {CONVERGED:.0%} of what GraphNorm's ends with (a "
@@ -399,14 +356,13 @@ def converges_within(iterations: Mapping[str, int], fast: str = "graph", slow: s
     return judge
 
 
-def scores_best(
-    model: str, protocol: str, others: Sequence[str] = ("layer", "batch", "instance"), norm: str = "graph"
-) -> Judge:
-    """Whether a normalization has the highest score, dataset by dataset, of those that the paper's table has.
+def scores_best(model: str, protocol: str) -> Judge:
+    """Whether GraphNorm has the highest score of the normalizations in the paper's table, dataset by dataset.
 
-    Who tries more configurations reports a higher score, so scores are of the configurations that all have trained
-    (``common``). What is without normalization stands beside.
+    Trying more configurations gives a higher score, so scores are compared among the configurations that all have
+    trained (``common``). The score without a normalization is shown, and not compared.
     """
+    norm, others = "graph", ("layer", "batch", "instance")
 
     def judge(facts: Facts) -> Judged | None:
         groups: dict[str, dict[str, Facts]] = {}
@@ -415,14 +371,15 @@ def scores_best(
                 groups.setdefault(cell["dataset"], {})[cell["norm"]] = cell
         contests, tried, bare, in_part = [], [], [], []
         for dataset, cells in groups.items():
-            known = {name: terms for name, cell in cells.items() if (terms := _on_equal_terms(cell))}
+            equal = {name: cell["common"] or cell for name, cell in cells.items()}  # on equal terms
+            known = {name: _Scores(of["mean"], of["scores"]) for name, of in equal.items() if of["mean"] is not None}
             if not {norm, *others} <= known.keys():
                 continue
-            means = {name: known[name][0] for name in (norm, *others)}
-            members = {name: known[name][1] for name in (norm, *others)}
-            contests.append(_contest(dataset, norm, means, members, unit=find_protocol(protocol).unit))
-            tried.append(_configurations([cells[name] for name in (norm, *others)]))
-            bare.append(f"{known['none'][0]:.2f}" if "none" in known else "–")
+            compared = {name: known[name] for name in (norm, *others)}
+            contests.append(_Contest(dataset, norm, compared, "ahead", find_protocol(protocol).unit))
+            counts = [equal[name].get("configurations", equal[name].get("compared")) for name in compared]
+            tried.append(f"{span(counts)} of {cells[norm]['planned']}")
+            bare.append(f"{known['none'].mean:.2f}" if "none" in known else "–")
             in_part += [
                 f"{dataset}, {name} ({cell['members']} of {cell['members_planned']})"
                 for name, cell in cells.items()
@@ -435,22 +392,6 @@ def scores_best(
         return found
 
     return judge
-
-
-def _on_equal_terms(cell: Facts) -> tuple[float, Sequence[float | None]] | None:
-    """The mean of the configurations that all normalizations have, and the scores behind it.
-
-    ``common`` is None where these are the ones that the score was chosen from.
-    """
-    found = cell["common"] or cell
-    return None if found["mean"] is None else (found["mean"], found["scores"])
-
-
-def _configurations(cells: Sequence[Facts]) -> str:
-    """How many configurations scores are the best of."""
-    counts = [cell["common"]["configurations"] if cell["common"] else cell["compared"] for cell in cells]
-    few, many = min(counts), max(counts)
-    return f"{few} of {cells[0]['planned']}" if few == many else f"{few} to {many} of {cells[0]['planned']}"
 
 
 # Numbers against the paper's
@@ -490,9 +431,9 @@ PARTS = {"of_mean": "mean", "of_std": "standard deviation"}
 
 
 def noisier_than_images(facts: Facts) -> Judged | None:
-    """Whether batches' means and standard deviations deviate more than those of images at the same depth.
+    """Whether means and standard deviations of batches deviate more than those of images at the same depth.
 
-    Depth by depth, in the order of the layers; after the last epoch.
+    They are compared after the last epoch, the first layer with the first, and so on.
     """
     images: list[Facts] = []
     graphs: dict[str, list[Facts]] = {}
@@ -539,7 +480,7 @@ def linear_example(facts: Facts) -> Judged:
 
 
 def expressive(facts: Facts) -> Judged:
-    """Fact 1: for α ≠ 1 the closest InstanceNorm is away from GraphNorm, on two graphs that show it."""
+    """Fact 1: for α ≠ 1 no InstanceNorm equals GraphNorm, on two graphs that differ by a constant."""
     found = facts["summary"]["fact_1_distance"]
     away = {alpha: distance for alpha, distance in found.items() if float(alpha) != 1}
     same = [distance for alpha, distance in found.items() if float(alpha) == 1]

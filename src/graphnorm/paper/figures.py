@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from graphnorm.analysis import Aggregation, LayerNoise, plots, readable_layer, regularity, spectra, typical_graphs
-from graphnorm.errors import need
+from graphnorm.analysis import Aggregation, plots, readable_layer, regularity, spectra, typical_graphs
 from graphnorm.files import plain
-from graphnorm.paper.noise import NoiseRun, NothingThereError
-from graphnorm.settings import colour
+from graphnorm.paper.noise import IMAGES, NoiseRun, NothingThereError, origin, read_alpha, read_noise
+from graphnorm.study.plots import draw_curve, new_figure, style_axis
 from graphnorm.study.protocol import find_protocol
-from graphnorm.study.render import Table
+from graphnorm.study.render import Table, span
 from graphnorm.study.store import Record
 from graphnorm.training import Trial
 
@@ -31,15 +30,13 @@ __all__ = ["AUTHORS_Q", "CONVERGED", "batch_noise", "curves", "learned_alpha", "
 
 Values = npt.NDArray[np.float64]
 AUTHORS_Q = Aggregation("gin", xi=0.0, self_loop=True)
-"""Q as the authors' data makes it: A + 2I."""
+"""Q of the authors' data: A + 2I."""
 LARGEST_SAMPLE = 500
 """Nodes of a graph whose singular values are shown."""
 CONVERGED = 0.98
 """A training curve has converged at this share of what GraphNorm's ends with."""
-BAND_POINTS = 100
-"""Of the outline of a band: more make a file large and nothing visible."""
 FOOT_CHARACTERS = 18
-"""Of the line above the legend, on an inch."""
+"""Per inch, of the text above the legend."""
 
 
 # Figures 2, 6, 11 and 12: training curves
@@ -47,52 +44,46 @@ FOOT_CHARACTERS = 18
 
 @dataclass(frozen=True, eq=False)
 class Curves:
-    """The average course of some trainings, in percent: mean and standard deviation for each epoch."""
+    """The average curves of some trainings, in percent."""
 
     norm: str
     variant: str
-    """What else tells it from other curves of a panel; may be empty."""
+    """The setting that distinguishes curves of one normalization in a panel; may be empty."""
     members: int
     diverged: int
     values: Mapping[str, tuple[Values, Values]]
-    """By ``train`` and ``valid``."""
+    """Mean and standard deviation by epoch, for ``train`` and ``valid``."""
     trials: tuple[Trial, ...]
-    """What was averaged."""
+    """Those that are averaged."""
     averages: Mapping[int, float] = field(default_factory=dict)
-    """By fold (or seed, where that is what a protocol averages over): the average of its training curve over epochs."""
-
-    @property
-    def label(self) -> str:
-        """For a legend."""
-        return f"{self.norm}, {self.variant}" if self.variant else self.norm
+    """By fold or seed (the protocol's unit): the average of its training curve over epochs."""
 
 
 def curves(work: Work) -> Output:
-    """Training curves, a panel for each study, and for each batch size of it where there are several."""
+    """Training curves: a panel for each study, and for each batch size if it has several."""
     panels: dict[str, list[Curves]] = {}
     averaged_over: dict[str, tuple[str, int]] = {}
-    gaps: list[str] = []
-    in_part: set[str] = set()
+    gaps: dict[str, list[str]] = {}
     several = any(len(part.models) > 1 for part in work.item.trained)
-    metrics = dict.fromkeys(find_protocol(measured.protocol).metric for measured in work.studies)
     for measured in work.studies:
-        title = f"{measured.dataset}, {measured.model}" if several else measured.dataset
-        sizes = measured.plan.spec["grid"]["batch_size"]
+        dataset, model = measured.result.dataset, measured.result.model
+        title = f"{dataset}, {model}" if several else dataset
+        sizes = measured.axes["batch_size"]
         records = work.store.records(measured.plan, curves=("train", "valid"))
         panels[title] = average_curves(records, "batch_size" if len(sizes) > 1 else None)
-        averaged_over[title] = find_protocol(measured.protocol).unit, measured.units
-        found = _gaps(measured, panels[title], len(sizes))
-        in_part |= {title} if found else set()
-        gaps += [f"{title}: {gap}" for gap in found]
-    trained_in_part = (f"Trained in part: {'; '.join(gaps)}.",) if gaps else ()
-    remarks = (*trained_in_part, *work.about_absent, *work.about_quick)
+        averaged_over[title] = measured.result.protocol.unit, measured.units
+        if found := _gaps(measured, panels[title], len(sizes)):
+            gaps[title] = [f"{title}: {gap}" for gap in found]
+    missing = [gap for of_panel in gaps.values() for gap in of_panel]
+    remarks = (*([f"Trained in part: {'; '.join(missing)}."] if missing else []), *work.remarks)
+    metrics = dict.fromkeys(measured.result.protocol.metric for measured in work.studies)
     return work.output(
-        figures={"": plot_panels(panels, metric=f"training {' or '.join(metrics)} (%)", in_part=in_part)},
+        figures={"": plot_panels(panels, metric=f"training {' or '.join(metrics)} (%)", in_part=gaps)},
         data=_curve_data(panels),
         sentences=remarks,
         facts={
             "convergence": convergence(panels, averaged_over),
-            "missing": [*gaps, *work.absent],
+            "missing": [*missing, *work.absent],
             "remarks": list(remarks),
         },
     )
@@ -129,23 +120,23 @@ def average_curves(records: Sequence[Record], variant: str | None = None) -> lis
     return found
 
 
-def _gaps(measured: Measured, found: list[Curves], variants: int) -> list[str]:
-    """The curves of a study that are made of fewer trainings than planned, or of none."""
-    planned = measured.scores[0].members
-    counts: dict[str, list[Curves]] = {score.name: [] for score in measured.scores}
-    for curve in found:
-        counts[curve.norm].append(curve)
+def _gaps(measured: Measured, found: Sequence[Curves], variants: int) -> list[str]:
+    """The curves of a study that average fewer trainings than planned, or none."""
     gaps = []
-    for norm, of_norm in counts.items():
-        gaps += [f"{one.label} ({one.members} of {planned})" for one in of_norm if one.members < planned]
-        if len(of_norm) < variants:
-            lacking = variants - len(of_norm)
-            gaps.append(f"{norm} (none)" if lacking == variants else f"{norm} ({lacking} of {variants} without any)")
+    for score in measured.scores:
+        of_norm = [curve for curve in found if curve.norm == score.name]
+        for curve in of_norm:
+            if curve.members < score.members:
+                name = f"{curve.norm}, {curve.variant}" if curve.variant else curve.norm
+                gaps.append(f"{name} ({curve.members} of {score.members})")
+        if not of_norm:
+            gaps.append(f"{score.name} (none)")
+        elif len(of_norm) < variants:
+            gaps.append(f"{score.name} ({variants - len(of_norm)} of {variants} without any)")
     return gaps
 
 
 def _curve_data(panels: Mapping[str, Sequence[Curves]]) -> Table:
-    """A row for each epoch of each training."""
     rows: list[list[str | int | float | None]] = []
     for panel, members in panels.items():
         for curve in members:
@@ -162,47 +153,43 @@ def _curve_data(panels: Mapping[str, Sequence[Curves]]) -> Table:
 def convergence(
     panels: Mapping[str, Sequence[Curves]], averaged_over: Mapping[str, tuple[str, int]]
 ) -> list[dict[str, Any]]:
-    """The average of each training curve over its epochs, its end, who diverged, and when it had converged.
+    """For each training curve its average over epochs, its end, and the epoch at which it had converged.
 
-    averaged_over: whether the curves of a panel are averages over folds or over seeds, and how many of them.
+    averaged_over: for each panel whether its curves average folds or seeds, and how many.
     """
-    ends = {
-        (panel, curve.variant): float(curve.values["train"][0][-1])
-        for panel, members in panels.items()
-        for curve in members
-        if curve.norm == "graph" and curve.values
-    }
-    return [
-        {
-            "panel": panel,
-            "norm": curve.norm,
-            "variant": curve.variant,
-            "members": curve.members,
-            "diverged": curve.diverged,
-            "train_average": round(float(curve.values["train"][0].mean()), 3) if curve.values else None,
-            "train_end": round(float(curve.values["train"][0][-1]), 3) if curve.values else None,
-            "valid_best": round(float(curve.values["valid"][0].max()), 3) if curve.values else None,
-            "epochs_to_converge": _epochs_to_converge(curve, ends.get((panel, curve.variant))),
-            "unit": averaged_over[panel][0],
-            "train_averages": [
-                round(curve.averages[k], 3) if k in curve.averages else None for k in range(averaged_over[panel][1])
-            ],
+    found = []
+    for panel, members in panels.items():
+        unit, units = averaged_over[panel]
+        ends = {
+            curve.variant: curve.values["train"][0][-1] for curve in members if curve.norm == "graph" and curve.values
         }
-        for panel, members in panels.items()
-        for curve in members
-    ]
-
-
-def _epochs_to_converge(curve: Curves, end: float | None) -> int | None:
-    """After how many it has, for the first time; None if never, or if there is no end to go by."""
-    if end is None or not curve.values:
-        return None
-    there = curve.values["train"][0] >= CONVERGED * end
-    return int(there.argmax()) + 1 if there.any() else None
+        for curve in members:
+            entry: dict[str, Any] = {
+                "panel": panel,
+                "norm": curve.norm,
+                "variant": curve.variant,
+                "members": curve.members,
+                "diverged": curve.diverged,
+                "train_average": None,
+                "train_end": None,
+                "valid_best": None,
+                "epochs_to_converge": None,
+                "unit": unit,
+                "train_averages": [round(curve.averages[k], 3) if k in curve.averages else None for k in range(units)],
+            }
+            if curve.values:
+                train, valid = curve.values["train"][0], curve.values["valid"][0]
+                entry["train_average"] = round(float(train.mean()), 3)
+                entry["train_end"] = round(float(train[-1]), 3)
+                entry["valid_best"] = round(float(valid.max()), 3)
+                reached = train >= CONVERGED * ends.get(curve.variant, np.inf)
+                entry["epochs_to_converge"] = int(reached.argmax()) + 1 if reached.any() else None
+            found.append(entry)
+    return found
 
 
 def describe_panels(panels: Mapping[str, Sequence[Curves]]) -> str:
-    """What the lines and bands are, and how the models were trained: first what all panels share, then the others.
+    """The meaning of lines and bands, and how the models were trained: first what all panels share, then the rest.
 
     A setting that has several values in a panel is left out there.
     """
@@ -223,10 +210,15 @@ def describe_panels(panels: Mapping[str, Sequence[Curves]]) -> str:
 
 
 def _facts(drawn: Sequence[Sequence[Trial]]) -> list[str]:
-    """What holds of every curve of a panel, in words, given the trials of each."""
-    counts = sorted({len(trials) for trials in drawn})
-    number = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    found = [f"{number} {_unit(drawn, counts[-1])}"]
+    """How many trainings the curves of a panel average, and the settings that all share; drawn: trials by curve."""
+    counts = [len(trials) for trials in drawn]
+    if drawn[0][0].folds > 1 and all(len({trial.fold for trial in trials}) == len(trials) for trials in drawn):
+        unit = "fold"
+    elif all(len({trial.seed for trial in trials}) == len(trials) for trials in drawn):
+        unit = "seed"
+    else:
+        unit = "training"
+    found = [f"{span(counts)} {unit}" if max(counts) == 1 else f"{span(counts)} {unit}s"]
     for name, form in (
         ("batch_size", "batches of {}"),
         ("lr", "learning rate {:g}"),
@@ -238,28 +230,15 @@ def _facts(drawn: Sequence[Sequence[Trial]]) -> list[str]:
     return found
 
 
-def _unit(drawn: Sequence[Sequence[Trial]], most: int) -> str:
-    """What is averaged over."""
-    if all(len({trial.fold for trial in trials}) == len(trials) for trials in drawn) and drawn[0][0].folds > 1:
-        return "fold" if most == 1 else "folds"
-    if all(len({trial.seed for trial in trials}) == len(trials) for trials in drawn):
-        return "seed" if most == 1 else "seeds"
-    return "trainings"
-
-
 def plot_panels(
-    panels: Mapping[str, Sequence[Curves]],
-    *,
-    metric: str = "training accuracy (%)",
-    in_part: Collection[str] = (),
+    panels: Mapping[str, Sequence[Curves]], *, metric: str = "training accuracy (%)", in_part: Collection[str] = ()
 ) -> Figure:
-    """Training curves, a panel for each entry and variant; the band is one standard deviation over folds or seeds.
+    """Training curves, in one panel for each entry and variant; the band is one standard deviation over folds or seeds.
 
-    A line above the legend says so, and how the models were trained (:func:`describe_panels`).
+    The text above the legend is :func:`describe_panels`.
 
-    in_part: panels that do not show all that they should; their titles say so.
+    in_part: panels that lack some trainings; their titles say so.
     """
-    locator = need("matplotlib.ticker", "drawing curves", "study").MaxNLocator
     # A few lines in each of many panels are easier to read than many lines in a few.
     shown = [
         (panel, variant, [curve for curve in of if curve.variant == variant])
@@ -268,29 +247,17 @@ def plot_panels(
     ]
     columns = min(4, max(1, len(shown)))
     rows = max(1, -(-len(shown) // columns))
-    figure: Figure = need("matplotlib.figure", "drawing curves", "study").Figure(
-        figsize=(max(3.1 * columns, 5.5), 2.6 * rows + 0.9), layout="constrained"
-    )
+    figure = new_figure(max(3.1 * columns, 5.5), 2.6 * rows + 0.9)
     axes: Any = figure.subplots(rows, columns, squeeze=False).reshape(-1)
     labels: dict[str, Any] = {}
     for axis, (panel, variant, of_panel) in zip(axes, shown, strict=False):
         for curve in of_panel:
-            if "train" not in curve.values:
-                continue
-            mean, std = curve.values["train"]
-            epochs = np.arange(1, len(mean) + 1)
-            (line,) = axis.plot(epochs, mean, color=colour(curve.norm), lw=1.4)
-            if np.isfinite(std).all():
-                few = np.unique([*range(0, len(mean), max(1, len(mean) // BAND_POINTS)), len(mean) - 1])
-                low, high = np.clip([mean - std, mean + std], 0, 100)[:, few]
-                axis.fill_between(epochs[few], low, high, color=colour(curve.norm), alpha=0.1, lw=0)
-            labels.setdefault(curve.norm, line)
+            if "train" in curve.values:
+                labels.setdefault(curve.norm, draw_curve(axis, curve.norm, *curve.values["train"]))
         title = f"{panel}, {variant}" if variant else panel
         axis.set_title(f"{title}\n(trained in part)" if panel in in_part else title, fontsize=9)
-        axis.grid(alpha=0.25)
-        axis.spines[["top", "right"]].set_visible(False)
+        style_axis(axis, ticks=5)
         axis.tick_params(labelsize=8)
-        axis.xaxis.set_major_locator(locator(5, integer=True))
     for axis in axes[len(shown) :]:
         axis.set_axis_off()
     for axis in axes[max(0, len(shown) - columns) : len(shown)]:
@@ -310,7 +277,7 @@ def plot_panels(
 
 
 def learned_shift(work: Work) -> Output:
-    """GraphNorm against InstanceNorm, with drawings of graphs that the full shift harms least and most."""
+    """Curves of GraphNorm and InstanceNorm, and drawings of the graphs that the full shift harms least and most."""
     output = curves(work)
     drawn, kept = dict(output.figures), {}
     for name in work.item.graphs:
@@ -344,7 +311,7 @@ def singular_values(work: Work) -> Output:
     return work.output(
         figures={"": plots.plot_spectra(shown, columns=2 if len(shown) == 4 else 3)},
         data=Table(("dataset", "graph", "matrix", "rank", "singular value"), rows),
-        sentences=work.about_quick,
+        sentences=work.remarks,
         facts={"aggregation": AUTHORS_Q.label},
     )
 
@@ -355,102 +322,91 @@ def singular_values(work: Work) -> Output:
 def batch_noise(work: Work) -> Output:
     """How far the statistics of batches are from the dataset's, along training."""
     runs = work.item.noise
-    assert runs is not None, "the item says which trainings it shows"
-    found: dict[str, tuple[NoiseRun, list[LayerNoise]]] = {}
+    assert runs is not None
+    found: dict[str, NoiseRun] = {}
     missing, remarks = [], []
-    for dataset, size, run in work.noise_runs():
-        words = f", batches of {size}" if len(runs.batch_sizes) > 1 else ""
+    for plan in work.probed:
+        trial, run = plan.trials[0], read_noise(work.store, plan)
+        size = f", batches of {trial.batch_size}" if len(runs.batch_sizes) > 1 else ""
         if run is None:
-            missing.append(f"{dataset}{words}")
+            missing.append(f"{trial.dataset}{size}")
             continue
-        found[f"{run.title}{words}"] = run, [run.layers[depth] for depth in runs.layers]
-        if run.trained < run.epochs:
-            remarks.append(f"{run.title} was trained for {run.trained} of {run.epochs} epochs.")
+        title = f"{trial.dataset}, {'ResNet18' if trial.dataset == IMAGES else 'GIN'}"
+        found[f"{title}{size}"] = run._replace(layers=[run.layers[depth] for depth in runs.layers])
+        if run.record.epochs < trial.epochs:
+            remarks.append(f"{title} was trained for {run.record.epochs} of {trial.epochs} epochs.")
         if run.lossy:
-            remarks.append(f"The images of {dataset} went through JPEG.")
+            remarks.append(f"The images of {trial.dataset} went through JPEG.")
     if not found:
         raise NothingThereError(work.item.name, work.store.path)
     if missing:
         remarks.append(f"Not measured: {'; '.join(missing)}.")
+    remarks += work.remarks
     rows: list[list[str | int | float | None]] = []
-    for title, (_, layers) in found.items():
-        for layer in layers:
-            said = plain(layer.summary())
-            for k, epoch in enumerate(said["epochs"]):
-                parts = [said[name][k] for name in ("relative_deviation", "of_mean", "of_std")]
-                rows.append([title, layer.layer, layer.batch_size, epoch, *parts])
-    remarks += work.about_quick
-    sentences = [
-        f"{title}, {readable_layer(layer.layer)}: after the last epoch a batch of {layer.batch_size} is away from the "
-        f"dataset by {layer.relative_deviation[-1]:.3f} standard deviations."
-        for title, (_, layers) in found.items()
-        for layer in layers
-    ]
+    sentences, ends = [], []
+    for title, run in found.items():
+        for layer in run.layers:
+            summary = plain(layer.summary())
+            numbers = [summary[name] for name in ("epochs", "relative_deviation", "of_mean", "of_std")]
+            rows += [[title, layer.layer, layer.batch_size, *row] for row in zip(*numbers, strict=True)]
+            _, at_the_end, of_mean, of_std = (values[-1] for values in numbers)
+            sentences.append(
+                f"{title}, {readable_layer(layer.layer)}: after the last epoch a batch of {layer.batch_size} is away "
+                f"from the dataset by {layer.relative_deviation[-1]:.3f} standard deviations."
+            )
+            if at_the_end is not None:
+                end = {"what": title, "layer": layer.layer, "batch_size": layer.batch_size}
+                ends.append(end | {"at_the_end": at_the_end, "of_mean": of_mean, "of_std": of_std})
     columns = ("what", "layer", "batch size", "epoch", "relative deviation", "of mean", "of std")
     return work.output(
-        figures={f"-{_file_name(title)}": plots.plot_noise(of, title=title) for title, (_, of) in found.items()},
+        figures={f"-{_file_name(title)}": plots.plot_noise(run.layers, title=title) for title, run in found.items()},
         data=Table(columns, rows),
         sentences=(*sentences, *remarks),
-        records=[run.record for run, _ in found.values()],
+        records=[run.record for run in found.values()],
         facts={
-            "trainings": {title: run.facts for title, (run, _) in found.items()},
+            "trainings": {title: {"epochs": run.record.epochs, **origin([run.record])} for title, run in found.items()},
             "missing": missing,
-            "relative_deviation": [
-                {"what": title, "layer": layer.layer, "batch_size": layer.batch_size} | last
-                for title, (_, layers) in found.items()
-                for layer in layers
-                if (last := _at_the_end(layer))["at_the_end"] is not None
-            ],
+            "relative_deviation": ends,
             "remarks": remarks,
         },
     )
-
-
-def _at_the_end(layer: LayerNoise) -> dict[str, float | None]:
-    """The deviation after the last epoch, and those of the mean and of the standard deviation by themselves."""
-    said = plain(layer.summary())
-    names = {"at_the_end": "relative_deviation", "of_mean": "of_mean", "of_std": "of_std"}
-    return {ours: said[theirs][-1] for ours, theirs in names.items()}
 
 
 # The learned α
 
 
 def learned_alpha(work: Work) -> Output:
-    """What share of the mean each layer of a trained GraphNorm subtracts."""
-    wanted = work.item.alpha
-    assert wanted is not None, "the item says where α is learned"
-    found = dict(work.alpha_runs())
+    """The share of the mean that each layer of a trained GraphNorm subtracts."""
+    found = {plan.spec["dataset"]: read_alpha(work.store, plan) for plan in work.probed}
     there = {name: run for name, run in found.items() if run is not None}
     if not there:
         raise NothingThereError(work.item.name, work.store.path)
     missing = [name for name in found if name not in there]
     rows: list[list[str | int | float]] = []
-    sentences, layers = [], {}
+    sentences, layers, figures = [], {}, {}
     for name, run in there.items():
+        epochs = run.trial.epochs
         layers[name] = run.alphas.summary()
         for layer, numbers in layers[name].items():
-            rows += [[name, layer, wanted.epochs, float(level), value] for level, value in numbers["quantiles"].items()]
+            rows += [[name, layer, epochs, float(level), value] for level, value in numbers["quantiles"].items()]
         last = np.concatenate([values[-1].ravel() for values in run.alphas.values])
         sentences.append(
-            f"{name}: after {wanted.epochs} epochs the median α is {np.median(last):.2f}, nine of ten lie from "
+            f"{name}: after {epochs} epochs the median α is {np.median(last):.2f}, nine of ten lie from "
             f"{np.quantile(last, 0.05):.2f} to {np.quantile(last, 0.95):.2f}; {np.mean(np.abs(last - 1) < 0.1):.0%} "
             "are within 0.1 of 1, InstanceNorm's full shift."
         )
+        figures[f"-{_file_name(name)}"] = plots.plot_alpha(run.alphas, title=f"{name}, after {epochs} epochs")
     if missing:
         sentences.append(f"Not trained: {', '.join(missing)}.")
     return work.output(
-        figures={
-            f"-{_file_name(name)}": plots.plot_alpha(run.alphas, title=f"{name}, after {wanted.epochs} epochs")
-            for name, run in there.items()
-        },
+        figures=figures,
         data=Table(("dataset", "layer", "epoch", "quantile", "alpha"), rows),
-        sentences=(*sentences, *work.about_quick),
+        sentences=(*sentences, *work.remarks),
         records=[record for run in there.values() for record in run.records],
         facts={
             "alpha": plain(layers),
             "missing": missing,
-            "trainings": {name: run.facts for name, run in there.items()},
+            "trainings": {name: origin(run.records) for name, run in there.items()},
         },
     )
 

@@ -1,17 +1,17 @@
-"""The items of the paper: for each table and figure what it trains, how it is made, and what is claimed of it.
+"""The items of the paper: for each table and figure what it trains, how it is made, and what is claimed.
 
-To look something up, begin here: an item names the functions that make it and judge its claims. What several items
-train alike is trained once, since trials are named by their content.
+To look something up, begin here: an item names the functions that make it and judge its claims. Items share trials,
+since a trial is named by its content.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from graphnorm.data.catalog import find
-from graphnorm.errors import StudyError
+from graphnorm.errors import StudyError, unknown
 from graphnorm.models import BASELINES, MODELS
 from graphnorm.paper import claims, figures, tables
 from graphnorm.paper.claims import Claim
@@ -39,12 +39,11 @@ __all__ = [
 ]
 
 CURVES = GRIDS["curves"]
-NARROWED_BY = ("datasets", "models", "norms", "protocols")
 
 
 @dataclass(frozen=True)
 class Quick:
-    """What is left of an item in a quick pass: minutes on two cores."""
+    """How far a quick pass scales an item down: to minutes on two cores."""
 
     datasets: tuple[str, ...] = ("MUTAG", "PROTEINS", "IMDB-BINARY")
     grid: str = "quick"
@@ -61,7 +60,7 @@ QUICK = Quick()
 
 
 def is_quick(spec: Mapping[str, Any]) -> bool:
-    """Whether a study, by its spec, is of a quick pass: of its grid, or a baseline, on so few folds.
+    """Whether a study belongs to a quick pass, by its spec.
 
     >>> is_quick({"model": "gin", "grid": {"name": "quick"}, "folds": 3})
     True
@@ -74,9 +73,12 @@ def _in_both(values: Sequence[Any], wanted: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(value for value in values if value in wanted)
 
 
+# What an item trains
+
+
 @dataclass(frozen=True, kw_only=True)
 class Trainings:
-    """A grid for each dataset, model and protocol: one study for each of these."""
+    """A grid of configurations for each dataset, model and protocol; each of these is a study."""
 
     datasets: tuple[str, ...] = TU
     models: tuple[str, ...] = ("gin",)
@@ -88,10 +90,7 @@ class Trainings:
     seeds: int = 1
 
     def quick(self) -> Trainings:
-        """What a quick pass trains instead: of the grid only the configuration of the curves, for fewer epochs.
-
-        It has no dataset where none of its own is small.
-        """
+        """Only small datasets, and of the grid only the configuration of the curves, for fewer epochs."""
         axes = {name: _in_both(values, CURVES.axes.get(name, ())) for name, values in self.grid.axes.items()}
         axes["epochs"] = (QUICK.epochs,)
         axes["batch_size"] = axes["batch_size"] or QUICK.batch_sizes
@@ -100,7 +99,7 @@ class Trainings:
 
     @property
     def takes_grid(self) -> bool:
-        """Whether another grid can take the place of its own; those of ogbg-molhiv are fixed."""
+        """Whether another grid can replace its own; that of ogbg-molhiv is fixed."""
         return find_protocol(self.protocols[0]).unit == "fold"
 
     def members(self, protocol: str) -> int:
@@ -109,12 +108,12 @@ class Trainings:
 
     @property
     def planned(self) -> int:
-        """How many trials its studies have."""
+        """How many trials it has."""
         members = sum(map(self.members, self.protocols))
         return len(self.datasets) * len(self.models) * len(self.norms) * len(self.grid) * members
 
     def settings(self, dataset: str, model: str, protocol: str = "paper") -> Settings:
-        """What a study is trained with: the readout of the dataset, and the self-loops of the authors' data."""
+        """The settings of one study: the paper's readout for the dataset, and the self-loops of the authors' data."""
         return Settings(
             model=model,
             norms=self.norms,
@@ -126,10 +125,13 @@ class Trainings:
             hidden=self.hidden,
         )
 
+    def __bool__(self) -> bool:
+        return bool(self.datasets and self.models and self.norms and self.protocols)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Baselines:
-    """Other methods, each with settings of its own: one study for each of them, dataset and protocol."""
+    """Other methods with their own settings, for each dataset and protocol; each of these is a study."""
 
     baselines: tuple[str, ...] = ()
     datasets: tuple[str, ...] = TU
@@ -138,7 +140,6 @@ class Baselines:
     seeds: int = 1
 
     def quick(self) -> Baselines:
-        """What a quick pass has of them."""
         return replace(
             self,
             datasets=_in_both(self.datasets, QUICK.baseline_datasets),
@@ -146,22 +147,9 @@ class Baselines:
             folds=QUICK.folds,
         )
 
-    def narrowed(self, choice: Mapping[str, Any]) -> Baselines:
-        """A part of them; a choice of models or normalizations leaves out the baselines that it does not name."""
-        wanted = {name: choice[name] for name in ("datasets", "protocols", "baselines") if name in choice}
-        if "models" in choice or "norms" in choice:
-            wanted.setdefault("baselines", ())
-        if unknown := [name for name in wanted.get("baselines", ()) if name not in (*BASELINES, "none")]:
-            raise StudyError(
-                f"there is no baseline {', '.join(map(repr, unknown))}; known: {', '.join(BASELINES)}",
-                remedy="choose some, or none",
-            )
-        changes: dict[str, Any] = {name: _in_both(getattr(self, name), values) for name, values in wanted.items()}
-        return replace(self, **changes, seeds=choice.get("seeds", self.seeds))
-
     @property
     def planned(self) -> int:
-        """How many trials their studies have; a kernel has one seed, since nothing of it is random."""
+        """How many trials it has; a kernel has one seed, since nothing in it is random."""
         seeds = sum(1 if MODELS[name].kernel else self.seeds for name in self.baselines)
         folds = sum(1 if find_protocol(name).unit == "seed" else self.folds for name in self.protocols)
         return len(self.datasets) * seeds * folds
@@ -172,18 +160,18 @@ class Baselines:
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseRuns:
-    """Trainings of GIN with BatchNorm on all graphs, whose batches' statistics are compared with the dataset's."""
+    """Trainings of GIN with BatchNorm on all graphs; the statistics of batches are compared with the dataset's."""
 
     datasets: tuple[str, ...] = ("PROTEINS",)
     batch_sizes: tuple[int, ...] = (128,)
     layers: tuple[int, ...] = (0, 3)
-    """The convolutions whose norm layers are shown, of the four that are looked at."""
+    """The convolutions whose norm layers are shown; all four are measured."""
     epochs: int = 100
     images: bool = False
-    """Whether ResNet18 on CIFAR-10 stands beside them."""
+    """Whether ResNet18 on CIFAR-10 is shown for comparison."""
 
     def quick(self) -> NoiseRuns:
-        """What a quick pass has: fewer datasets, no images."""
+        """Fewer datasets, no images."""
         sizes = _in_both(self.batch_sizes, QUICK.batch_sizes) or self.batch_sizes
         datasets = _in_both(self.datasets, QUICK.datasets)
         return replace(self, datasets=datasets, batch_sizes=sizes, epochs=QUICK.epochs, images=False)
@@ -191,18 +179,33 @@ class NoiseRuns:
 
 @dataclass(frozen=True)
 class AlphaRuns:
-    """Trainings of GIN with GraphNorm on all graphs, whose α is read along the way."""
+    """Trainings of GIN with GraphNorm on all graphs; α is read along the way."""
 
     datasets: tuple[str, ...]
     epochs: int = 400
 
     def quick(self) -> AlphaRuns:
-        """What a quick pass reads."""
         return AlphaRuns(_in_both(self.datasets, QUICK.datasets), QUICK.epochs)
 
 
+Part = TypeVar("Part", Trainings, Baselines, NoiseRuns, AlphaRuns)
+LISTS = ("datasets", "models", "norms", "protocols", "baselines")
+"""A choice of these keeps a part of an item's own; ``grid`` and ``seeds`` replace its own."""
+
+
+def _narrowed(part: Part, chosen: Mapping[str, Any]) -> Part:
+    changes: dict[str, Any] = {
+        name: _in_both(getattr(part, name), chosen[name]) for name in LISTS if name in chosen and hasattr(part, name)
+    }
+    if "seeds" in chosen and hasattr(part, "seeds"):
+        changes["seeds"] = chosen["seeds"]
+    if "grid" in chosen and isinstance(part, Trainings) and part.takes_grid:
+        changes["grid"] = chosen["grid"]
+    return replace(part, **changes)
+
+
 class NothingLeftError(StudyError):
-    """An item has nothing of what was chosen."""
+    """A choice leaves nothing of an item."""
 
     def __init__(self, item: str) -> None:
         super().__init__(f"nothing is left of {item}", remedy="leave out --datasets, --models or the like")
@@ -215,34 +218,38 @@ class Item:
     name: str
     caption: str
     make: Callable[[Work], Output]
-    """Makes it of what was trained."""
+    """Makes it from what was trained."""
     trained: tuple[Trainings, ...] = ()
     baselines: Baselines = Baselines()
     noise: NoiseRuns | None = None
     alpha: AlphaRuns | None = None
     graphs: tuple[str, ...] = ()
-    """Datasets that are looked at as they are."""
+    """Datasets whose graphs it shows or counts."""
     claims: tuple[Claim, ...] = ()
     narrow: Mapping[str, Any] | None = None
-    """How it differs from the whole item: what is left (``datasets``, ``models``, ``norms``, ``protocols``,
-    ``baselines``: lists) or took its place (``grid``, ``seeds``)."""
+    """How a part of an item differs from the whole: the :data:`LISTS` that are shorter, another grid or seeds."""
 
     @property
     def title(self) -> str:
-        """The caption, with what it is narrowed to."""
+        """The caption, and what it is narrowed to."""
         return self.caption if self.narrow is None else f"{self.caption}. Narrowed to {describe_narrow(self.narrow)}"
+
+    def _parts(self) -> Iterator[Any]:
+        yield from (part for part in (*self.trained, self.noise, self.alpha, self.baselines) if part)
+
+    def _values(self, name: str) -> list[str]:
+        """One of :data:`LISTS`, over all parts."""
+        values = [value for part in self._parts() for value in getattr(part, name, ())]
+        return list(dict.fromkeys([*values, *(self.graphs if name == "datasets" else ())]))
 
     @property
     def datasets(self) -> tuple[str, ...]:
-        """All datasets of graphs of it, each once."""
-        parts = (*self.trained, self.noise, self.alpha, *((self.baselines,) if self.baselines else ()))
-        names = [name for part in parts if part for name in part.datasets]
-        return tuple(dict.fromkeys([*names, *self.graphs]))
+        """All its datasets of graphs."""
+        return tuple(self._values("datasets"))
 
     @property
     def trains(self) -> bool:
-        """Whether anything is trained for it."""
-        return any((self.trained, self.noise, self.alpha, self.baselines))
+        return any(self._parts())
 
     @property
     def planned(self) -> int:
@@ -253,96 +260,64 @@ class Item:
         """The item scaled down."""
         return replace(
             self,
-            trained=tuple(part for given in self.trained if (part := given.quick()).datasets),
-            graphs=_in_both(self.graphs, QUICK.datasets),
-            noise=self.noise and self.noise.quick(),
+            trained=tuple(filter(None, (part.quick() for part in self.trained))),
             baselines=self.baselines.quick(),
+            noise=self.noise and self.noise.quick(),
             alpha=self.alpha and self.alpha.quick(),
+            graphs=_in_both(self.graphs, QUICK.datasets),
         )
 
     def narrowed(self, **choice: Any) -> Item:
         """A part of the item.
 
-        choice: ``datasets``, ``models``, ``norms``, ``protocols`` and ``baselines`` name what is kept of each; ``grid``
-        and ``seeds`` take the place of the item's own. What is None is left as it is, except that a choice of models or
-        normalizations leaves out the baselines that it does not name.
+        choice: ``datasets``, ``models``, ``norms``, ``protocols`` and ``baselines`` name what is kept; ``grid`` and
+        ``seeds`` replace the item's own. None changes nothing. A choice of models or normalizations leaves out the
+        baselines that it does not name.
         """
-        given = {name: value for name, value in choice.items() if value is not None}
-        if "datasets" in given:
-            given["datasets"] = tuple(find(name).name for name in given["datasets"])
-        trained = []
-        for own in self.trained:
-            changes: dict[str, Any] = {
-                name: _in_both(getattr(own, name), given[name]) for name in NARROWED_BY if name in given
-            }
-            changes |= {"grid": given["grid"]} if "grid" in given and own.takes_grid else {}
-            changes |= {"seeds": given["seeds"]} if "seeds" in given else {}
-            left = replace(own, **changes)
-            if all(getattr(left, name) for name in NARROWED_BY):
-                trained.append(left)
-        wanted = given.get("datasets", self.datasets)
+        chosen = {name: value for name, value in choice.items() if value is not None}
+        if "datasets" in chosen:
+            chosen["datasets"] = tuple(find(name).name for name in chosen["datasets"])
+        if "models" in chosen or "norms" in chosen:
+            chosen.setdefault("baselines", ())
+        for name in chosen.get("baselines", ()):
+            if name not in (*BASELINES, "none"):
+                raise unknown("baseline", name, (*BASELINES, "none"), StudyError)
         part = replace(
             self,
-            trained=tuple(trained),
-            graphs=_in_both(self.graphs, wanted),
-            noise=self.noise and replace(self.noise, datasets=_in_both(self.noise.datasets, wanted)),
-            alpha=self.alpha and replace(self.alpha, datasets=_in_both(self.alpha.datasets, wanted)),
-            baselines=self.baselines.narrowed(given),
+            trained=tuple(filter(None, (_narrowed(one, chosen) for one in self.trained))),
+            baselines=_narrowed(self.baselines, chosen),
+            noise=self.noise and _narrowed(self.noise, chosen),
+            alpha=self.alpha and _narrowed(self.alpha, chosen),
+            graphs=_in_both(self.graphs, chosen.get("datasets", self.graphs)),
         )
         if self.datasets and not part.datasets:
             raise NothingLeftError(self.name)
-        return replace(part, narrow=_narrowing(self, part, given))
-
-
-# Parts of an item
-
-
-def _narrowing(whole: Item, part: Item, choice: Mapping[str, Any]) -> dict[str, Any] | None:
-    """How a part of an item differs from the whole by what was chosen of it; None if it does not."""
-    before, after = _content(whole), _content(part)
-    found: dict[str, Any] = {
-        name: values for name, values in after.items() if name in (*choice, "baselines") and values != before[name]
-    }
-    grid: Grid | None = choice.get("grid")
-    own_grids = [one.grid for one in whole.trained]
-    if grid is not None and any(one.grid == grid and one.grid not in own_grids for one in part.trained):
-        found["grid"] = grid.to_dict()
-    seeds = choice.get("seeds")
-    own_seeds = {one.seeds for one in whole.trained} | ({whole.baselines.seeds} if whole.baselines else set())
-    if seeds is not None and own_seeds - {seeds}:
-        found["seeds"] = seeds
-    return found or None
-
-
-def _content(item: Item) -> dict[str, list[str]]:
-    beside = [item.baselines] if item.baselines else []
-    parts: dict[str, Sequence[Any]] = {
-        "models": item.trained,
-        "norms": item.trained,
-        "protocols": [*item.trained, *beside],
-        "baselines": beside,
-    }
-    content = {"datasets": list(item.datasets)}
-    for name, of in parts.items():
-        content[name] = list(dict.fromkeys(value for part in of for value in getattr(part, name)))
-    return content
+        narrow: dict[str, Any] = {
+            name: part._values(name)
+            for name in LISTS
+            if name in (*chosen, "baselines") and part._values(name) != self._values(name)
+        }
+        if any(one.grid not in [own.grid for own in self.trained] for one in part.trained):
+            narrow["grid"] = chosen["grid"].to_dict()
+        if any(hasattr(one, "seeds") and one.seeds != chosen.get("seeds", one.seeds) for one in self._parts()):
+            narrow["seeds"] = chosen["seeds"]
+        return replace(part, narrow=narrow or None)
 
 
 def describe_narrow(narrow: Mapping[str, Any]) -> str:
-    """In words.
+    """A choice, for people.
 
     >>> describe_narrow({"datasets": ["MUTAG", "PTC"], "baselines": [], "grid": {"name": "twelve"}, "seeds": 3})
     'datasets MUTAG, PTC; baselines none; grid twelve; seeds 3'
     """
-    words = []
-    for name, value in narrow.items():
-        text = value["name"] if name == "grid" else ", ".join(value) if isinstance(value, list) else value
-        words.append(f"{name} {text if text != '' else 'none'}")
-    return "; ".join(words)
+    texts = {name: ", ".join(value) or "none" if name in LISTS else value for name, value in narrow.items()}
+    if "grid" in narrow:
+        texts["grid"] = narrow["grid"]["name"]
+    return "; ".join(f"{name} {text}" for name, text in texts.items())
 
 
 def covers(new: Mapping[str, Any] | None, old: Mapping[str, Any] | None) -> bool:
-    """Whether what is made under ``new`` has all of what was made under ``old``; None is the whole item.
+    """Whether an item narrowed by ``new`` has everything that it has narrowed by ``old``; None is the whole item.
 
     >>> covers(None, {"datasets": ["PTC"]}), covers({"datasets": ["PTC"]}, None)
     (True, False)
@@ -351,7 +326,7 @@ def covers(new: Mapping[str, Any] | None, old: Mapping[str, Any] | None) -> bool
     """
     held = old or {}
     return all(
-        name in held and (set(held[name]) <= set(value) if isinstance(value, list) else held[name] == value)
+        name in held and (set(held[name]) <= set(value) if name in LISTS else held[name] == value)
         for name, value in (new or {}).items()
     )
 
@@ -369,7 +344,7 @@ _TABLE_2 = {
     )
     for model in ("molhiv-gin", "molhiv-gcn")
 }
-"""The setting of the authors' scripts for ogbg-molhiv, which Table 2 and the curves share."""
+"""The setting of the authors' scripts for ogbg-molhiv, shared by Table 2 and the curves."""
 
 _CHOSEN = "As in the paper, the folds that choose configuration and epoch are those that are reported."
 _NO_ALPHA = "The authors' code for this dataset has no α: what it calls GraphNorm is `instance` here."
@@ -630,14 +605,12 @@ _ITEMS = (
 )
 
 ITEMS: dict[str, Item] = {item.name: item for item in _ITEMS}
-"""Every item that can be reproduced, by its name."""
 
 
 def find_items(names: Sequence[str]) -> list[Item]:
-    """Items by name, each once; ``all`` stands for every one."""
+    """Items by name, each once; ``all`` names every one."""
     wanted = [name for given in map(str.lower, names) for name in (ITEMS if given == "all" else [given])]
-    if unknown := [name for name in wanted if name not in ITEMS]:
-        raise StudyError(
-            f"there is no item {', '.join(map(repr, unknown))}; known: {', '.join(ITEMS)}, all", remedy="choose some"
-        )
+    for name in wanted:
+        if name not in ITEMS:
+            raise unknown("item", name, (*ITEMS, "all"), StudyError)
     return [ITEMS[name] for name in dict.fromkeys(wanted)]

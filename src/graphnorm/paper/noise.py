@@ -1,18 +1,17 @@
-"""Trainings that are looked at along the way: batch noise of graphs and of images, and the learned α.
+"""Trainings that are measured along the way: batch noise of graphs and of images, and the learned α.
 
 Batch noise: GIN with BatchNorm on all graphs of a dataset, or ResNet18 on CIFAR-10. All four depths that Figure 9 shows
-are looked at, so that one training serves every figure. The learned α: GIN with GraphNorm on all graphs, three seeds.
-Each is a plan with a probe, and goes through the runner and the store like any other.
+are measured, so that one training serves every figure. The learned α: GIN with GraphNorm on all graphs, three seeds.
+Each is a plan with a probe, run and stored like any other.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -31,8 +30,8 @@ from graphnorm.analysis import (
 from graphnorm.data import Images, PackedGraphs, find
 from graphnorm.errors import StudyError
 from graphnorm.models import ResNet18
-from graphnorm.study.plan import Dataset, Plan
-from graphnorm.study.store import Record, Store, Study
+from graphnorm.study.plan import Dataset, Plan, make_fleet
+from graphnorm.study.store import Record, Store
 from graphnorm.training import OnEpoch, Outcome, Progress, Trial, device_name
 from graphnorm.training.fleet import record_cuda_graph
 
@@ -48,27 +47,27 @@ __all__ = [
     "image_plan",
     "noise_plan",
     "noise_runs",
+    "origin",
     "read_alpha",
     "read_noise",
 ]
 
 IMAGES = "CIFAR-10"
 LOOKS = 20
-"""At so many epochs a model is looked at."""
-SEEDS = 3
-"""Of the trainings whose α is read."""
+"""How many times a model is measured along its training."""
+ALPHA_SEEDS = 3
 
 
 class LeftOutError(StudyError):
-    """An item that cannot be made where nothing may be trained or fetched."""
+    """An item cannot be made without training or downloads."""
 
 
 class NothingThereError(LeftOutError):
-    """There is nothing of an item, and nothing may be trained for it."""
+    """The store has nothing for an item."""
 
     def __init__(self, item: str, where: Path) -> None:
         super().__init__(
-            f"there is nothing of {item} in it",
+            f"this store has no results for {item}",
             where=where,
             remedy="leave out --no-train; add --retry-failed if it failed",
         )
@@ -77,51 +76,61 @@ class NothingThereError(LeftOutError):
 # Plans
 
 GRAPH_LAYERS = tuple(f"convolutions.{k}.{'second' if k else 'first'}_norm" for k in range(4))
-"""The first norm layer is that of the first linear map; of the others, the one that ends the convolution."""
+"""In the first convolution the norm after the first linear map, in the others the norm that ends the convolution."""
 IMAGE_LAYERS = ("stem_norm", "blocks.2.second_norm", "blocks.4.second_norm", "blocks.7.second_norm")
-"""Four norm layers of ResNet18, evenly from the first to the last."""
+"""Four norm layers of ResNet18, evenly spaced from the first to the last."""
 
 
-def noise_plan(graphs: PackedGraphs | Dataset, batch_size: int, epochs: int, **settings: Any) -> Plan:
-    """GIN with BatchNorm on all graphs, whose batches are compared with the dataset."""
-    trial = _trial(graphs, norm="batch", batch_size=batch_size, epochs=epochs, **settings)
-    return _plan("noise", [trial], NoiseProbe(log_spaced_epochs(epochs, LOOKS), batch_size, GRAPH_LAYERS))
+def noise_plan(graphs: PackedGraphs | Dataset, batch_size: int, epochs: int) -> Plan:
+    """GIN with BatchNorm on all graphs; its batches are compared with the dataset."""
+    probe = NoiseProbe(log_spaced_epochs(epochs, LOOKS), batch_size, GRAPH_LAYERS)
+    return _plan("noise", probe, **_gin(graphs), norm="batch", batch_size=batch_size, epochs=epochs)
 
 
-def alpha_plan(graphs: PackedGraphs | Dataset, epochs: int, **settings: Any) -> Plan:
-    """GIN with GraphNorm on all graphs, whose α is read along the way."""
-    trial = _trial(graphs, norm="graph", epochs=epochs, **settings)
-    trials = [replace(trial, seed=seed) for seed in range(SEEDS)]
-    return _plan("alpha", trials, AlphaProbe(log_spaced_epochs(epochs, LOOKS)))
+def alpha_plan(graphs: PackedGraphs | Dataset, epochs: int) -> Plan:
+    """GIN with GraphNorm on all graphs; its α is read along the way."""
+    probe = AlphaProbe(log_spaced_epochs(epochs, LOOKS))
+    return _plan("alpha", probe, **_gin(graphs), norm="graph", epochs=epochs, seeds=ALPHA_SEEDS)
 
 
 def image_plan(epochs: int, images: Images | None = None) -> Plan:
-    """ResNet18 on CIFAR-10, whose batches are compared with the dataset."""
-    trial = Trial(
+    """ResNet18 on CIFAR-10; its batches are compared with the dataset.
+
+    images: the spec then says how many there are, and whether they went through JPEG.
+    """
+    probe = ImageNoiseProbe(log_spaced_epochs(epochs, LOOKS), BATCH_SIZE, IMAGE_LAYERS)
+    return _plan(
+        "noise",
+        probe,
+        fleet=ImageFleet,
+        about={} if images is None else {"lossy": images.lossy, "images": len(images.train_images)},
         dataset=IMAGES,
         model="resnet18",
         norm="batch",
-        protocol="all",
-        folds=1,
         epochs=epochs,
         batch_size=BATCH_SIZE,
         lr=0.1,
         weight_decay=5e-4,
         dropout=0.0,
     )
-    probe = ImageNoiseProbe(log_spaced_epochs(epochs, LOOKS), BATCH_SIZE, IMAGE_LAYERS)
-    plan = _plan("noise", [trial], probe)
-    about = {} if images is None else {"lossy": images.lossy, "images": len(images.train_images)}
-    return replace(plan, spec={**plan.spec, **about}, make_fleet=ImageFleet)
 
 
-def _trial(graphs: PackedGraphs | Dataset, **settings: Any) -> Trial:
-    """On all graphs, with the readout of the dataset and the self-loops of the authors' data."""
-    about: dict[str, Any] = {"dataset": graphs.name, "fingerprint": graphs.fingerprint, "protocol": "all", "folds": 1}
-    return Trial(**about | {"readout": find(graphs.name).readout, "self_loops": True} | settings)
+def _gin(graphs: PackedGraphs | Dataset) -> dict[str, Any]:
+    """The graphs, with the paper's readout and the self-loops of the authors' data."""
+    readout = find(graphs.name).readout
+    return {"dataset": graphs.name, "fingerprint": graphs.fingerprint, "readout": readout, "self_loops": True}
 
 
-def _plan(kind: str, trials: Sequence[Trial], probe: Any) -> Plan:
+def _plan(
+    kind: str,
+    probe: Any,
+    *,
+    seeds: int = 1,
+    fleet: Any = make_fleet,
+    about: dict[str, Any] | None = None,
+    **settings: Any,
+) -> Plan:
+    trials = tuple(Trial(protocol="all", folds=1, seed=seed, **settings) for seed in range(seeds))
     first = trials[0]
     spec = {
         "kind": kind,
@@ -131,191 +140,116 @@ def _plan(kind: str, trials: Sequence[Trial], probe: Any) -> Plan:
         "norms": [first.norm],
         "protocol": first.protocol,
         "folds": first.folds,
-        "seeds": len(trials),
+        "seeds": seeds,
         "epochs": first.epochs,
         "batch_size": first.batch_size,
+        **(about or {}),
     }
-    return Plan(f"{first.dataset}-{first.model}-{kind}-{first.batch_size}-{first.epochs}", spec, tuple(trials), probe)
+    name = f"{first.dataset}-{first.model}-{kind}-{first.batch_size}-{first.epochs}"
+    return Plan(name, spec, trials, probe, fleet)
 
 
-@dataclass(frozen=True)
-class ImageNoiseProbe:
+class ImageNoiseProbe(NoiseProbe):
     """:class:`graphnorm.analysis.NoiseProbe` for images."""
 
-    at: tuple[int, ...]
-    batch_size: int
-    layers: tuple[str, ...]
-    batches: int = 100
-    seed: int = 0
-
-    def look(self, model: nn.Module, data: Images) -> dict[str, npt.NDArray[Any]]:
-        """For each layer the arrays of :class:`LayerNoise`, (8, C)."""
+    def look(self, model: nn.Module, data: Images) -> dict[str, npt.NDArray[Any]]:  # type: ignore[override]
         images, _ = normalized(data)
-        passes = ((partial(model, some), None, len(some)) for some in torch.split(images, AT_ONCE))
-        moments = layer_moments({name: model.get_submodule(name) for name in self.layers}, passes)
+        passes = ((partial(model, some), None, len(some)) for some in torch.split(images, EVALUATION_BATCH))
+        moments = layer_moments({name: model.get_submodule(name) for name in self.layers or ()}, passes)
         size = min(self.batch_size, len(images))
         return {name: compare_batches(of, size, self.batches, self.seed) for name, of in moments.items()}
 
 
-# What there is of them
+# Reading from a store
 
 
-@dataclass(frozen=True, eq=False)
-class NoiseRun:
+class NoiseRun(NamedTuple):
     """Batch noise along one training."""
 
-    plan: Plan
     record: Record
     layers: list[LayerNoise]
-    """Four depths."""
+    """At four depths."""
+    lossy: bool
+    """Whether images went through JPEG."""
 
     @property
     def trial(self) -> Trial:
-        """What was trained."""
-        return self.plan.trials[0]
-
-    @property
-    def dataset(self) -> str:
-        """The name of the graphs, or images."""
-        return self.trial.dataset
-
-    @property
-    def fingerprint(self) -> str:
-        """Of the graphs."""
-        return self.trial.fingerprint
-
-    @property
-    def batch_size(self) -> int:
-        """Graphs, or images, of one batch."""
-        return self.trial.batch_size
-
-    @property
-    def epochs(self) -> int:
-        """As planned."""
-        return self.trial.epochs
-
-    @property
-    def trained(self) -> int:
-        """Fewer where an earlier version ran out of time."""
-        return self.record.epochs
-
-    @property
-    def lossy(self) -> bool:
-        """Whether images went through JPEG."""
-        return bool(self.plan.spec.get("lossy", False))
-
-    @property
-    def title(self) -> str:
-        """Dataset and model."""
-        return f"{self.dataset}, {'ResNet18' if self.dataset == IMAGES else 'GIN'}"
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        """Where and when it was trained."""
-        return {"epochs": self.trained, **_facts(self.record)}
+        return self.record.trial
 
 
-@dataclass(frozen=True, eq=False)
-class AlphaRun:
-    """The α that GraphNorm learned on a dataset, with three seeds."""
+class AlphaRun(NamedTuple):
+    """The α that GraphNorm learned on a dataset, over three seeds."""
 
-    plan: Plan
     records: list[Record]
     alphas: Alphas
 
     @property
-    def dataset(self) -> str:
-        """The name of the graphs."""
-        return self.plan.trials[0].dataset
-
-    @property
-    def fingerprint(self) -> str:
-        """Of the graphs."""
-        return self.plan.trials[0].fingerprint
-
-    @property
-    def epochs(self) -> int:
-        """Of the trainings."""
-        return self.plan.trials[0].epochs
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        """Where and when it was trained."""
-        return _facts(self.records[0]) | {"seconds": round(sum(record.seconds for record in self.records), 1)}
+    def trial(self) -> Trial:
+        """That of the first seed."""
+        return self.records[0].trial
 
 
-def _facts(record: Record) -> dict[str, Any]:
+def origin(records: Sequence[Record]) -> dict[str, Any]:
+    """When, where and with which code a training ran, for JSON."""
+    first = records[0]
     return {
-        "finished": record.finished,
-        "code": record.code,
-        "device": record.device,
-        "seconds": round(record.seconds, 1),
-        "fingerprint": record.trial.fingerprint,
+        "finished": first.finished,
+        "code": first.code,
+        "device": first.device,
+        "seconds": round(sum(record.seconds for record in records), 1),
+        "fingerprint": first.trial.fingerprint,
     }
 
 
 def read_noise(store: Store, plan: Plan) -> NoiseRun | None:
-    """What a store has of a training of :func:`noise_plan` or :func:`image_plan`."""
-    records, seen = store.records(plan), store.seen(plan.trials[0])
+    """The training of :func:`noise_plan` or :func:`image_plan`; None if the store lacks it."""
+    trial = plan.trials[0]
+    records, seen = store.records(plan), store.seen(trial)
     if not records or not seen:
         return None
-    probe = replace(plan.probe, at=tuple(seen.pop("epochs").tolist()))
-    layers = [LayerNoise.from_looks(probe, name, seen[name].astype(np.float64)) for name in probe.layers]
-    return NoiseRun(plan, records[0], layers)
+    names = IMAGE_LAYERS if trial.dataset == IMAGES else GRAPH_LAYERS
+    probe = NoiseProbe(tuple(seen["epochs"].tolist()), trial.batch_size, names)
+    layers = [LayerNoise.from_looks(probe, name, seen[name].astype(np.float64)) for name in names]
+    return NoiseRun(records[0], layers, bool(plan.spec.get("lossy")))
 
 
 def read_alpha(store: Store, plan: Plan) -> AlphaRun | None:
-    """What a store has of the trainings of :func:`alpha_plan`."""
+    """The trainings of :func:`alpha_plan`; None if the store lacks one."""
     records = store.records(plan)
     looks = [store.seen(trial) for trial in plan.trials]
     if len(records) < len(plan.trials) or not all(looks):
         return None
-    epochs = [tuple(of.pop("epochs").tolist()) for of in looks]
-    seeds = [{name: values.astype(np.float64) for name, values in of.items()} for of in looks]
-    return AlphaRun(plan, records, Alphas.from_looks(replace(plan.probe, at=epochs[0]), seeds))
+    epochs = [tuple(look.pop("epochs").tolist()) for look in looks]
+    seeds = [{name: values.astype(np.float64) for name, values in look.items()} for look in looks]
+    return AlphaRun(records, Alphas.from_looks(AlphaProbe(epochs[0]), seeds))
 
 
 def noise_runs(store: Store) -> list[NoiseRun]:
-    """All trainings of a store whose batches were looked at."""
-    found = []
-    for study in _studies(store, "noise"):
-        spec, dataset = study.spec, Dataset(study.spec["dataset"], study.spec["fingerprint"])
-        plan = image_plan(spec["epochs"])
-        if dataset.name != IMAGES:
-            plan = noise_plan(dataset, spec["batch_size"], spec["epochs"])
-        found.append(read_noise(store, replace(plan, name=study.name, spec=spec)))
-    return [run for run in found if run is not None]
+    """All trainings of a store that measured batch noise."""
+    plans = [store.plan(study) for study in store.studies() if study.spec.get("kind") == "noise"]
+    return [run for plan in plans if (run := read_noise(store, plan)) is not None]
 
 
 def alpha_runs(store: Store) -> list[AlphaRun]:
-    """All trainings of a store whose α was read."""
-    found = []
-    for study in _studies(store, "alpha"):
-        plan = alpha_plan(Dataset(study.spec["dataset"], study.spec["fingerprint"]), study.spec["epochs"])
-        found.append(read_alpha(store, replace(plan, name=study.name, spec=study.spec)))
-    return [run for run in found if run is not None]
-
-
-def _studies(store: Store, kind: str) -> list[Study]:
-    return [study for study in store.studies() if study.spec.get("kind") == kind]
+    """All trainings of a store that measured α."""
+    plans = [store.plan(study) for study in store.studies() if study.spec.get("kind") == "alpha"]
+    return [run for plan in plans if (run := read_alpha(store, plan)) is not None]
 
 
 # Training on images
 
-
 BATCH_SIZE = 128
-AT_ONCE = 500
-"""Images of one pass in evaluation."""
+EVALUATION_BATCH = 500
 SHIFT = 4
-"""Pixels by which an image may be moved."""
+"""The most pixels by which an image is moved."""
 WARM_UP = 3
 
 
 class ImageFleet:
-    """ResNet18 on CIFAR-10 as the paper trains it: a fleet of one, see :class:`graphnorm.training.Fleet`.
+    """ResNet18 on CIFAR-10 as the paper trains it, with the interface of :class:`graphnorm.training.Fleet`.
 
     Batches of 128, learning rate 0.1, momentum 0.9, weight decay 5e-4; images are moved by up to 4 pixels and mirrored.
-    The last batch of an epoch is left out where it is not full. On a GPU a step is one CUDA graph, in bfloat16.
+    A last batch that is not full is skipped. On a GPU a step is one CUDA graph, in bfloat16.
     """
 
     def __init__(self, data: Images, trials: Sequence[Trial], splits: Any, device: torch.device) -> None:
@@ -339,7 +273,7 @@ class ImageFleet:
         self._graph: torch.cuda.CUDAGraph | None = None
 
     def advance(self, epochs: int | None = None, on_epoch: OnEpoch | None = None) -> None:
-        """Go on for so many epochs, or to the end."""
+        """Train for so many more epochs, or to the end."""
         last = self.trials[0].epochs
         end = last if epochs is None else min(self.epoch + epochs, last)
         if self._device.type == "cuda" and self._graph is None and self.epoch < end:
@@ -367,11 +301,9 @@ class ImageFleet:
         return [Outcome(self.trials[0], curves, seconds=self.seconds, device=device, state=state)]
 
     def keep(self, members: Sequence[int]) -> ImageFleet:
-        """The same: there is one member."""
         return self
 
     def state_dict(self) -> dict[str, Any]:
-        """A checkpoint."""
         momentum = [self._optimizer.state[p]["momentum_buffer"].cpu() for p in self._model.parameters() if self.epoch]
         return {
             "epoch": self.epoch,
@@ -383,7 +315,6 @@ class ImageFleet:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go back, or on, to a checkpoint."""
         self.epoch, self.seconds = int(state["epoch"]), float(state["seconds"])
         self._history = [tuple(row) for row in state["history"].tolist()]
         self._model.load_state_dict(state["model"])
@@ -392,7 +323,7 @@ class ImageFleet:
             self._optimizer.state[parameter]["momentum_buffer"] = momentum.to(self._device)
 
     def _train_epoch(self) -> float:
-        """One pass over the images; gives the mean loss, which waits for the device."""
+        """The mean loss of one pass over the images; reading it waits for the device."""
         self._model.train()
         self._total.zero_()
         steps = len(self._images) // self._size
@@ -410,7 +341,7 @@ class ImageFleet:
         return float(self._total) / steps
 
     def _capture(self) -> None:
-        """Record the step as a CUDA graph. Steps that warm up are taken back."""
+        """Record the step as a CUDA graph, and undo the warm-up steps."""
         self._model.train()
         before = {name: value.clone() for name, value in self._model.state_dict().items()}
         momentum = {
@@ -436,19 +367,19 @@ class ImageFleet:
     @torch.no_grad()
     def _accuracy(self) -> float:
         self._model.eval()
-        chosen = torch.cat([self._model(some).argmax(1) for some in torch.split(self._test, AT_ONCE)])
+        chosen = torch.cat([self._model(some).argmax(1) for some in torch.split(self._test, EVALUATION_BATCH)])
         return float((chosen == self._data.test_labels).float().mean())
 
 
 def normalized(data: Images) -> tuple[Tensor, Tensor]:
-    """Training and test images, (N, 3, H, W) float32, with the mean and standard deviation of the former's colours."""
+    """Training and test images, (N, 3, H, W) float32, standardized by the colours of the training images."""
     values = data.train_images.float() / 255
     mean, std = values.mean((0, 2, 3), keepdim=True), values.std((0, 2, 3), keepdim=True)
     return (values - mean) / std, (data.test_images.float() / 255 - mean) / std
 
 
 def _moved(images: Tensor, moves: Tensor) -> Tensor:
-    """(B, C, H, W), in channels-last order: each image moved over zeros, and mirrored or not; moves: (3, B)."""
+    """Images, (B, C, H, W) in channels-last order, moved over zeros and mirrored by ``moves``, (3, B)."""
     count, _, height, width = images.shape
     down, right, mirrored = moves[..., None]
     padded = nn.functional.pad(images, (SHIFT, SHIFT, SHIFT, SHIFT))

@@ -1,4 +1,4 @@
-"""What a reproduced item is: figures with the data behind them, tables, sentences, and facts; and the files of it."""
+"""The output of an item: figures with their data, tables, sentences and facts, and how they are written to files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 __all__ = ["QUICK_NOTE", "Output", "Sheet", "provenance"]
 
 QUICK_NOTE = "QUICK PASS: scaled down, not the paper's setting"
-"""What every output of a quick pass says."""
 COLOURS_OF_A_PNG = 128
 
 
@@ -27,26 +26,26 @@ class Sheet(NamedTuple):
 
     table: Table
     notes: tuple[str, ...] = ()
-    """Under it: what its marks mean, and where its numbers come from."""
+    """Below it: what its marks mean, and where its numbers come from."""
     addition: str = ""
-    """To the item's caption."""
+    """Appended to the item's caption."""
 
 
 @dataclass(frozen=True, eq=False)
 class Output:
-    """An item as it came out."""
+    """A table or figure, ready to be written."""
 
     item: str
     caption: str
     quick: bool
     figures: Mapping[str, Figure] = field(default_factory=dict)
-    """By what is added to the item's name in the file's name; '' for the item's one figure."""
+    """By the suffix of the file's name; '' if there is only one."""
     data: Table | None = None
-    """What the figures show."""
+    """The numbers behind the figures, or the table with a number in each column: written as CSV."""
     table: Table | None = None
-    """For people: shown as Markdown and LaTeX."""
+    """For people: written as Markdown and LaTeX, and as CSV if there is no ``data``."""
     sheets: Mapping[str, Sheet] = field(default_factory=dict)
-    """Further tables, by what is added to the item's name."""
+    """More tables, by the suffix of their files' names."""
     sentences: tuple[str, ...] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
     """Configuration, versions, devices, numbers."""
@@ -62,11 +61,11 @@ class Output:
 
     @property
     def stem(self) -> str:
-        """How its files' names begin."""
+        """The beginning of its files' names."""
         return f"{self.item}-quick" if self.quick else self.item
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything but the pictures, as JSON has it."""
+        """Everything but the figures, for JSON."""
         return {
             "item": self.item,
             "title": self.title,
@@ -77,7 +76,10 @@ class Output:
                 suffix: {
                     "title": self._titled(sheet.addition),
                     "columns": list(sheet.table.columns),
-                    "rows": [[_plain(cell) for cell in row] for row in sheet.table.rows],
+                    "rows": [
+                        [cell._asdict() if isinstance(cell, TwoLines) else cell for cell in row]
+                        for row in sheet.table.rows
+                    ],
                     "notes": list(sheet.notes),
                 }
                 for suffix, sheet in self._sheets().items()
@@ -89,7 +91,7 @@ class Output:
         return {**main, **self.sheets}
 
     def write(self, folder: Path) -> list[Path]:
-        """Write every file, each wholly or not at all."""
+        """Write all files, each completely or not at all."""
         texts: dict[str, str] = {}
         for suffix, (table, notes, addition) in self._sheets().items():
             title = self._titled(addition)
@@ -117,12 +119,8 @@ class Output:
         figure.suptitle(title, fontsize=10, color="#b3261e" if self.quick else "black", wrap=True)
 
 
-def _plain(cell: Any) -> Any:
-    return {"above": cell.above, "below": cell.below} if isinstance(cell, TwoLines) else cell
-
-
 def _save(figure: Figure, path: Path, ending: str) -> None:
-    """The same picture, the same bytes: no date in it, and names of its parts that are not drawn at random."""
+    """Equal figures give equal bytes: without a date, and with fixed ids of their parts."""
     import matplotlib
     from PIL import Image
 
@@ -138,7 +136,7 @@ def _save(figure: Figure, path: Path, ending: str) -> None:
 
 
 def provenance(facts: Mapping[str, Any]) -> tuple[str, ...]:
-    """One line that says by which protocol, when, with what and where the numbers of an item were made.
+    """A line with the protocol, date, versions and devices behind the numbers of an item.
 
     >>> facts = {"made": "2026-11-16T08:00:00+00:00", "graphnorm": "2", "torch": "5", "trained_on": ["cpu"],
     ...          "trained_with": ["graphnorm 1, torch 4"], "studies": [{"spec": {"protocol": "paper"}}]}

@@ -1,7 +1,7 @@
-"""Reproducing items: train what they need, in one store, and make them of what is there.
+"""Reproducing items: train what they lack into one store, and make them from what it has.
 
 Each dataset, model and protocol of an item is a study of the store. A trial that another item has trained, in this run
-or an earlier one, is there already; the same command again goes on from where it was stopped.
+or an earlier one, is not trained again; a stopped command continues when it is repeated.
 """
 
 from __future__ import annotations
@@ -25,20 +25,8 @@ from graphnorm._version import exact_version
 from graphnorm.data import PackedGraphs, find, load, load_cifar10
 from graphnorm.data.loading import locate, obtain
 from graphnorm.errors import DownloadError, StudyError
-from graphnorm.models import MODELS
-from graphnorm.paper.items import ITEMS, Item
-from graphnorm.paper.noise import (
-    IMAGES,
-    AlphaRun,
-    LeftOutError,
-    NoiseRun,
-    NothingThereError,
-    alpha_plan,
-    image_plan,
-    noise_plan,
-    read_alpha,
-    read_noise,
-)
+from graphnorm.paper.items import ITEMS, Item, Trainings
+from graphnorm.paper.noise import IMAGES, LeftOutError, NothingThereError, alpha_plan, image_plan, noise_plan
 from graphnorm.paper.output import Output
 from graphnorm.settings import Running
 from graphnorm.study.plan import Dataset, Plan, baseline_plan, make_plan
@@ -49,7 +37,11 @@ from graphnorm.study.result import Result, Score, read
 from graphnorm.study.runner import run
 from graphnorm.study.store import FINAL, Record, Store
 
-__all__ = ["Measured", "NoGraphsError", "Planned", "Reproduction", "Work", "known_datasets"]
+__all__ = ["Measured", "NoGraphsError", "Reproduction", "Work", "known_datasets"]
+
+ABOUT_QUICK = (
+    "This is a quick pass: fewer datasets, folds, epochs and configurations. Its differences mean nothing yet."
+)
 
 
 class NoGraphsError(LeftOutError):
@@ -57,103 +49,80 @@ class NoGraphsError(LeftOutError):
 
     def __init__(self, item: str, names: Sequence[str]) -> None:
         super().__init__(
-            f"{item} is made of the graphs themselves, and these are not on this machine: {', '.join(names)}",
+            f"{item} needs graphs that are not on this machine: {', '.join(names)}",
             remedy="name their folder with --data-root or GRAPHNORM_DATA, or allow downloads: leave out --no-train",
         )
 
 
-class Planned(NamedTuple):
-    """A study that an item needs."""
-
-    dataset: str
-    model: str
-    protocol: str
-    plan: Plan
-
-
-@dataclass(frozen=True)
-class Measured:
+class Measured(NamedTuple):
     """A study as far as it is trained."""
 
-    dataset: str
-    model: str
-    protocol: str
     plan: Plan
     result: Result
 
     @property
     def is_baseline(self) -> bool:
-        """Whether it is of a method beside the normalized models."""
-        return not MODELS[self.model].normalized
+        return not self.result.norms
 
     @property
     def scores(self) -> list[Score]:
-        """Of its normalizations, or of the baseline that it is."""
+        """Those of its normalizations, or of its baseline."""
         return [*self.result.norms.values(), *self.result.baselines.values()]
 
     @property
     def units(self) -> int:
         """Folds, or seeds, as planned."""
-        return int(self.plan.spec[f"{find_protocol(self.protocol).unit}s"])
+        return int(self.plan.spec[f"{self.result.protocol.unit}s"])
+
+    @property
+    def axes(self) -> dict[str, list[Any]]:
+        """The values of each setting in its grid."""
+        return {name: values for name, values in self.plan.spec["grid"].items() if name != "name"}
 
 
 @dataclass(frozen=True)
 class Work:
-    """What an item is made of."""
+    """Everything that an item is made from."""
 
     item: Item
     quick: bool
     studies: tuple[Measured, ...]
-    probed: tuple[Planned, ...]
-    """Trainings along which something was measured, by a probe."""
+    probed: tuple[Plan, ...]
+    """Trainings with a probe."""
     absent: tuple[str, ...]
-    """Studies of which there is no trial, in words."""
+    """Descriptions of studies without any trained trial."""
     store: Store
     graphs: Callable[[str], PackedGraphs]
     progress: bool = False
-    """Whether to say on standard error how far it is."""
+    """Whether to report progress on standard error."""
 
-    @property
-    def whole_item(self) -> Item:
-        """The item itself, where this is a part of it that was asked for."""
+    def own_part(self, measured: Measured) -> Trainings | None:
+        """The trainings of the whole item that a study belongs to; None for a baseline."""
         whole = ITEMS.get(self.item.name, self.item)
-        return whole.quick() if self.quick else whole
+        for part in (whole.quick() if self.quick else whole).trained:
+            result = measured.result
+            if (
+                result.dataset in part.datasets
+                and result.model in part.models
+                and result.protocol.name in part.protocols
+            ):
+                return part
+        return None
 
     @property
-    def about_absent(self) -> tuple[str, ...]:
-        """A sentence on what is not trained at all."""
-        return (f"Not trained: {list_some(self.absent)}.",) if self.absent else ()
-
-    @property
-    def about_quick(self) -> tuple[str, ...]:
-        """A sentence that says that a quick pass decides nothing."""
-        words = (
-            "This is a quick pass: fewer datasets, folds, epochs and configurations. The differences say nothing yet."
-        )
-        return (words,) if self.quick else ()
-
-    def noise_runs(self) -> Iterator[tuple[str, int, NoiseRun | None]]:
-        """The trainings whose batches were looked at: dataset, batch size, and what there is of it."""
-        for planned in self.probed:
-            yield planned.dataset, planned.plan.trials[0].batch_size, read_noise(self.store, planned.plan)
-
-    def alpha_runs(self) -> Iterator[tuple[str, AlphaRun | None]]:
-        """The trainings whose α was read: dataset, and what there is of it."""
-        for planned in self.probed:
-            yield planned.dataset, read_alpha(self.store, planned.plan)
+    def remarks(self) -> tuple[str, ...]:
+        """Sentences on what is not trained at all, and on a quick pass."""
+        absent = [f"Not trained: {list_some(self.absent)}."] if self.absent else []
+        return (*absent, *([ABOUT_QUICK] if self.quick else []))
 
     def output(self, *, records: Sequence[Record] = (), **parts: Any) -> Output:
-        """An output of this item; when, where and with what it was measured is added to its facts.
+        """An output of this item; its facts say when, where and with what it was measured.
 
-        records: trainings that were measured along the way.
+        records: trainings with a probe.
         """
         narrow = None if self.item.narrow is None else dict(self.item.narrow)
-        facts = {"narrowed": narrow} | parts.pop("facts", {}) | self._provenance(records)
-        return Output(self.item.name, self.item.title, self.quick, facts=facts, **parts)
-
-    def _provenance(self, more: Sequence[Record]) -> dict[str, Any]:
-        records = [*more, *(record for study in self.studies for record in self.store.records(study.plan))]
-        return {
+        records = [*records, *(record for study in self.studies for record in self.store.records(study.plan))]
+        provenance = {
             "made": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             "graphnorm": exact_version(),
             "torch": torch.__version__,
@@ -163,14 +132,16 @@ class Work:
             "training_seconds": round(sum(record.seconds for record in records), 1),
             "studies": [
                 {
-                    "name": study.plan.name,
-                    "trials": study.result.trials,
-                    "finished": sum(study.result.counts.get(status, 0) for status in FINAL),
-                    "spec": dict(study.plan.spec),
+                    "name": plan.name,
+                    "trials": result.trials,
+                    "finished": sum(result.counts.get(status, 0) for status in FINAL),
+                    "spec": dict(plan.spec),
                 }
-                for study in self.studies
+                for plan, result in self.studies
             ],
         }
+        facts = {"narrowed": narrow} | parts.pop("facts", {}) | provenance
+        return Output(self.item.name, self.item.title, self.quick, facts=facts, **parts)
 
 
 class Reproduction:
@@ -180,7 +151,7 @@ class Reproduction:
         store: the file of studies.
         data_root: folder of the datasets.
         running: where and how to train.
-        progress: whether to say on standard error how far it is.
+        progress: whether to report progress on standard error.
     """
 
     def __init__(
@@ -196,14 +167,14 @@ class Reproduction:
         self._held: tuple[str, PackedGraphs] | None = None
 
     def graphs(self, name: str) -> PackedGraphs:
-        """A dataset; the last one is held, since studies of one dataset follow each other."""
+        """A dataset; the last one is kept, since studies of one dataset follow each other."""
         if self._held is None or self._held[0] != name:
             self._held = None
             self._held = (name, load(name, self._root))
         return self._held[1]
 
     def check_data(self, items: Sequence[Item]) -> None:
-        """Refuse to begin where a dataset cannot be had."""
+        """Raise an error if a dataset is neither here nor can be downloaded."""
         missing = {}
         names = [name for item in items for name in item.datasets]
         names += [IMAGES for item in items if item.noise and item.noise.images]
@@ -222,38 +193,36 @@ class Reproduction:
 
     # Plans
 
-    def plans(self, item: Item, *, train: bool = True) -> Iterator[Planned]:
+    def plans(self, item: Item, *, train: bool = True) -> Iterator[Plan]:
         """The studies of an item, dataset by dataset; baselines come last.
 
-        train: without it, of the graphs that the store has studies of; they need not be on this machine.
+        train: if False, the graphs are those that the store has studies of; they need not be on this machine.
         """
         dataset_of = self._datasets(train)
         for part in item.trained:
             for dataset, model, protocol in itertools.product(part.datasets, part.models, part.protocols):
-                settings = part.settings(dataset, model, protocol)
-                yield Planned(dataset, model, protocol, make_plan(dataset_of(dataset), settings, part.grid))
-        beside = item.baselines
-        for dataset, name, protocol in itertools.product(beside.datasets, beside.baselines, beside.protocols):
-            plan = baseline_plan(dataset_of(dataset), name, protocol=protocol, folds=beside.folds, seeds=beside.seeds)
-            yield Planned(dataset, name, protocol, plan)
+                yield make_plan(dataset_of(dataset), part.settings(dataset, model, protocol), part.grid)
+        others = item.baselines
+        for dataset, name, protocol in itertools.product(others.datasets, others.baselines, others.protocols):
+            yield baseline_plan(dataset_of(dataset), name, protocol=protocol, folds=others.folds, seeds=others.seeds)
 
-    def probed_plans(self, item: Item, *, train: bool = True) -> Iterator[Planned]:
-        """The trainings of an item along which something is measured; the images come last."""
+    def probed_plans(self, item: Item, *, train: bool = True) -> Iterator[Plan]:
+        """The trainings of an item that have a probe; the images come last."""
         dataset_of = self._datasets(train)
         if (noise := item.noise) is not None:
             for name, size in itertools.product(noise.datasets, noise.batch_sizes):
-                yield Planned(name, "gin", "all", noise_plan(dataset_of(name), size, noise.epochs))
+                yield noise_plan(dataset_of(name), size, noise.epochs)
             if noise.images:
-                yield Planned(IMAGES, "resnet18", "all", image_plan(noise.epochs))
+                yield image_plan(noise.epochs)
         if (alpha := item.alpha) is not None:
             for name in alpha.datasets:
-                yield Planned(name, "gin", "all", alpha_plan(dataset_of(name), alpha.epochs))
+                yield alpha_plan(dataset_of(name), alpha.epochs)
 
     def _datasets(self, train: bool) -> Callable[[str], PackedGraphs | Dataset]:
         known = {} if train else known_datasets(self.store)
 
         def from_store(name: str) -> Dataset:
-            """As the store has it; of several versions the one on this machine, else that with most trials."""
+            """Prefer the version on this machine, then the one with most trials."""
             versions = known.get(name) or [Dataset(name, fingerprint="")]
             if len(versions) > 1 and self._is_here(name):
                 here = self.graphs(name).fingerprint
@@ -263,12 +232,11 @@ class Reproduction:
         return self.graphs if train else from_store
 
     def _is_here(self, name: str) -> bool:
-        """Whether a dataset can be had without a download."""
         entry = find(name)
         return not entry.files or locate(entry, self._root) is not None
 
     def missing(self, plan: Plan) -> list[str]:
-        """The keys of a plan's trials that no study of the store has finished, or its probe has not looked at."""
+        """The keys of the trials that no study of the store has finished, or that a probe has not measured."""
         if not self.store.exists():
             return [trial.key for trial in plan.trials]
         with Store(self.store, writable=False) as store:
@@ -280,27 +248,21 @@ class Reproduction:
     # Training and making
 
     def train(self, item: Item) -> None:
-        """Train all that an item needs and that is not there; nothing is made of it."""
-        for planned in (*self.plans(item), *self.probed_plans(item)):
-            self._train(planned)
-
-    def _train(self, planned: Planned) -> None:
-        data: Any
-        plan = planned.plan
-        if planned.dataset == IMAGES:
-            data = load_cifar10(self._root)
-            plan = image_plan(plan.trials[0].epochs, data)
-        else:
-            data = self.graphs(planned.dataset)
-        shown = [Display()] if self._progress and self.missing(plan) else []
-        with Store(self.store) as store:
-            result = run(plan, data, store, self._running, callbacks=shown)
-        if result.errors:
-            failed = counted(result.counts["failed"], "trial")
-            print(f"{plan.name}: {failed} failed ({result.errors[0]}); --retry-failed trains again", file=sys.stderr)
+        """Train everything that an item needs and the store lacks."""
+        for plan in (*self.plans(item), *self.probed_plans(item)):
+            dataset = plan.spec["dataset"]
+            data: Any = load_cifar10(self._root) if dataset == IMAGES else self.graphs(dataset)
+            if dataset == IMAGES:
+                plan = image_plan(plan.spec["epochs"], data)
+            shown = [Display()] if self._progress and self.missing(plan) else []
+            with Store(self.store) as store:
+                result = run(plan, data, store, self._running, callbacks=shown)
+            if result.errors:
+                failed = f"{counted(result.counts['failed'], 'trial')} failed ({result.errors[0]})"
+                print(f"{plan.name}: {failed}; --retry-failed trains again", file=sys.stderr)
 
     def make(self, item: Item, *, quick: bool = False, train: bool = True) -> Output:
-        """Train what an item lacks, and make it of what there is; without training, the store stays as it is."""
+        """Train what an item lacks, and make it; if ``train`` is False the store is only read."""
         if train:
             self.train(item)
         elif item.trains and not self.store.exists():
@@ -311,8 +273,8 @@ class Reproduction:
         with self._reading() as store:
             plans = _as_entered(store, self.plans(item, train=train))
             done = store.finished_keys()
-            there = [planned for planned in plans if any(trial.key in done for trial in planned.plan.trials)]
-            absent = [planned for planned in plans if planned not in there]
+            there = [plan for plan in plans if any(trial.key in done for trial in plan.trials)]
+            absent = [plan for plan in plans if plan not in there]
             if absent and not there:
                 raise NothingThereError(item.name, self.store)
             if self._progress:
@@ -321,9 +283,9 @@ class Reproduction:
                 Work(
                     item=replace(item, graphs=tuple(name for name in item.graphs if name not in gone)),
                     quick=quick,
-                    studies=tuple(Measured(*planned, read(store, planned.plan, partial=True)) for planned in there),
+                    studies=tuple(Measured(plan, read(store, plan, partial=True)) for plan in there),
                     probed=tuple(_as_entered(store, self.probed_plans(item, train=train))),
-                    absent=_in_words(absent),
+                    absent=_describe(absent),
                     store=store,
                     graphs=self.graphs,
                     progress=self._progress,
@@ -337,7 +299,7 @@ class Reproduction:
 
     @contextmanager
     def _reading(self) -> Iterator[Store]:
-        """The store; an empty one, of which nothing is left, where there is none."""
+        """The store, or a temporary empty one if there is none."""
         if self.store.exists():
             with Store(self.store, writable=False) as store:
                 yield store
@@ -346,14 +308,14 @@ class Reproduction:
                 yield store
 
 
-def _as_entered(store: Store, plans: Iterable[Planned]) -> list[Planned]:
-    """Plans with the specs that their studies have in the store, which say more of the graphs or images."""
+def _as_entered(store: Store, plans: Iterable[Plan]) -> list[Plan]:
+    """Plans with the specs of their studies in the store, which say more about the graphs or images."""
     specs = {study.name: study.spec for study in store.studies()}
-    return [one._replace(plan=replace(one.plan, spec=specs.get(one.plan.name, one.plan.spec))) for one in plans]
+    return [replace(plan, spec=specs.get(plan.name, plan.spec)) for plan in plans]
 
 
 def known_datasets(path: Path) -> dict[str, list[Dataset]]:
-    """Every dataset that a store has studies of, by name; of several versions of one, that with most trials first.
+    """The datasets that a store has studies of, by name; of several versions the one with most trials comes first.
 
     >>> known_datasets(Path("there is none.db"))
     {}
@@ -377,12 +339,12 @@ def known_datasets(path: Path) -> dict[str, list[Dataset]]:
     return dict(found)
 
 
-def _in_words(absent: Sequence[Planned]) -> tuple[str, ...]:
-    """Studies, those of one protocol and the same datasets together."""
-    datasets: dict[tuple[str, str], list[str]] = {}
-    for planned in absent:
-        datasets.setdefault((planned.protocol, planned.model), []).append(planned.dataset)
-    models: dict[tuple[str, ...], list[str]] = {}
+def _describe(absent: Sequence[Plan]) -> tuple[str, ...]:
+    """Studies of one protocol and the same datasets, together."""
+    datasets: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for plan in absent:
+        datasets[plan.spec["protocol"], plan.spec["model"]].append(plan.spec["dataset"])
+    models: dict[tuple[str, str], list[str]] = defaultdict(list)
     for (protocol, model), names in datasets.items():
-        models.setdefault((protocol, *names), []).append(model)
-    return tuple(f"{', '.join(of)} under {protocol} on {', '.join(on)}" for (protocol, *on), of in models.items())
+        models[protocol, ", ".join(names)].append(model)
+    return tuple(f"{', '.join(of)} under {protocol} on {names}" for (protocol, names), of in models.items())

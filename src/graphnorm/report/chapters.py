@@ -1,4 +1,4 @@
-"""The chapters of a page: results, with what stands around each.
+"""The chapters of a page: one result each, from a folder or from the studies of a store.
 
 Studies with the same graphs, model, protocol, folds and configurations ask one question, whichever normalizations each
 has trained. They are joined before they are judged: all their normalizations are rows of one table, and all pairs are
@@ -7,7 +7,6 @@ one family of tests.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,80 +15,79 @@ from typing import Any
 from graphnorm.errors import GraphnormError
 from graphnorm.paper.items import ITEMS, is_quick
 from graphnorm.settings import COLOURS, Grid, Hyperparameters, options_of
-from graphnorm.study import Plan, Result, Score, Store, Study, read
+from graphnorm.study import Plan, Result, Score, Store, Study, load_result, read
 from graphnorm.study.plan import role
-from graphnorm.study.render import counted, listing
+from graphnorm.study.render import by_value, counted, listing
 
 __all__ = ["Chapter", "by_dataset", "join_baselines", "read_folder", "read_studies", "tell_apart"]
 
 OPTIONS = tuple(options_of(Hyperparameters))
 SEARCHED, CURVES = ("table1",), ("fig2", "fig6")
-"""Items that train the paper's grid, and the one configuration of its training curves; Table 2 has the latter's."""
+"""Items that train the paper's grid, and those that train the one configuration of its training curves."""
 
 
 @dataclass(frozen=True, eq=False)
 class Chapter:
-    """A result, and what the page says around it."""
+    """A result, and what the page adds to it."""
 
     result: Result
     studies: tuple[str, ...] = ()
-    """What it was joined from, by name; empty for a result that is of no store."""
+    """The names of the studies that it joins; empty if it does not come from a store."""
     begun: str = ""
     trials: frozenset[str] = frozenset()
     """The keys of all trials of these studies."""
     told_apart: str = ""
-    """What the title says besides, where another chapter has the same."""
+    """An addition to the title, if another chapter has the same title."""
     notes: tuple[str, ...] = ()
-    """Besides those of the result."""
-    beside: Mapping[str, Score] = field(default_factory=dict)
-    """More rows of the table, by their label; they are neither ranked nor tested."""
+    """In addition to those of the result."""
+    unranked: Mapping[str, Score] = field(default_factory=dict)
+    """More rows of the table, by label; they are neither ranked nor tested."""
 
     @property
     def title(self) -> str:
-        """Dataset, model and protocol."""
         title = f"{self.result.dataset}, {self.result.model}, {self.result.protocol.name}"
         return f"{title}: {self.told_apart}" if self.told_apart else title
 
     @property
     def is_quick(self) -> bool:
-        """Whether it is of a quick pass of ``graphnorm reproduce``."""
+        """Whether it belongs to a quick pass of ``graphnorm reproduce``."""
         return is_quick(self.result.spec)
 
     @property
     def scored(self) -> dict[str, Score]:
-        """The normalizations that have a score; the baselines where there is no normalization at all."""
+        """The normalizations that have a score; the baselines if there are no normalizations."""
         scores = self.result.norms or self.result.baselines
         return {name: score for name, score in scores.items() if score.choices}
 
     @property
     def configurations(self) -> list[dict[str, Any]]:
-        """Every combination of settings that was planned."""
+        """Every planned combination of settings."""
         return Grid("", {option: tuple(self.result.values_of(option)) for option in OPTIONS}).configurations()
 
     @property
     def scope(self) -> str:
-        """How much was trained, and on what: a sentence."""
+        """A sentence on how much was trained, and on which device."""
         spec, scored = self.result.spec, self.scored
         configurations = _describe(self)
         compared = {name: score.compared for name, score in scored.items()}
         if set(compared.values()) - {len(self.configurations)}:
-            configurations += f", of these trained: {_by_value(compared)}"
+            configurations += f", of these trained: {by_value(compared)}"
         parts = [configurations]
         seeds = {name: len({choice.seed for choice in score.choices}) for name, score in scored.items()}
         if self.result.protocol.unit == "fold":
             parts.append(counted(spec["folds"], "fold"))
         if len(set(seeds.values())) > 1:
-            parts.append(f"seeds: {_by_value(seeds)}")
+            parts.append(f"seeds: {by_value(seeds)}")
         elif self.result.protocol.unit == "seed" or spec["seeds"] > 1:
             parts.append(counted(next(iter(seeds.values()), spec["seeds"]), "seed"))
         devices = {name: listing(score.devices) for name, score in scored.items() if score.devices}
-        parts += [f"trained on {_by_value(devices)}"] if devices else []
+        parts += [f"trained on {by_value(devices)}"] if devices else []
         text = "; ".join(parts)
         return f"{text[0].upper()}{text[1:]}."
 
 
 def _describe(chapter: Chapter) -> str:
-    """How many configurations were planned, and how many of them are the paper's, where it has this dataset."""
+    """How many configurations were planned, and how many of them are the paper's."""
     tried = chapter.configurations
     count = counted(len(tried), "configuration")
     searched, curves = (_of_the_paper(items, chapter.result) for items in (SEARCHED, CURVES))
@@ -106,7 +104,7 @@ def _describe(chapter: Chapter) -> str:
 
 
 def _of_the_paper(items: Sequence[str], result: Result) -> list[dict[str, Any]]:
-    """The configurations that some of its items train on this dataset with this model."""
+    """The configurations that the items train on the dataset and model of this result."""
     if not result.spec.get("catalogued", True):
         return []
     parts = [part for item in items for part in ITEMS[item].trained]
@@ -119,42 +117,25 @@ def _of_the_paper(items: Sequence[str], result: Result) -> list[dict[str, Any]]:
     ]
 
 
-def _by_value(values: Mapping[str, Hashable]) -> str:
-    """Values with the names that have them; where all have the same one, that alone.
-
-    >>> _by_value({"none": 3, "layer": 3, "graph": 10}), _by_value({"none": 3, "layer": 3})
-    ('3 (none and layer), 10 (graph)', '3')
-    """
-    names: dict[Hashable, list[str]] = {}
-    for name, value in values.items():
-        names.setdefault(value, []).append(name)
-    if len(names) == 1:
-        return str(next(iter(names)))
-    return ", ".join(f"{value} ({listing(of)})" for value, of in names.items())
-
-
 # Reading
 
 
 def read_folder(folder: Path) -> Chapter:
-    """The chapter of what ``graphnorm compare --out`` wrote."""
-    file = folder / "result.json"
+    """The chapter of a folder that ``graphnorm compare --out`` wrote."""
+    chapter = Chapter(load_result(folder))
     try:
-        chapter = Chapter(Result.from_dict(json.loads(file.read_text(encoding="utf-8"))))
-        _ = chapter.result.fingerprint, chapter.scope  # what is missing shows here
-        return chapter
-    except FileNotFoundError as error:
-        raise GraphnormError("there is no comparison in it", where=folder, remedy="give another folder") from error
+        _ = chapter.result.fingerprint, chapter.scope  # fails if something is missing
     except (KeyError, TypeError, ValueError) as error:
-        problem = error.problem if isinstance(error, GraphnormError) else f"this is no result: {error!r}"
-        raise GraphnormError(problem, where=file, remedy="compare again") from error
+        where = folder / "result.json"
+        raise GraphnormError(f"this is no result: {error!r}", where=where, remedy="compare again") from error
+    return chapter
 
 
 def read_studies(store: Store, studies: Sequence[Study], *, fold: bool = False) -> list[Chapter]:
     """The chapters of some studies, as far as they are trained, in the order of the first study of each.
 
-    fold: whether a study whose trials are all in a larger one becomes a note there, and a study of one normalization
-    becomes a row beside a comparison that differs only in the grid.
+    fold: whether a study that is contained in a larger one becomes a note of it, and a study of one normalization
+    becomes a row of a comparison that differs only in the grid.
     """
     groups: dict[Hashable, list[tuple[Study, Plan]]] = {}
     for study in studies:
@@ -165,14 +146,14 @@ def read_studies(store: Store, studies: Sequence[Study], *, fold: bool = False) 
 
 
 def _question(plan: Plan) -> Hashable:
-    """What studies of one question have in common: rungs, graphs, protocol, folds and configurations of the trials."""
+    """Rungs, graphs, protocol, folds and configurations: equal for studies of one question."""
     of_norms = [trial for trial in plan.trials if role(trial)[0] == "norms"]
     shared = ("fingerprint", "protocol", "folds", *OPTIONS)
     return plan.rungs, frozenset(tuple(getattr(trial, name) for name in shared) for trial in of_norms or plan.trials)
 
 
 def _read(store: Store, studies: Sequence[Study], plans: Sequence[Plan]) -> Chapter:
-    """Studies of one question; of a normalization that several have, the scores of the one with most."""
+    """Join studies of one question; if several have a normalization, the one with most scores counts."""
     trials = {trial.key: trial for plan in plans for trial in plan.trials}
     result = read(store, replace(plans[0], trials=tuple(trials.values())))
     notes = []
@@ -190,7 +171,7 @@ def _read(store: Store, studies: Sequence[Study], plans: Sequence[Plan]) -> Chap
 
 
 def _most(several: Sequence[Mapping[str, Score]]) -> dict[str, Score]:
-    """Of each name the score of most trainings and configurations, in the order of the colours."""
+    """For each name the score with most trainings and configurations, in the order of the colours."""
     names = {name for scores in several for name in scores}
     order = [*COLOURS, *sorted(names - COLOURS.keys())]
     return {
@@ -202,11 +183,11 @@ def _most(several: Sequence[Mapping[str, Score]]) -> dict[str, Score]:
     }
 
 
-# Chapters that are a part of others
+# Chapters that are parts of others
 
 
 def _fold(chapters: Sequence[Chapter]) -> list[Chapter]:
-    """Chapters that are a part of another become notes or rows of it; see :func:`read_studies`."""
+    """See :func:`read_studies`."""
     kept: list[Chapter] = []
     inside: dict[tuple[str, ...], list[Chapter]] = {}
     for chapter in sorted(chapters, key=lambda one: -len(one.trials)):
@@ -222,7 +203,7 @@ def _fold(chapters: Sequence[Chapter]) -> list[Chapter]:
             host = max(hosts, key=lambda one: len(one.configurations))
             alone.setdefault(host.studies, []).append(chapter)
             kept.remove(chapter)
-    return [_told(one, inside.get(one.studies, ()), alone.get(one.studies, ())) for one in chapters if one in kept]
+    return [_add_parts(one, inside.get(one.studies, ()), alone.get(one.studies, ())) for one in chapters if one in kept]
 
 
 def _covers(host: Chapter, chapter: Chapter) -> bool:
@@ -230,7 +211,7 @@ def _covers(host: Chapter, chapter: Chapter) -> bool:
 
 
 def _same_but_grid(one: Chapter, other: Chapter) -> bool:
-    """Whether two differ only in the values that their grids try."""
+    """Whether two chapters differ only in the values of their grids."""
     varied = {*one.result.spec.get("grid", ()), *other.result.spec.get("grid", ())}
     fixed = [option for option in OPTIONS if option not in varied]
     return _folds(one) == _folds(other) and all(
@@ -239,39 +220,39 @@ def _same_but_grid(one: Chapter, other: Chapter) -> bool:
 
 
 def _folds(chapter: Chapter) -> tuple[Any, ...]:
-    """What names the graphs that were trained on and held out."""
+    """Equal if the same graphs were trained on and held out."""
     return tuple(chapter.result.spec[name] for name in ("fingerprint", "protocol", "folds"))
 
 
-def _told(chapter: Chapter, inside: Sequence[Chapter], alone: Sequence[Chapter]) -> Chapter:
-    """With a note for each chapter inside, and a row for each normalization that stands alone."""
+def _add_parts(chapter: Chapter, inside: Sequence[Chapter], alone: Sequence[Chapter]) -> Chapter:
+    """Add a note for each chapter inside, and a row for each normalization that was trained alone."""
     notes = list(chapter.notes)
     for part in inside:
         said = ", ".join(f"{name} {part.result.norms[name].mean:.1f}" for name in part.result.ranking)
         notes.append(f"{listing(part.studies)} is a part of this, {_describe(part)}" + (f": {said}" if said else ""))
-    beside = {
+    unranked = {
         f"{name}, {counted(len(one.configurations), 'configuration')}": score
         for one in alone
         for name, score in one.scored.items()
     }
-    if beside:
-        names = listing(list(beside))
+    if unranked:
+        names = listing(list(unranked))
         notes.append(f"{names}: another number of configurations to choose from, so neither ranked nor tested")
-    return replace(chapter, notes=tuple(notes), beside=beside)
+    return replace(chapter, notes=tuple(notes), unranked=unranked)
 
 
 def join_baselines(chapters: Sequence[Chapter]) -> list[Chapter]:
-    """Baselines as rows of the comparisons with the same graphs, protocol and folds; others keep their chapter."""
-    beside: dict[tuple[Any, ...], dict[str, Score]] = {}
+    """Make baselines rows of the comparisons with the same graphs, protocol and folds; others keep their chapter."""
+    found: dict[tuple[Any, ...], dict[str, Score]] = {}
     for chapter in chapters:
         if not chapter.result.norms:
-            beside.setdefault(_folds(chapter), {}).update(chapter.result.baselines)
+            found.setdefault(_folds(chapter), {}).update(chapter.result.baselines)
     placed = {_folds(chapter) for chapter in chapters if chapter.result.norms}
     joined = []
     for chapter in chapters:
         own = chapter.result.baselines
         if chapter.result.norms:
-            baselines = {**own, **beside.get(_folds(chapter), {}), **own}  # its own come first, and count
+            baselines = {**own, **found.get(_folds(chapter), {}), **own}  # its own come first, and win
             joined.append(replace(chapter, result=replace(chapter.result, baselines=baselines)))
         elif _folds(chapter) not in placed:
             joined.append(chapter)
@@ -282,10 +263,7 @@ def join_baselines(chapters: Sequence[Chapter]) -> list[Chapter]:
 
 
 def by_dataset(chapters: Sequence[Chapter], studies: Sequence[Study]) -> list[Chapter]:
-    """Chapters of one dataset together, of one model and protocol among these, the largest grids first.
-
-    studies: all of them; the dataset, model and protocol that come first there come first here.
-    """
+    """Sort chapters by dataset, model and protocol, in the order of ``studies``, then by grid, the largest first."""
     order = {name: [study.spec.get(name) for study in studies] for name in ("dataset", "model", "protocol")}
 
     def place(chapter: Chapter) -> tuple[int, ...]:
@@ -296,18 +274,16 @@ def by_dataset(chapters: Sequence[Chapter], studies: Sequence[Study]) -> list[Ch
 
 
 def tell_apart(chapters: Sequence[Chapter]) -> list[Chapter]:
-    """The same; equal titles say, in as few words as can be, what each chapter has of its own."""
-    described = [_described(chapter) for chapter in chapters]
+    """Complete equal titles by the shortest description that differs."""
+    descriptions = []
+    for chapter in chapters:
+        grid = counted(len(chapter.configurations), "configuration")
+        norms = ", ".join(chapter.result.norms)
+        studies = ", ".join(chapter.studies or [chapter.result.study])
+        descriptions.append((grid, norms, f"{norms}; {grid}", studies))
     told = []
-    for chapter, words in zip(chapters, described, strict=True):
-        others = [of for other, of in zip(chapters, described, strict=True) if other.title == chapter.title]
-        own = [text for place, text in enumerate(words) if [of[place] for of in others].count(text) == 1]
-        told.append(replace(chapter, told_apart=own[0]) if len(others) > 1 and own else chapter)
+    for chapter, own in zip(chapters, descriptions, strict=True):
+        same = [of for other, of in zip(chapters, descriptions, strict=True) if other.title == chapter.title]
+        unique = [text for k, text in enumerate(own) if [of[k] for of in same].count(text) == 1]
+        told.append(replace(chapter, told_apart=unique[0]) if len(same) > 1 and unique else chapter)
     return told
-
-
-def _described(chapter: Chapter) -> tuple[str, ...]:
-    """What may tell it from others, from the fewest words to the most."""
-    grid = counted(len(chapter.configurations), "configuration")
-    norms = ", ".join(chapter.result.norms)
-    return grid, norms, f"{norms}; {grid}", ", ".join(chapter.studies or [chapter.result.study])

@@ -1,7 +1,7 @@
-"""Charts as data for Plotly, each with what it shows in words and its numbers as CSV.
+"""Charts as data for Plotly, each with a description in words and its numbers as CSV.
 
-Of results: curves and scores. Of trained models: batch noise and the learned α. Of graphs: spectra, how regular they
-are, and drawings.
+Results have curves and scores; trained models have batch noise and the learned α; graphs have spectra, regularity and
+drawings.
 """
 
 from __future__ import annotations
@@ -54,15 +54,13 @@ __all__ = [
 ]
 
 TITLES = {"train": "Training", "valid": "Validation", "test": "Test"}
-"""The curves that are drawn."""
 LEGEND: dict[str, Any] = {"showlegend": True, "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"}}
 DEPTHS = ("#9ecae1", "#6baed6", "#4292c6", "#2171b5", "#3f6fb0", "#5a5fae", "#7a4fa8", "#9a3f9e")
-"""From the first layer to the last; readable on light and on dark."""
+"""From the first layer to the last; readable on a light and on a dark page."""
 REFERENCE = "#888888"
 SPREAD, CENTRE = "#e0556a", "#d1495b"
 BEFORE, AFTER = "#3b82c4", "#e0556a"
-MOST_GRAPHS = 300
-"""Graphs that are sampled."""
+SAMPLED_GRAPHS = 300
 LARGEST = 250
 """Nodes of a graph whose spectrum is shown."""
 LARGEST_DRAWN = 60
@@ -79,17 +77,17 @@ class Chart:
     """One chart of a page."""
 
     name: str
-    """Of the file that its data is saved as."""
+    """Also of the file that its data is saved as."""
     title: str
     text: str
-    """What it shows, for readers who do not see it."""
+    """A description for readers who do not see it."""
     data: Table
     traces: Sequence[dict[str, Any]]
     layout: dict[str, Any] = field(default_factory=dict)
 
     @property
     def link(self) -> str:
-        """The data as a compressed CSV file, inside the address itself."""
+        """The data as a compressed CSV file, inside the link."""
         return "data:application/gzip;base64," + packed(self.data.to_csv())
 
 
@@ -98,7 +96,7 @@ class Drawing(NamedTuple):
 
     label: str
     points: Sequence[tuple[float, float, float]]
-    """x, y and share of the largest degree."""
+    """x, y and degree relative to the largest."""
     edges: Sequence[tuple[float, float, float, float]]
 
 
@@ -111,12 +109,12 @@ class Section(NamedTuple):
 
 
 def packed(text: str) -> str:
-    """Text, compressed, in letters that mean nothing to HTML."""
+    """Text, compressed, in characters that need no escaping in HTML."""
     return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
 
 
 def _text(text: str) -> str:
-    """Text that Plotly shows as it is, whatever markup it looks like."""
+    """Text that Plotly shows as it is, even if it looks like markup."""
     return html.escape(text, quote=False)
 
 
@@ -222,25 +220,26 @@ def _scores(result: Result) -> Chart | None:
 
 
 def model_sections(noise: Sequence[NoiseRun], alphas: Sequence[AlphaRun]) -> dict[str, Section]:
-    """Batch noise and the learned α, by the fingerprint of the graphs that were trained on.
+    """Batch noise and the learned α, by the fingerprint of the graphs.
 
-    Of trainings that differ in the number of epochs alone, the longest is shown.
+    If trainings differ only in the number of epochs, the longest is shown.
     """
-    noise = sorted(noise, key=lambda run: run.trained)
-    images = next((run.layers for run in reversed(noise) if run.dataset == IMAGES), [])
+    noise = sorted(noise, key=lambda run: run.record.epochs)
+    images: list[Layer] = []
     by_size: dict[str, dict[int, list[Layer]]] = {}
     for run in noise:
-        if run.dataset != IMAGES:
-            layers = [plain(layer.summary()) for layer in run.layers]
-            by_size.setdefault(run.fingerprint, {})[run.batch_size] = layers
-    reference = [plain(layer.summary()) for layer in (*images[:1], *images[-1:])]
+        layers = [plain(layer.summary()) for layer in run.layers]
+        if run.trial.dataset == IMAGES:
+            images = [layers[0], layers[-1]]
+        else:
+            by_size.setdefault(run.trial.fingerprint, {})[run.trial.batch_size] = layers
     charts: dict[str, list[Chart]] = {}
     for fingerprint, sizes in by_size.items():
         largest_first = [sizes[size] for size in sorted(sizes, reverse=True)]
-        charts[fingerprint] = [noise_chart(largest_first[0], reference)]
+        charts[fingerprint] = [noise_chart(largest_first[0], images)]
         if len(sizes) > 1:
             charts[fingerprint].append(_size_chart([layers[-1] for layers in largest_first]))
-    longest = {run.fingerprint: run.alphas for run in sorted(alphas, key=lambda run: run.epochs)}
+    longest = {run.trial.fingerprint: run.alphas for run in sorted(alphas, key=lambda run: run.trial.epochs)}
     for fingerprint, found in longest.items():
         chart = alpha_chart(plain(found.summary()), int(found.epochs[-1]))
         charts.setdefault(fingerprint, []).append(chart)
@@ -248,7 +247,7 @@ def model_sections(noise: Sequence[NoiseRun], alphas: Sequence[AlphaRun]) -> dic
 
 
 def read_analysis(folder: Path) -> tuple[str, str, Section]:
-    """The dataset, its fingerprint, and batch noise and α of what ``graphnorm analyze --out`` wrote."""
+    """The dataset, its fingerprint, and batch noise and α from a folder that ``graphnorm analyze --out`` wrote."""
     file = folder / "analysis.json"
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
@@ -259,7 +258,7 @@ def read_analysis(folder: Path) -> tuple[str, str, Section]:
         if "alpha" in parts:
             found = parts["alpha"]["summary"]
             charts.append(alpha_chart(found["layers"], found["epochs"]))
-        sentences = [part["text"][-1] for part in parts.values()]  # the charts' own words have the rest
+        sentences = [part["text"][-1] for part in parts.values()]  # the charts' texts have the rest
         dataset, fingerprint = str(content["dataset"]), str(content["fingerprint"])
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         raise GraphnormError(f"this is no analysis: {error!r}", where=file, remedy="analyze again") from error
@@ -272,49 +271,46 @@ def read_analysis(folder: Path) -> tuple[str, str, Section]:
 def noise_chart(layers: Sequence[Layer], images: Sequence[Layer] = ()) -> Chart:
     """The relative deviation of batches at each layer, along training; grey lines are the first and last of images."""
     size = layers[0]["batch_size"]
-    lines = [
-        _Noise(readable_layer(layer["layer"]), brief_layer(layer["layer"]), layer, paint)
-        for layer, paint in zip(layers, _shades(len(layers)), strict=True)
-    ]
+    traces, rows = [], []
+    for layer, paint in zip(layers, _shades(len(layers)), strict=True):
+        traces.append(_noise_line(brief_layer(layer["layer"]), layer, paint))
+        rows.append((readable_layer(layer["layer"]), layer))
     for layer, which, dash in zip(images, ("first", "last"), ("dot", "dash"), strict=False):
-        lines.append(_Noise(f"{IMAGES}, {which} layer", f"{IMAGES}, {which}", layer, REFERENCE, dash))
+        traces.append(_noise_line(f"{IMAGES}, {which}", layer, REFERENCE, dash))
+        rows.append((f"{IMAGES}, {which} layer", layer))
     about = (
         "How far the mean and standard deviation of a batch are from the dataset's, in the dataset's standard "
         "deviations, at each norm layer (by convolution, from 0) of a network trained with BatchNorm."
     )
-    return _noise(f"noise-{size}", f"Batch noise, batches of {size}", about, lines)
+    return _noise(f"noise-{size}", f"Batch noise, batches of {size}", about, traces, rows)
 
 
 def _size_chart(layers: Sequence[Layer]) -> Chart:
-    names = [f"batches of {layer['batch_size']}" for layer in layers]
-    lines = [_Noise(*line) for line in zip(names, names, layers, _shades(len(layers)), strict=True)]
+    rows = [(f"batches of {layer['batch_size']}", layer) for layer in layers]
+    traces = [_noise_line(*row, paint) for row, paint in zip(rows, _shades(len(rows)), strict=True)]
     about = f"The same at {readable_layer(layers[0]['layer'])}, trained with several batch sizes."
-    return _noise("noise-by-size", "Batch noise at the last layer, by batch size", about, lines)
+    return _noise("noise-by-size", "Batch noise at the last layer, by batch size", about, traces, rows)
 
 
 def _shades(count: int) -> list[str]:
     return [DEPTHS[round(k * (len(DEPTHS) - 1) / max(count - 1, 1))] for k in range(count)]
 
 
-class _Noise(NamedTuple):
-    """One line of a chart of batch noise."""
-
-    name: str
-    legend: str
-    layer: Layer
-    paint: str
-    dash: str = "solid"
+def _noise_line(name: str, layer: Layer, paint: str, dash: str = "solid") -> dict[str, Any]:
+    line = {"color": paint, "width": 2, "dash": dash}
+    values = layer["relative_deviation"]
+    return _line(name, layer["epochs"], values, paint, digits=4, hovertemplate="%{y:.3f}") | {"line": line}
 
 
-def _noise(name: str, title: str, about: str, lines: Sequence[_Noise]) -> Chart:
-    traces, rows, ends = [], [], []
-    for line in lines:
-        epochs, values = line.layer["epochs"], line.layer["relative_deviation"]
-        trace = _line(line.legend, epochs, values, line.paint, digits=4, hovertemplate="%{y:.3f}")
-        trace["line"]["dash"] = line.dash
-        traces.append(trace)
-        rows += [[line.name, line.layer["batch_size"], *row] for row in zip(epochs, values, strict=True)]
-        ends.append(f"{line.name} {NOTHING if values[-1] is None else f'{values[-1]:.3f}'}")
+def _noise(
+    name: str, title: str, about: str, traces: Sequence[dict[str, Any]], layers: Sequence[tuple[str, Layer]]
+) -> Chart:
+    """layers: with their names."""
+    rows, ends = [], []
+    for label, layer in layers:
+        values = layer["relative_deviation"]
+        rows += [[label, layer["batch_size"], *row] for row in zip(layer["epochs"], values, strict=True)]
+        ends.append(f"{label} {NOTHING if values[-1] is None else f'{values[-1]:.3f}'}")
     layout = _axes("epoch", "relative deviation", **LEGEND)
     layout["yaxis"]["rangemode"] = "tozero"
     table = Table(("layer", "batch size", "epoch", "relative deviation"), rows)
@@ -322,7 +318,7 @@ def _noise(name: str, title: str, about: str, lines: Sequence[_Noise]) -> Chart:
 
 
 def alpha_chart(layers: Mapping[str, Any], epochs: int) -> Chart:
-    """The spread of α over the channels of each layer: the median, the middle half and the middle nine tenths.
+    """The distribution of α over the channels of each layer: the median, the middle half, the middle nine tenths.
 
     layers: ``Alphas.summary()`` as JSON.
     """
@@ -368,12 +364,12 @@ def alpha_chart(layers: Mapping[str, Any], epochs: int) -> Chart:
 # Graphs
 
 
-def graph_section(graphs: PackedGraphs, aggregation: Aggregation, seed: int = 0) -> Section:
-    """Spectra and regularity of sampled graphs, and drawings of some, from least to most signal kept by the shift."""
-    order = np.random.default_rng(seed).permutation(graphs.num_graphs)
+def graph_section(graphs: PackedGraphs, aggregation: Aggregation) -> Section:
+    """Spectra and regularity of sampled graphs, and drawings of some, ordered by the signal that the shift keeps."""
+    order = np.random.default_rng(0).permutation(graphs.num_graphs)
     sizes = graphs.sizes.cpu().numpy()
-    sample = np.sort(order[sizes[order] <= LARGEST][:MOST_GRAPHS])
-    measured = regularity(graphs, np.sort(order[:MOST_GRAPHS]), aggregation)
+    sample = np.sort(order[sizes[order] <= LARGEST][:SAMPLED_GRAPHS])
+    measured = regularity(graphs, np.sort(order[:SAMPLED_GRAPHS]), aggregation)
     kept = measured.signal_kept[np.isfinite(measured.signal_kept)]
     sentences, charts = [], []
     if len(sample):
@@ -439,11 +435,11 @@ def _signal_kept(kept: Floats) -> Chart:
     )
 
 
-def _draw(graphs: PackedGraphs, graph_id: int, kept: float, seed: int = 0) -> Drawing:
+def _draw(graphs: PackedGraphs, graph_id: int, kept: float) -> Drawing:
     graph = to_networkx(graphs, graph_id)
     import networkx as nx
 
-    layout = nx.spring_layout(graph, seed=seed, iterations=80, k=1.6 / max(1, len(graph) ** 0.5))
+    layout = nx.spring_layout(graph, seed=0, iterations=80, k=1.6 / max(1, len(graph) ** 0.5))
     at = np.array([layout[node] for node in graph])
     span = np.ptp(at, axis=0).max() or 1.0
     at = (50 + 90 * (at - (at.max(0) + at.min(0)) / 2) / span).round(1)

@@ -95,7 +95,7 @@
       link.click();
     });
   });
-  // A standard deviation travels as numbers beside its line's, and is drawn as an area within 0 to 100 %.
+  // A standard deviation comes as one number for each point of its line, and is drawn as an area within 0 to 100 %.
   const withArea = ({ band, ...line }) => {
     if (!band) return [line];
     const edge = (sign) => line.y.map((y, k) => Math.min(Math.max(y + sign * band[k], 0), 100));

@@ -1,4 +1,4 @@
-"""From chapters to one page: the template, with everything that it needs inside.
+"""From chapters to one page of HTML that needs no other file.
 
 Every name that comes from a user is escaped: in HTML by the template engine, in scripts as JSON, in charts as text.
 """
@@ -40,7 +40,7 @@ class Row(NamedTuple):
 
     name: str
     colour: str
-    """Empty for what is not ranked."""
+    """Empty if the row is not ranked."""
     is_best: bool
     cells: Sequence[str]
 
@@ -55,22 +55,22 @@ class Part:
     columns: Sequence[str]
     rows: Sequence[Row]
     repeats_graphs: bool = False
-    """Whether a part above is of the same graphs."""
+    """Whether a part above has the same graphs."""
     graphs: Section | None = None
     graphs_at: Part | None = None
-    """The part above that has the section on the same graphs and aggregation."""
+    """The part above with the section on the same graphs and aggregation."""
     no_graphs: str = ""
     """Why there is no such section."""
     models: Section | None = None
 
     @property
     def best(self) -> Row | None:
-        """For the contents: the best row, or of baselines alone the first."""
+        """The row that the contents show: the best one, or the first of baselines."""
         return next((row for row in self.rows if row.is_best), self.rows[0] if self.rows else None)
 
     @property
     def aggregation(self) -> Aggregation:
-        """How the model gathers from neighbours: what spectra and regularity are of."""
+        """How the model aggregates neighbours, for spectra and regularity."""
         result = self.chapter.result
         if result.model in MODELS and MODELS[result.model].family == "GCN":
             return Aggregation("gcn")
@@ -78,14 +78,12 @@ class Part:
 
     @property
     def configuration(self) -> list[tuple[str, str]]:
-        """Names and values."""
         chapter, spec = self.chapter, self.chapter.result.spec
         shown = {name: value for name, value in spec.items() if name not in ("origin", "fingerprint")}
         return _facts({"study": chapter.studies or chapter.result.study} | shown)
 
     @property
     def environment(self) -> list[tuple[str, str]]:
-        """Names and values."""
         result = self.chapter.result
         return _facts(
             {
@@ -110,12 +108,12 @@ def build_page(
 ) -> str:
     """The page as text.
 
-    find_graphs: gives the graphs of a result, or raises a ``GraphnormError`` that says why not; without it, the page
-        has nothing on the graphs themselves.
-    models: what was measured of trained models, with the fingerprint of their graphs; it stands in the first chapter
-        of these graphs.
+    find_graphs: gives the graphs of a result, or raises a ``GraphnormError`` that says why not. Without it, the page
+        has no section on the graphs.
+    models: measurements of trained models, with the fingerprint of their graphs. They go into the first chapter with
+        these graphs.
     reproduced: the paper's claims and tables.
-    progress: is told the title of each chapter.
+    progress: called with the title of each chapter.
     """
     if not chapters:
         raise GraphnormError("there is nothing to report", remedy="name a study, or the folder of a comparison")
@@ -154,11 +152,11 @@ def build_page(
 
 
 def _table(chapter: Chapter) -> tuple[list[str], list[Row]]:
-    """The table of the result with its other rows, and with differences from the paper."""
+    """The table of the result, with the chapter's own rows and with differences from the paper."""
     result = chapter.result
-    table = replace(result, baselines={**chapter.beside, **result.baselines}).table
-    scores = [*result.norms.values(), *chapter.beside.values(), *result.baselines.values()]
-    names = [*result.norms, *chapter.beside, *(f"baseline {name}" for name in result.baselines)]
+    table = replace(result, baselines={**chapter.unranked, **result.baselines}).table
+    scores = [*result.norms.values(), *chapter.unranked.values(), *result.baselines.values()]
+    names = [*result.norms, *chapter.unranked, *(f"baseline {name}" for name in result.baselines)]
     columns = [column for column in table.columns if column not in ("paper", "configuration")]
     columns[2:2] = ["paper", "difference"] if "paper" in table.columns else []
     columns += ["configuration"] if "configuration" in table.columns else []
@@ -174,7 +172,7 @@ def _table(chapter: Chapter) -> tuple[list[str], list[Row]]:
 
 
 def _facts(values: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Names and values as text; a mapping inside is written out, and what is empty is left out."""
+    """Names and values as text; nested mappings are flattened, and empty values are left out."""
     found = []
     for name, value in values.items():
         if isinstance(value, Mapping):
@@ -186,7 +184,7 @@ def _facts(values: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _add_graphs(part: Part, above: Sequence[Part], find_graphs: FindGraphs) -> None:
-    """Spectra, regularity and drawings of the graphs, or where they are on the page, or why they are not."""
+    """Add spectra, regularity and drawings, or a link to them on this page, or why there are none."""
     same = next((other for other in above if other.aggregation == part.aggregation), None)
     if same is not None:
         part.no_graphs = same.no_graphs
@@ -195,11 +193,11 @@ def _add_graphs(part: Part, above: Sequence[Part], find_graphs: FindGraphs) -> N
     try:
         part.graphs = graph_section(find_graphs(part.chapter.result), part.aggregation)
     except GraphnormError as error:
-        part.no_graphs = f"Nothing is said of the graphs themselves: {error.problem.rstrip('.')}."
+        part.no_graphs = f"There is no analysis of these graphs: {error.problem.rstrip('.')}."
 
 
 def _joined(sections: Sequence[Section]) -> Section | None:
-    """Several sections as one, None where there is none; a second chart of the same name gets a number."""
+    """Several sections as one, None if there is none; a second chart of the same name gets a number."""
     counts: Counter[str] = Counter()
     charts = []
     for chart in (chart for section in sections for chart in section.charts):
@@ -210,7 +208,7 @@ def _joined(sections: Sequence[Section]) -> Section | None:
 
 
 def _for_plotly(parts: Sequence[Part]) -> list[dict[str, Any]]:
-    """What the page's script reads; ``chapter`` is given where a chapter's normalizations can be hidden."""
+    """The input of the page's script; ``chapter`` is set if a chapter's normalizations can be hidden."""
     return [
         {"id": f"{part.id}-{chart.name}", "chapter": chapter, "traces": chart.traces, "layout": chart.layout}
         for part in parts
@@ -239,7 +237,7 @@ def _lead(chapters: Sequence[Chapter]) -> str:
 
 
 def _quick(chapters: Sequence[Chapter]) -> str:
-    """The mark of quick passes at the top of the page; nothing where there are none."""
+    """The mark of quick passes at the top of the page; empty if there are none."""
     quick = sum(chapter.is_quick for chapter in chapters)
     if not quick:
         return ""

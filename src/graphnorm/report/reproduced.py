@@ -16,23 +16,23 @@ from graphnorm.study.render import NOTHING, TwoLines, shown
 __all__ = ["Reproduced", "inline", "read_reproduced"]
 
 TABLES = (("table1", ("-wide", "")), ("table1", ("-fair",)), ("table2", ("-wide", "")))
-"""Items, and in which layout: the first of these that there is."""
+"""Items with their layouts, the preferred one first."""
 NAMES = ("dataset", "model", "norm")
 """The columns of a table that name its rows."""
 TONES = {"holds": "yes", "holds in part": "part", "does not hold here": "no", "undecided": "open"}
-"""How the verdict on a claim is marked."""
+"""The CSS class of each verdict."""
 REMEDY = "graphnorm reproduce all --no-train --store STORE --out FOLDER writes it"
 
 
 class Reproduced(NamedTuple):
-    """Claims and tables as the template shows them."""
+    """Claims and tables, ready for the template."""
 
     claims: Mapping[str, Any] | None
     tables: Sequence[Mapping[str, Any]]
 
 
 def read_reproduced(folder: Path) -> Reproduced:
-    """Read the claims and Tables 1 and 2 of a folder; those of a quick pass where there are no others."""
+    """Read the claims and Tables 1 and 2 of a folder; those of a quick pass if there are no others."""
     claims = _read(folder, "claims", _claims)
     tables = [_read(folder, item, partial(_table, item, layouts)) for item, layouts in TABLES]
     found = Reproduced(claims, [table for table in tables if table is not None])
@@ -43,7 +43,7 @@ def read_reproduced(folder: Path) -> Reproduced:
 
 
 def _read(folder: Path, stem: str, make: Callable[[Any], Any]) -> Any:
-    """What is made of a JSON file, or of that of a quick pass; None where there is neither."""
+    """Convert a JSON file, or that of a quick pass, by ``make``; None if there is neither."""
     file = next((path for name in (stem, f"{stem}-quick") if (path := folder / f"{name}.json").exists()), None)
     if file is None:
         return None
@@ -74,18 +74,19 @@ def _table(item: str, layouts: Sequence[str], found: Mapping[str, Any]) -> dict[
         return None
     table = found["tables"][layout]
     columns = list(table["columns"])
+    if any(len(row) != len(columns) for row in table["rows"]):
+        raise ValueError("a row has too few cells, or too many")
     return {
         "id": item + layout.removesuffix("-wide"),
         "title": table["title"],
         "columns": columns,
         "names": next((k for k, column in enumerate(columns) if column not in NAMES), len(columns)),
-        "rows": [[_two_lines(cell) for _, cell in zip(columns, row, strict=True)] for row in table["rows"]],
+        "rows": [
+            [TwoLines(**cell) if isinstance(cell, Mapping) else TwoLines(shown(cell)) for cell in row]
+            for row in table["rows"]
+        ],
         "notes": list(table["notes"]),
     }
-
-
-def _two_lines(cell: Any) -> TwoLines:
-    return TwoLines(**cell) if isinstance(cell, Mapping) else TwoLines(shown(cell))
 
 
 def inline(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Every table: as text for a terminal, CSV, Markdown, LaTeX and HTML; and the words and numbers in them."""
+"""Tables as text for a terminal, CSV, Markdown, LaTeX and HTML, and how words and numbers are written in them."""
 
 from __future__ import annotations
 
@@ -7,24 +7,23 @@ import html
 import io
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from graphnorm.errors import listing
 
 __all__ = ["NOTHING", "Table", "TwoLines"]
-__all__ += ["clock", "counted", "facts", "list_some", "listing", "short", "shown", "signed"]
+__all__ += ["by_value", "clock", "counted", "facts", "list_some", "listing", "short", "shown", "signed", "span"]
 
 NOTHING = "–"
-ROWS_OF_A_PAGE = 40
-"""Rows of a table that fit on a printed page."""
-CHARACTERS_OF_A_LINE = 120
-"""Characters of a row that fit on its width, in footnote size."""
+ROWS_PER_PAGE = 40
+CHARACTERS_PER_LINE = 120
+"""On a printed page, in footnote size."""
 
 
 class TwoLines(NamedTuple):
-    """A cell of two lines, the lower one smaller."""
+    """A cell of two lines; the lower one is smaller."""
 
     above: str
     below: str | None = None
@@ -35,13 +34,13 @@ Cell = str | int | float | bool | TwoLines | None
 
 @dataclass(frozen=True)
 class Table:
-    """Columns and rows of plain values; None is what there is not."""
+    """Columns and rows of plain values; None is a missing value."""
 
     columns: tuple[str, ...]
     rows: Sequence[Sequence[Cell]]
 
     def to_text(self, left: Sequence[str] = ()) -> str:
-        """In columns of a terminal; those named in ``left`` begin at the left, the others end at the right."""
+        """Columns for a terminal, aligned to the right; those named in ``left`` are aligned to the left."""
         lines = [self.columns, *([shown(cell) for cell in row] for row in self.rows)]
         widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
         texts = []
@@ -54,7 +53,7 @@ class Table:
         return "\n".join(texts)
 
     def to_csv(self) -> str:
-        """Comma-separated, with a line of column names; numbers with six digits."""
+        """Comma-separated, with a header; numbers have six digits."""
         stream = io.StringIO()
         writer = csv.writer(stream, lineterminator="\n")
         writer.writerow(self.columns)
@@ -62,13 +61,12 @@ class Table:
         return stream.getvalue()
 
     def to_markdown(self, caption: str) -> str:
-        """With its caption above; a vertical bar in a cell is escaped."""
         rows = [[_markdown(cell) for cell in row] for row in self.rows]
         lines = [list(self.columns), ["---"] * len(self.columns), *rows]
         return f"**{caption}**\n\n" + "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
 
     def to_html(self, strong: Sequence[bool] = ()) -> str:
-        """A ``table``; rows that are ``strong`` are bold."""
+        """A ``table`` element; rows marked in ``strong`` are bold."""
 
         def line(cells: Sequence[Cell], tag: str, bold: bool = False) -> str:
             texts = [html.escape(shown(cell)) for cell in cells]
@@ -79,11 +77,15 @@ class Table:
         return f"<table><thead>{line(self.columns, 'th')}</thead><tbody>{body}</tbody></table>"
 
     def to_latex(self, caption: str, notes: Sequence[str] = ()) -> str:
-        """To be put into a document by ``\\input``: a ``table``, or a ``longtable`` where it is longer than a page.
+        """For ``\\input`` in a document: a ``table``, or a ``longtable`` if it is longer than a page.
 
-        notes: paragraphs under it. A table wider than a page is turned. Packages that it needs are in its first line.
+        A table wider than a page is rotated. The first line names the packages that it needs.
+
+        notes: paragraphs below it.
         """
-        is_long, is_wide = len(self.rows) > ROWS_OF_A_PAGE, self._width > CHARACTERS_OF_A_LINE
+        texts = [self.columns, *([shown(cell).partition("\n")[0] for cell in row] for row in self.rows)]
+        width = sum(max(map(len, column)) + 2 for column in zip(*texts, strict=True)) - 2
+        is_long, is_wide = len(self.rows) > ROWS_PER_PAGE, width > CHARACTERS_PER_LINE
         small, smaller = (r"\scriptsize", r"\tiny") if is_wide else (r"\footnotesize", r"\scriptsize")
         rows = [" & ".join(_latex_cell(cell, smaller) for cell in row) + r" \\" for row in self.rows]
         head = " & ".join(_latex(name) for name in self.columns) + r" \\"
@@ -104,15 +106,9 @@ class Table:
         needs = [rf"% needs \usepackage{{{','.join(packages)}}}"] if packages else []
         return "\n".join([*needs, *lines]) + "\n"
 
-    @property
-    def _width(self) -> int:
-        """Characters of a row, each column as wide as its widest cell, and two between columns."""
-        lines = [self.columns, *([shown(cell).partition("\n")[0] for cell in row] for row in self.rows)]
-        return sum(max(map(len, column)) for column in zip(*lines, strict=True)) + 2 * (len(self.columns) - 1)
-
 
 def shown(cell: Cell) -> str:
-    """A cell as text; the two lines of one are on two lines.
+    """A cell as text.
 
     >>> shown(None), shown(True), shown(0.123456), shown(TwoLines("92.0", "91.6"))
     ('–', 'yes', '0.1235', '92.0\\n91.6')
@@ -157,7 +153,7 @@ def _latex(text: str) -> str:
 
 
 def facts(values: dict[str, Any], *, as_json: bool = False) -> str:
-    """Names and values, one a line; or as JSON."""
+    """Names and values, one per line, or as JSON."""
     if as_json:
         return json.dumps(values, indent=1)
     width = max(map(len, values))
@@ -168,7 +164,7 @@ def facts(values: dict[str, Any], *, as_json: bool = False) -> str:
 
 
 def list_some(names: Sequence[str], most: int = 12) -> str:
-    """The first names, and how many there are besides.
+    """The first names, and how many more there are.
 
     >>> list_some(["a", "b", "c"], most=2)
     'a; b; and 1 more'
@@ -177,8 +173,32 @@ def list_some(names: Sequence[str], most: int = 12) -> str:
     return "; ".join([*names[:most], *rest])
 
 
+def by_value(values: Mapping[str, Hashable]) -> str:
+    """Each value with the names that have it; the value alone if all names share one.
+
+    >>> by_value({"none": 3, "layer": 3, "graph": 10}), by_value({"none": 3, "layer": 3})
+    ('3 (none and layer), 10 (graph)', '3')
+    """
+    names: dict[Hashable, list[str]] = {}
+    for name, value in values.items():
+        names.setdefault(value, []).append(name)
+    if len(names) == 1:
+        return str(*names)
+    return ", ".join(f"{value} ({listing(group)})" for value, group in names.items())
+
+
+def span(numbers: Iterable[int], between: str = " to ") -> str:
+    """The smallest and the largest number.
+
+    >>> span([3, 7, 5]), span([4, 4]), span({1, 2}, "–")
+    ('3 to 7', '4', '1–2')
+    """
+    known = list(numbers)
+    return between.join(str(number) for number in sorted({min(known), max(known)}))
+
+
 def counted(number: int, noun: str) -> str:
-    """A number of things.
+    """A number with its noun.
 
     >>> counted(1, "cell"), counted(2, "cell"), counted(1200, "trial")
     ('1 cell', '2 cells', '1,200 trials')
@@ -187,7 +207,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def signed(difference: float, digits: int = 1) -> str:
-    """A difference to so many digits, with its sign; none where all digits are 0.
+    """A difference with its sign; without one if all digits are 0.
 
     >>> signed(-3.04), signed(-0.04), signed(-0.04, 2)
     ('−3.0', '0.0', '−0.04')
@@ -197,7 +217,7 @@ def signed(difference: float, digits: int = 1) -> str:
 
 
 def short(value: Any) -> str:
-    """A setting in as few characters as can be.
+    """A setting in few characters.
 
     >>> [short(value) for value in (1e-3, 5e-5, 0.0, 0.5, 64, "sum")]
     ['1e-3', '5e-5', '0', '0.5', '64', 'sum']
@@ -209,7 +229,7 @@ def short(value: Any) -> str:
 
 
 def clock(seconds: float) -> str:
-    """A time as people read it.
+    """A duration.
 
     >>> clock(75), clock(7384), clock(0.4)
     ('1 min 15 s', '2 h 3 min', '0 s')

@@ -64,7 +64,7 @@ _Cell = tuple[float, float] | float | None
 
 
 def _row(*cells: _Cell) -> dict[str, Reported]:
-    """A row of Table 1, by dataset; what the table leaves out is not there."""
+    """A row of Table 1, by dataset, without those that the table leaves out."""
     values = {name: cell for name, cell in zip(TU, cells, strict=True) if cell is not None}
     return {
         name: Reported(*cell, table=1) if isinstance(cell, tuple) else Reported(cell, None, 1)
@@ -88,7 +88,7 @@ BASELINES: dict[str, dict[str, Reported]] = {
 }
 """Table 1: other methods."""
 BASELINE_NAMES = {"wl": "WL subtree", "dcnn": "DCNN", "dgcnn": "DGCNN", "awl": "AWL"}
-"""What the paper calls them, by the names they have here."""
+"""The paper's names, by ours."""
 
 TABLE_2: dict[str, dict[str, Reported]] = {
     "molhiv-gcn": {
@@ -111,9 +111,9 @@ MOLHIV_BASELINES: dict[str, Reported] = {"GCN": Reported(76.06, 0.97, 2), "GIN":
 
 
 def reported(dataset: str, model: str, norm: str, protocol: str) -> Reported | None:
-    """Give the paper's number for this cell, or None where it has none, or one of another protocol.
+    """The paper's number for a cell; None if it has none under this protocol.
 
-    dataset: the catalogue's name. Under ``fair`` nothing is comparable with what the paper prints.
+    dataset: the catalogue's name.
 
     >>> str(reported("MUTAG", "gin", "graph", "paper"))
     '91.6 ± 6.5'
@@ -126,7 +126,7 @@ def reported(dataset: str, model: str, norm: str, protocol: str) -> Reported | N
 
 
 def reported_baseline(dataset: str, baseline: str, protocol: str) -> Reported | None:
-    """Give the paper's number for a baseline, by the name it has here; the paper quotes it from elsewhere.
+    """The paper's number for a baseline, by our name; the paper quotes it from elsewhere.
 
     >>> str(reported_baseline("MUTAG", "wl", "paper"))
     '90.4 ± 5.7'
@@ -139,7 +139,7 @@ def reported_baseline(dataset: str, baseline: str, protocol: str) -> Reported | 
 
 
 def dataset_table() -> dict[str, PaperStatistics]:
-    """Give the paper's dataset table, by the catalogue's names.
+    """The paper's dataset table, by the catalogue's names.
 
     >>> dataset_table()["MUTAG"].avg_edges
     57.5
@@ -148,7 +148,7 @@ def dataset_table() -> dict[str, PaperStatistics]:
 
 
 def unlike_the_paper(folds: int, epochs: int, configurations: int = 1) -> list[str]:
-    """A note for numbers that stand beside the paper's, where they are of other settings."""
+    """A note for numbers that are compared with the paper's and have other settings."""
     theirs = (FOLDS, *GRIDS["paper"].axes["epochs"], len(GRIDS["paper"]))
     if (folds, epochs, configurations) == theirs:
         return []
