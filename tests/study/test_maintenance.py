@@ -272,7 +272,7 @@ def test_a_changed_setting_is_found(whole: Path, tmp_path: Path) -> None:
 
 def test_what_is_not_recovered(whole: Path, tmp_path: Path) -> None:
     for damaged, target, words in (
-        (whole, whole, "there already"),
+        (whole, whole, "exists already"),
         (tmp_path / "absent.db", tmp_path / "x", "no such"),
     ):
         with pytest.raises(StoreError, match=words):
