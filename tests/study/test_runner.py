@@ -270,7 +270,7 @@ def test_a_callback_that_fails_is_left_out(bench: Bench) -> None:
             Broken.calls += 1
             raise OSError("the tracker is away")
 
-    with pytest.warns(UserWarning, match="Broken is left out"):
+    with pytest.warns(UserWarning, match="Broken is dropped"):
         bench.run(callbacks=[Broken()])
     assert Broken.calls == 1
     assert set(bench.log.epochs.values()) == {16}

@@ -1,8 +1,7 @@
-"""Progress: what else learns of a study while it runs. A display for people, TensorBoard, or a tracker of your own.
+"""Progress of a running study: a display for the terminal, TensorBoard, or your own tracker.
 
-A tracker is a :class:`Callback` whose methods do something; those of the base class do nothing. They are called in the
-driver's process, one after the other. A callback that raises is left out from then on with a warning: no tracker is
-worth a study.
+A tracker is a subclass of :class:`Callback` that overrides some of its methods. They are called one after the other in
+the driver's process. A callback that raises is dropped with a warning, so that no tracker can end a study.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 import numpy as np
@@ -33,72 +33,71 @@ if TYPE_CHECKING:
 __all__ = ["Callback", "Callbacks", "Display", "TensorBoard"]
 
 BETWEEN_LINES = 10.0
-"""Seconds between two lines where there is no terminal."""
+"""Seconds between two lines without a terminal."""
 BASIS_SECONDS = 2.0
-"""Of training, that the time left is estimated from."""
+"""Seconds of training before the time left is estimated."""
 BARS = (24, 8)
-"""How long bars are, and how long where there is little room."""
+"""Width of progress bars, in a wide and in a narrow terminal."""
 GAP = 2
 """Spaces between columns."""
 
 
 class Callback:
-    """Learns of a study's progress."""
+    """Informed of the events of a study; override what you need."""
 
     def on_begin(self, study: Study, trials: Sequence[Trial], missing: Sequence[Trial]) -> None:
-        """The study begins, or goes on; ``missing`` of its trials are to be trained."""
+        """The study starts or continues; ``missing`` are the trials to train."""
 
     def on_fleet(self, trials: Sequence[Trial], epoch: int) -> None:
-        """These trials are taken up together, after so many epochs."""
+        """A fleet of trials starts, or continues after an epoch."""
 
     def on_epoch(self, progress: Progress) -> None:
         """A fleet finished an epoch."""
 
     def on_outcomes(self, outcomes: Sequence[Outcome]) -> None:
-        """These trials are finished, and saved."""
+        """These trials are finished and saved."""
 
     def on_dropped(self, trials: Sequence[Trial], epoch: int) -> None:
-        """A search drops these trials after an epoch."""
+        """An adaptive search drops these trials after an epoch."""
 
     def on_failure(self, trials: Sequence[Trial], error: str, final: bool) -> None:
-        """A fleet failed; unless that is final, it is tried again."""
+        """A fleet failed; unless ``final``, it is tried again."""
 
     def on_end(self, finished: bool) -> None:
         """The study is finished, or was interrupted."""
 
 
 class Callbacks:
-    """Several callbacks, told of the same events."""
+    """Several callbacks that get the same events."""
 
     def __init__(self, callbacks: Sequence[Callback]) -> None:
         self._callbacks = list(callbacks)
 
-    def tell(self, event: Callable[[Callback], None]) -> None:
-        """Let every callback know; one that raises is left out from then on."""
+    def tell(self, event: Callable[..., None], *arguments: Any) -> None:
+        """Call the method ``event`` of every callback; drop a callback that raises."""
         for callback in tuple(self._callbacks):
             try:
-                event(callback)
+                getattr(callback, event.__name__)(*arguments)
             except Exception as error:
                 self._callbacks.remove(callback)
                 name = type(callback).__name__
-                warnings.warn(f"{name} is left out from here on: {type(error).__name__}: {error}", stacklevel=2)
+                warnings.warn(f"{name} is dropped: {type(error).__name__}: {error}", stacklevel=2)
 
 
 class TensorBoard(Callback):
-    """Writes every trial's curves for TensorBoard, a run for each trial, when it is finished."""
+    """Writes the curves of every finished trial for TensorBoard, one run for each."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         need("tensorboard", "writing for TensorBoard", "tracking")
         from torch.utils.tensorboard import SummaryWriter
 
-        self._folder, self._writer = os.fspath(folder), SummaryWriter
+        self._folder, self._writer = folder, SummaryWriter
 
     def on_outcomes(self, outcomes: Sequence[Outcome]) -> None:
-        """Write the curves; a trial's run is named by what tells it from others."""
         for outcome in outcomes:
             trial = outcome.trial
             run = f"{trial.dataset}-{trial.model}-{trial.norm}/fold{trial.fold}-seed{trial.seed}-{trial.key}"
-            with self._writer(os.path.join(self._folder, run)) as writer:  # noqa: PTH118
+            with self._writer(Path(self._folder, run)) as writer:
                 for name, curve in outcome.curves.items():
                     for epoch, value in enumerate(curve.tolist(), 1):
                         writer.add_scalar(name, value, epoch)
@@ -109,24 +108,25 @@ class TensorBoard(Callback):
 
 @dataclass
 class _Row:
-    """How far one normalization or baseline is."""
+    """Progress of one normalization or baseline."""
 
-    work: int
-    """Epochs of its trials, in all."""
-    trials: int
-    before: int
-    """Trials that were finished by an earlier run."""
-    finished: int = 0
+    work: int = 0
+    """Epochs of all its trials."""
     epochs: int = 0
-    """Epochs that are behind it, those of earlier runs included."""
+    """Epochs trained so far, in this run or before."""
+    trials: int = 0
+    before: int = 0
+    """Trials that an earlier run finished."""
+    finished: int = 0
+    """Trials that this run finished."""
     best: float = float("nan")
     """The best validation metric so far, between 0 and 1."""
 
 
 class Display(Callback):
-    """Says how far a study is and how long it will take: a live table in a terminal, else a line now and then.
+    """Shows progress and the time left: a live table in a terminal, otherwise a line every ten seconds.
 
-    now: gives the time in seconds.
+    now: returns the time in seconds.
     """
 
     def __init__(self, stream: TextIO | None = None, now: Callable[[], float] = time.monotonic) -> None:
@@ -143,11 +143,10 @@ class Display(Callback):
     # Events
 
     def on_begin(self, study: Study, trials: Sequence[Trial], missing: Sequence[Trial]) -> None:
-        """Say what there is to do."""
         left = {trial.key for trial in missing}
         self._name, self._began = study.name, self._now()
         for trial in trials:
-            row = self._rows.setdefault(_label(trial), _Row(0, 0, 0))
+            row = self._rows.setdefault(_label(trial), _Row())
             row.work, row.trials = row.work + trial.epochs, row.trials + 1
             if trial.key not in left:
                 row.epochs, row.before = row.epochs + trial.epochs, row.before + 1
@@ -158,42 +157,36 @@ class Display(Callback):
             self._start_live()
 
     def on_fleet(self, trials: Sequence[Trial], epoch: int) -> None:
-        """Note where a fleet begins."""
         for trial in trials:
             self._count(trial, epoch)
 
     def on_epoch(self, progress: Progress) -> None:
-        """Show the progress, unless that was only just done."""
         for trial in progress.trials:
             self._count(trial, progress.epoch)
         self._trained += len(progress.trials)
-        if self._basis is None:  # before it, workers started and the first epochs warmed up
+        if self._basis is None:  # the time until here went into starting workers and warming up
             self._basis = self._now(), self._trained
         row = self._rows[_label(progress.trials[0])]
         row.best = float(np.nanmax([row.best, *progress.metrics["valid"], -np.inf]))
         self._refresh(_label(progress.trials[0]))
 
     def on_outcomes(self, outcomes: Sequence[Outcome]) -> None:
-        """Count finished trials."""
         for outcome in outcomes:
             self._rows[_label(outcome.trial)].finished += 1
 
     def on_dropped(self, trials: Sequence[Trial], epoch: int) -> None:
-        """Say that a search drops some trials; what they had left is not trained."""
         for trial in trials:
             row = self._rows[_label(trial)]
             row.finished += 1
-            row.work -= trial.epochs - epoch
+            row.work -= trial.epochs - epoch  # these are not trained
         if trials:
             self._line(f"{_label(trials[0])}: {counted(len(trials), 'trial')} dropped after epoch {epoch}")
 
     def on_failure(self, trials: Sequence[Trial], error: str, final: bool) -> None:
-        """Say what failed."""
         after = "recorded as failed" if final else "tried again"
         self._line(f"a fleet of {len(trials)} ({_label(trials[0])}) failed, {after}: {error.splitlines()[0]}")
 
     def on_end(self, finished: bool) -> None:
-        """Clear the table, and say how it ended."""
         if self._live is not None:
             self._live.stop()
             self._live = None
@@ -211,7 +204,7 @@ class Display(Callback):
 
     @property
     def seconds_left(self) -> float | None:
-        """As long as the rest takes at the pace so far; None before there is one."""
+        """Estimated from the pace so far; None before there is one."""
         now = self._now()
         since, before = self._basis or (now, self._trained)
         if now - since < BASIS_SECONDS or self._trained == before:
@@ -297,7 +290,7 @@ def _label(trial: Trial) -> str:
 def _lay_out(
     width: int, names: Sequence[str], full: Sequence[str], brief: Sequence[str]
 ) -> tuple[int, int, int, Sequence[str]]:
-    """Widths of the name, the bar and the text, and the texts: the longest for which every row is one line.
+    """Widths of the name, the bar and the text, and the texts: the longest that keep every row on one line.
 
     >>> _lay_out(80, ["graph"], ["epoch 5 of 10"], ["5/10"])
     (5, 24, 47, ['epoch 5 of 10'])
