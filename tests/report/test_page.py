@@ -147,7 +147,7 @@ def test_chance_is_no_result(store: Store, monkeypatch: pytest.MonkeyPatch) -> N
     enter(store, ["none", "graph"], Grid("one", {"epochs": (1,)}), folds=4)
     page = build_page(read_studies(store, store.studies()))
     assert rows_of(page)["none"]["p vs best"].endswith("*")
-    assert "Nothing can be said: the highest accuracy on synthetic:trees" in page
+    assert "Nothing can be concluded: the highest accuracy on synthetic:trees" in page
     assert "graph and none: no better than chance (50.0 %)" in page
 
 
