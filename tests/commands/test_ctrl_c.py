@@ -64,7 +64,7 @@ def test_while_torch_is_imported(arguments: tuple[str, ...], ignored: bool, tmp_
             running.kill()
         _, err = running.communicate(timeout=60)
     assert (running.returncode, err) == (
-        (-signal.SIGKILL, "") if ignored else (130, "graphnorm: stopped before anything was begun\n")
+        (-signal.SIGKILL, "") if ignored else (130, "graphnorm: stopped before anything was started\n")
     )
 
 

@@ -213,7 +213,7 @@ def test_graphs_of_ones_own_are_drawn(run: Run, own: Path, command: str) -> None
     assert str(own.parent) not in page()  # where people keep their data is nobody else's business
     own.rename(own.with_name("moved.csv"))
     code, _, err = run(*report)
-    assert (code, f"{own} is not there any more" in err) == (0, True)
+    assert (code, f"{own} does not exist any more" in err) == (0, True)
     assert "Nothing is said of the graphs themselves: they are not where they were." in page()
     assert str(own.parent) not in page()
     assert not drawings()

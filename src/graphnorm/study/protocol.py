@@ -46,7 +46,6 @@ class Protocol:
     """How epochs and configurations are selected and scores reported: one row of the table above."""
 
     name: str
-    about: str
     reported: Literal["valid", "test"]
     """The curve that is reported."""
     one_epoch: bool
@@ -81,44 +80,11 @@ class Protocol:
 
 
 PROTOCOLS: dict[str, Protocol] = {
-    protocol.name: protocol
-    for protocol in (
-        Protocol(
-            name="paper",
-            about="cross-validation; one epoch for all folds, chosen on the folds that are reported (optimistic)",
-            reported="valid",
-            one_epoch=True,
-            nested=False,
-            unit="fold",
-        ),
-        Protocol(
-            name="fair",
-            about="cross-validation; a held-out tenth of each training part chooses, the fold is only reported",
-            reported="test",
-            one_epoch=False,
-            nested=True,
-            unit="fold",
-        ),
-        Protocol(
-            name="ogb",
-            about="the dataset's official split; the validation part chooses, the test part is reported (ROC-AUC)",
-            reported="test",
-            one_epoch=False,
-            nested=False,
-            unit="seed",
-        ),
-    )
+    "paper": Protocol(name="paper", reported="valid", one_epoch=True, nested=False, unit="fold"),
+    "fair": Protocol(name="fair", reported="test", one_epoch=False, nested=True, unit="fold"),
+    "ogb": Protocol(name="ogb", reported="test", one_epoch=False, nested=False, unit="seed"),
 }
-
-
-ALL_GRAPHS = Protocol(
-    name="all",
-    about="all graphs train; nothing is chosen or reported",
-    reported="valid",
-    one_epoch=False,
-    nested=False,
-    unit="seed",
-)
+ALL_GRAPHS = Protocol(name="all", reported="valid", one_epoch=False, nested=False, unit="seed")
 
 
 def find_protocol(name: str) -> Protocol:

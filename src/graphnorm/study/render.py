@@ -1,4 +1,4 @@
-"""Every table: as text for a terminal, CSV, Markdown, LaTeX and HTML; and the words and numbers in them."""
+"""Tables as text, CSV, Markdown, LaTeX and HTML, and the formatting of words and numbers in them."""
 
 from __future__ import annotations
 
@@ -18,9 +18,8 @@ __all__ += ["clock", "counted", "facts", "list_some", "listing", "short", "shown
 
 NOTHING = "–"
 ROWS_OF_A_PAGE = 40
-"""Rows of a table that fit on a printed page."""
 CHARACTERS_OF_A_LINE = 120
-"""Characters of a row that fit on its width, in footnote size."""
+"""Characters that fit on the width of a printed page, in footnote size."""
 
 
 class TwoLines(NamedTuple):
@@ -35,13 +34,13 @@ Cell = str | int | float | bool | TwoLines | None
 
 @dataclass(frozen=True)
 class Table:
-    """Columns and rows of plain values; None is what there is not."""
+    """Columns and rows of plain values; None is an empty cell."""
 
     columns: tuple[str, ...]
     rows: Sequence[Sequence[Cell]]
 
     def to_text(self, left: Sequence[str] = ()) -> str:
-        """In columns of a terminal; those named in ``left`` begin at the left, the others end at the right."""
+        """Aligned columns for a terminal; those named in ``left`` are left-aligned, the others right-aligned."""
         lines = [self.columns, *([shown(cell) for cell in row] for row in self.rows)]
         widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
         texts = []
@@ -54,7 +53,7 @@ class Table:
         return "\n".join(texts)
 
     def to_csv(self) -> str:
-        """Comma-separated, with a line of column names; numbers with six digits."""
+        """Numbers have six significant digits."""
         stream = io.StringIO()
         writer = csv.writer(stream, lineterminator="\n")
         writer.writerow(self.columns)
@@ -62,13 +61,13 @@ class Table:
         return stream.getvalue()
 
     def to_markdown(self, caption: str) -> str:
-        """With its caption above; a vertical bar in a cell is escaped."""
+        """The caption stands above the table; vertical bars in cells are escaped."""
         rows = [[_markdown(cell) for cell in row] for row in self.rows]
         lines = [list(self.columns), ["---"] * len(self.columns), *rows]
         return f"**{caption}**\n\n" + "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
 
     def to_html(self, strong: Sequence[bool] = ()) -> str:
-        """A ``table``; rows that are ``strong`` are bold."""
+        """Rows that are ``strong`` are bold."""
 
         def line(cells: Sequence[Cell], tag: str, bold: bool = False) -> str:
             texts = [html.escape(shown(cell)) for cell in cells]
@@ -79,9 +78,11 @@ class Table:
         return f"<table><thead>{line(self.columns, 'th')}</thead><tbody>{body}</tbody></table>"
 
     def to_latex(self, caption: str, notes: Sequence[str] = ()) -> str:
-        """To be put into a document by ``\\input``: a ``table``, or a ``longtable`` where it is longer than a page.
+        """For ``\\input`` in a document: a ``table``, or a ``longtable`` if it is longer than a page.
 
-        notes: paragraphs under it. A table wider than a page is turned. Packages that it needs are in its first line.
+        A table wider than a page is rotated. The first line names the packages that it needs.
+
+        notes: paragraphs under the table.
         """
         is_long, is_wide = len(self.rows) > ROWS_OF_A_PAGE, self._width > CHARACTERS_OF_A_LINE
         small, smaller = (r"\scriptsize", r"\tiny") if is_wide else (r"\footnotesize", r"\scriptsize")
@@ -106,13 +107,13 @@ class Table:
 
     @property
     def _width(self) -> int:
-        """Characters of a row, each column as wide as its widest cell, and two between columns."""
+        """Characters of a row, with two spaces between columns."""
         lines = [self.columns, *([shown(cell).partition("\n")[0] for cell in row] for row in self.rows)]
         return sum(max(map(len, column)) for column in zip(*lines, strict=True)) + 2 * (len(self.columns) - 1)
 
 
 def shown(cell: Cell) -> str:
-    """A cell as text; the two lines of one are on two lines.
+    """A cell as text.
 
     >>> shown(None), shown(True), shown(0.123456), shown(TwoLines("92.0", "91.6"))
     ('–', 'yes', '0.1235', '92.0\\n91.6')
@@ -157,7 +158,7 @@ def _latex(text: str) -> str:
 
 
 def facts(values: dict[str, Any], *, as_json: bool = False) -> str:
-    """Names and values, one a line; or as JSON."""
+    """Names and values as lines of text, or as JSON."""
     if as_json:
         return json.dumps(values, indent=1)
     width = max(map(len, values))
@@ -168,7 +169,7 @@ def facts(values: dict[str, Any], *, as_json: bool = False) -> str:
 
 
 def list_some(names: Sequence[str], most: int = 12) -> str:
-    """The first names, and how many there are besides.
+    """The first names, and the number of others.
 
     >>> list_some(["a", "b", "c"], most=2)
     'a; b; and 1 more'
@@ -178,7 +179,7 @@ def list_some(names: Sequence[str], most: int = 12) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """A number of things.
+    """A number with its noun.
 
     >>> counted(1, "cell"), counted(2, "cell"), counted(1200, "trial")
     ('1 cell', '2 cells', '1,200 trials')
@@ -187,7 +188,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def signed(difference: float, digits: int = 1) -> str:
-    """A difference to so many digits, with its sign; none where all digits are 0.
+    """A difference with its sign, unless it rounds to 0.
 
     >>> signed(-3.04), signed(-0.04), signed(-0.04, 2)
     ('−3.0', '0.0', '−0.04')
@@ -197,7 +198,7 @@ def signed(difference: float, digits: int = 1) -> str:
 
 
 def short(value: Any) -> str:
-    """A setting in as few characters as can be.
+    """The shortest text of a setting.
 
     >>> [short(value) for value in (1e-3, 5e-5, 0.0, 0.5, 64, "sum")]
     ['1e-3', '5e-5', '0', '0.5', '64', 'sum']
@@ -209,7 +210,7 @@ def short(value: Any) -> str:
 
 
 def clock(seconds: float) -> str:
-    """A time as people read it.
+    """A duration in hours, minutes and seconds.
 
     >>> clock(75), clock(7384), clock(0.4)
     ('1 min 15 s', '2 h 3 min', '0 s')

@@ -1,7 +1,7 @@
-"""The paper's numbers as data: what its Tables 1 and 2 print, mean ± standard deviation in percent.
+"""The numbers of the paper's Tables 1 and 2: mean ± standard deviation in percent.
 
-Table 1's caption names GIN and GCN, but its rows are those of GIN: for GCN the paper prints numbers on ogbg-molhiv
-alone. The statistics of the dataset table are those of :data:`graphnorm.data.CATALOG`.
+The caption of Table 1 names GIN and GCN, but its rows are those of GIN: for GCN the paper prints numbers on ogbg-molhiv
+only. The statistics of the dataset table are in :data:`graphnorm.data.CATALOG`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MOLHIV = "ogbg-molhiv"
 """The dataset of Table 2."""
 FOLDS = 10
 REPETITIONS = {1: FOLDS, 2: 10}
-"""Over how many folds or seeds the numbers of each table are averages."""
+"""Number of folds or seeds behind each mean, by table."""
 
 
 class Reported(NamedTuple):
@@ -64,7 +64,7 @@ _Cell = tuple[float, float] | float | None
 
 
 def _row(*cells: _Cell) -> dict[str, Reported]:
-    """A row of Table 1, by dataset; what the table leaves out is not there."""
+    """A row of Table 1, by dataset; empty cells are left out."""
     values = {name: cell for name, cell in zip(TU, cells, strict=True) if cell is not None}
     return {
         name: Reported(*cell, table=1) if isinstance(cell, tuple) else Reported(cell, None, 1)
@@ -88,7 +88,7 @@ BASELINES: dict[str, dict[str, Reported]] = {
 }
 """Table 1: other methods."""
 BASELINE_NAMES = {"wl": "WL subtree", "dcnn": "DCNN", "dgcnn": "DGCNN", "awl": "AWL"}
-"""What the paper calls them, by the names they have here."""
+"""The paper's names of our baselines."""
 
 TABLE_2: dict[str, dict[str, Reported]] = {
     "molhiv-gcn": {
@@ -111,9 +111,9 @@ MOLHIV_BASELINES: dict[str, Reported] = {"GCN": Reported(76.06, 0.97, 2), "GIN":
 
 
 def reported(dataset: str, model: str, norm: str, protocol: str) -> Reported | None:
-    """Give the paper's number for this cell, or None where it has none, or one of another protocol.
+    """The paper's number for this cell, or None if it has none; under ``fair`` no number is comparable.
 
-    dataset: the catalogue's name. Under ``fair`` nothing is comparable with what the paper prints.
+    dataset: the catalogue's name.
 
     >>> str(reported("MUTAG", "gin", "graph", "paper"))
     '91.6 ± 6.5'
@@ -126,7 +126,7 @@ def reported(dataset: str, model: str, norm: str, protocol: str) -> Reported | N
 
 
 def reported_baseline(dataset: str, baseline: str, protocol: str) -> Reported | None:
-    """Give the paper's number for a baseline, by the name it has here; the paper quotes it from elsewhere.
+    """The paper's number for one of our baselines, which it quotes from other papers.
 
     >>> str(reported_baseline("MUTAG", "wl", "paper"))
     '90.4 ± 5.7'
@@ -139,7 +139,7 @@ def reported_baseline(dataset: str, baseline: str, protocol: str) -> Reported | 
 
 
 def dataset_table() -> dict[str, PaperStatistics]:
-    """Give the paper's dataset table, by the catalogue's names.
+    """The paper's dataset table, by the catalogue's names.
 
     >>> dataset_table()["MUTAG"].avg_edges
     57.5
@@ -148,9 +148,9 @@ def dataset_table() -> dict[str, PaperStatistics]:
 
 
 def unlike_the_paper(folds: int, epochs: int, configurations: int = 1) -> list[str]:
-    """A note for numbers that stand beside the paper's, where they are of other settings."""
+    """A note if numbers are compared with the paper's but come from other settings."""
     theirs = (FOLDS, *GRIDS["paper"].axes["epochs"], len(GRIDS["paper"]))
     if (folds, epochs, configurations) == theirs:
         return []
     words = "{} folds, {} epochs and the best of {} configurations".format(*theirs)
-    return [f"the paper's numbers are of {words}; these of {folds}, {epochs} and {configurations}"]
+    return [f"the paper's numbers come from {words}; these from {folds}, {epochs} and {configurations}"]

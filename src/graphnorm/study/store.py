@@ -16,6 +16,7 @@ import io
 import json
 import os
 import platform
+import shutil
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -44,6 +45,7 @@ __all__ = [
     "Study",
     "pack_array",
     "pack_curve",
+    "remove_store",
     "unpack_array",
     "unpack_curve",
 ]
@@ -473,6 +475,13 @@ class Store:
             return json.loads(text)
         except ValueError as error:
             raise damaged(self.path, error) from error
+
+
+def remove_store(path: Path) -> None:
+    """Delete a store with its log, locks and checkpoints."""
+    for ending in ("", "-wal", "-shm"):
+        path.with_name(path.name + ending).unlink(missing_ok=True)
+    shutil.rmtree(path.with_name(f"{path.name}-work"), ignore_errors=True)
 
 
 def pack_curve(curve: Curve) -> bytes:
