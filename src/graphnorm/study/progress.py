@@ -6,14 +6,12 @@ the driver's process. A callback that raises is dropped with a warning, so that 
 
 from __future__ import annotations
 
-import itertools
 import os
 import sys
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -25,7 +23,6 @@ from graphnorm.study.render import clock, counted
 from graphnorm.training import Outcome, Progress, Trial
 
 if TYPE_CHECKING:
-    from rich.console import Console
     from rich.table import Table
 
     from graphnorm.study.store import Study
@@ -36,10 +33,6 @@ BETWEEN_LINES = 10.0
 """Seconds between two lines without a terminal."""
 BASIS_SECONDS = 2.0
 """Seconds of training before the time left is estimated."""
-BARS = (24, 8)
-"""Width of progress bars, in a wide and in a narrow terminal."""
-GAP = 2
-"""Spaces between columns."""
 
 
 class Callback:
@@ -122,6 +115,10 @@ class _Row:
     best: float = float("nan")
     """The best validation metric so far, between 0 and 1."""
 
+    @property
+    def done(self) -> int:
+        return self.before + self.finished
+
 
 class Display(Callback):
     """Shows progress and the time left: a live table in a terminal, otherwise a line every ten seconds.
@@ -190,7 +187,7 @@ class Display(Callback):
         if self._live is not None:
             self._live.stop()
             self._live = None
-        done = sum(row.before + row.finished for row in self._rows.values())
+        done = sum(row.done for row in self._rows.values())
         trials = sum(row.trials for row in self._rows.values())
         how = "finished" if finished else "stopped"
         self._line(f"{how} after {clock(self._now() - self._began)}: {done:,} of {trials:,} trials are done")
@@ -216,15 +213,6 @@ class Display(Callback):
         left = self.seconds_left
         return "estimating the time left" if left is None else f"about {clock(left)} left"
 
-    def _describe(self, row: _Row, *, brief: bool = False) -> str:
-        done = row.before + row.finished
-        text = f"{done:,}/{row.trials:,}" if brief else f"{done:,} of {counted(row.trials, 'trial')}"
-        if done == row.trials and row.before == row.trials:
-            return f"{text} (earlier)" if brief else f"{text} (trained before)"
-        if not np.isfinite(row.best):
-            return text
-        return f"{text}, {100 * row.best:.1f} %" if brief else f"{text}, best validation {100 * row.best:.1f} %"
-
     # Lines
 
     def _refresh(self, label: str) -> None:
@@ -232,7 +220,12 @@ class Display(Callback):
             return
         self._shown = self._now()
         row = self._rows[label]
-        print(f"{label}: {self._describe(row)}; {self._time_left()}", file=self._stream, flush=True)
+        best = f", best validation {100 * row.best:.1f} %" if np.isfinite(row.best) else ""
+        print(
+            f"{label}: {row.done:,} of {counted(row.trials, 'trial')}{best}; {self._time_left()}",
+            file=self._stream,
+            flush=True,
+        )
 
     def _line(self, text: str) -> None:
         if self._live is not None:
@@ -249,57 +242,34 @@ class Display(Callback):
         except ImportError:
             return
         console = Console(file=self._stream)
-        table = partial(self._table, console)
-        self._live = Live(console=console, get_renderable=table, refresh_per_second=4, transient=True)
+        self._live = Live(console=console, get_renderable=self._table, refresh_per_second=4, transient=True)
         self._live.start()
 
-    def _table(self, console: Console) -> Table:
+    def _table(self) -> Table:
         from rich.progress_bar import ProgressBar
         from rich.table import Table
         from rich.text import Text
 
-        rows = list(self._rows.values())
-        times = f"{clock(self._now() - self._began)} gone, {self._time_left()}"
-        name, bar, text, words = _lay_out(
-            console.width,
-            names=[*self._rows, "norm"],
-            full=[*(self._describe(row) for row in rows), times],
-            brief=[*(self._describe(row, brief=True) for row in rows), times],
-        )
-        table = Table(box=None, pad_edge=False)
-        for column, width in (("norm", name), ("", bar), ("so far", text)):
-            table.add_column(column, width=width, no_wrap=True, overflow="ellipsis")
-        for (label, row), what in zip(self._rows.items(), words, strict=False):
-            waiting = not row.epochs
+        table = Table(box=None, pad_edge=False, caption_justify="left")
+        table.add_column("norm", no_wrap=True, overflow="ellipsis")
+        table.add_column("", max_width=24)  # shrinks first in a narrow terminal
+        table.add_column("trials", no_wrap=True, overflow="ellipsis", justify="right")
+        table.add_column("best", no_wrap=True, overflow="ellipsis")
+        counts = (astuple(row)[:-1] for row in self._rows.values())  # all fields but the best metric
+        total = _Row(*map(sum, zip(*counts, strict=True)))
+        for label, row in (*self._rows.items(), ("all", total)):
+            best = "earlier" if row.before == row.trials else f"{100 * row.best:.1f} %"
             table.add_row(
                 Text(label),
-                ProgressBar(total=max(row.work, 1), completed=row.epochs, width=bar),
-                Text(what),
-                style="dim" if waiting else None,
+                ProgressBar(total=max(row.work, 1), completed=row.epochs),
+                f"{row.done:,}/{row.trials:,}",
+                "" if best == "nan %" else best,
+                style="bold" if row is total else None if row.epochs else "dim",
             )
-        work, done = sum(row.work for row in rows), sum(row.epochs for row in rows)
-        table.add_row("all", ProgressBar(total=max(work, 1), completed=done, width=bar), times, style="bold")
+        table.caption = f"{clock(self._now() - self._began)} elapsed, {self._time_left()}"
         return table
 
 
 def _label(trial: Trial) -> str:
     kind, name = role(trial)
     return name if kind == "norms" else f"baseline {name}"
-
-
-def _lay_out(
-    width: int, names: Sequence[str], full: Sequence[str], brief: Sequence[str]
-) -> tuple[int, int, int, Sequence[str]]:
-    """Widths of the name, the bar and the text, and the texts: the longest that keep every row on one line.
-
-    >>> _lay_out(80, ["graph"], ["epoch 5 of 10"], ["5/10"])
-    (5, 24, 47, ['epoch 5 of 10'])
-    >>> _lay_out(22, ["graph"], ["epoch 5 of 10"], ["5/10"])
-    (5, 8, 5, ['5/10'])
-    """
-    name = min(max(map(len, names)), width // 2)
-    for words, bar in itertools.product((full, brief), BARS):
-        text = width - name - bar - 2 * GAP
-        if text >= max(map(len, words)):
-            break
-    return name, bar, max(text, 1), words
