@@ -71,7 +71,19 @@ def test_a_reader_who_has_seen_enough() -> None:
         assert process.wait(60) == 141
 
 
-@pytest.mark.parametrize("arguments", [[], ["nonsense"], ["compare", "--nonsense"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["nonsense"],
+        ["compare", "--nonsense"],
+        ["datasets", "draw", "trees"],
+        ["datasets", "get"],
+        ["search", "trees", "--budget", "soon"],
+        ["search", "trees", "--trials", "many"],
+        ["search", "trees", "--lr", "high"],
+    ],
+)
 def test_wrong_usage(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as stop:
         cli.main(arguments)

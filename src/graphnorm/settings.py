@@ -87,8 +87,6 @@ class Option:
             return "true or false"
         if self.choices:
             return " or ".join(map(repr, self.choices))
-        if self.kind not in (int, float):
-            return "a text"
         number = "a whole number" if self.kind is int else "a number"
         above = f"of {self.low:g} or more" if self.low == 0 or self.kind is int else "above 0"
         below = "" if math.isinf(self.high) else ", below 1" if self.high < 1 else f", up to {self.high:g}"

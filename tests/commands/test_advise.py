@@ -128,10 +128,3 @@ def test_mistakes(run: Run, tmp_path: Path, arguments: list[str], message: str) 
     assert (code, out) == (2, "")
     assert re.search(message, err)
     assert len(err.splitlines()) == 1
-
-
-def test_the_help_teaches(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stop:
-        run("advise", "--help")
-    assert stop.value.code == 0
-    assert "examples:" in capsys.readouterr().out

@@ -248,6 +248,9 @@ def test_a_place_of_graphs_that_cannot_be(run: Run, folder: Path, origin: object
         (lambda content: content.update(format="x"), "the format is 'x'"),
         (lambda content: content.pop("norms"), "this is no result: KeyError('norms')"),
         (lambda content: content.update(norms=[]), "this is no result"),
+        (lambda content: content.update(norms={"graph": {}}), "this is no result"),
+        (lambda content: content.update(spec={}), "this is no result"),
+        (lambda content: content.clear(), "this is no result"),
         (lambda content: content["spec"].pop("fingerprint"), "this is no result: KeyError('fingerprint')"),
     ],
 )

@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from fakes import FakeFleet, scattered
-from graphnorm import cli
 from graphnorm.data import save_packed, synthetic
 
 Run = Callable[..., tuple[int, str, str]]
@@ -112,10 +111,3 @@ def test_mistakes(folder: Path, run: Run, fleets: type[FakeFleet], arguments: li
     assert len(err.splitlines()) == 1
     assert not fleets.made
     assert not (folder / "graphnorm.db").exists()
-
-
-@pytest.mark.parametrize("arguments", [["--budget", "soon"], ["--trials", "many"], ["--lr", "high"]])
-def test_wrong_usage(folder: Path, arguments: list[str]) -> None:
-    with pytest.raises(SystemExit) as stop:
-        cli.main([*SEARCH, *arguments])
-    assert stop.value.code == 2

@@ -53,14 +53,10 @@ def test_the_readout_is_the_catalogues(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"norms": "graph,grpah"}, "unknown normalization 'grpah'; did you mean 'graph'"),
         ({"norms": ""}, "unknown normalization ''"),
         ({"norms": []}, "no normalization"),
-        ({"model": "gni"}, "unknown model 'gni'; did you mean 'gin'"),
         ({"model": "wl"}, "unknown model 'wl'"),
         ({"baselines": "dgcn"}, "unknown baseline 'dgcn'; did you mean 'dgcnn'"),
-        ({"protocol": "unfair"}, "known: paper, fair, ogb"),
-        ({"epochs": 0}, "epochs is 0"),
         ({"folds": 1}, "folds is 1"),
         ({"protocol": "ogb", "folds": 10}, "one split"),
         ({"protocol": "ogb", "baselines": "wl,mlp"}, "wl: kernels"),

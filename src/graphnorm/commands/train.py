@@ -106,7 +106,5 @@ def _trial(options: argparse.Namespace, norm: str, graphs: PackedGraphs) -> Tria
     settings = settle(graphs, norms=[norm], **given(options, Settings) | {"folds": options.folds})
     if options.epochs is None and find_protocol(settings.protocol).unit == "fold":
         settings = replace(settings, epochs=EPOCHS)
-    if not 0 <= options.fold < settings.folds:
-        raise GraphnormError(f"there is no fold {options.fold} of {settings.folds}", remedy="folds count from 0")
     trial = replace(make_plan(graphs, settings).trials[0], fold=options.fold, seed=options.seed)
     return replace(trial, protocol="all", folds=1, fold=0) if options.all else trial

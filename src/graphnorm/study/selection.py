@@ -58,15 +58,8 @@ def select(candidates: Sequence[Sequence[Outcome]]) -> tuple[Choice, ...]:
     depend on the order of the grid. Averages leave out members that diverged; a configuration with fewer of them is
     preferred, whatever its score.
     """
+    protocol = find_protocol(candidates[0][0].trial.protocol)
     grids = [{(o.trial.fold, o.trial.seed): o for o in outcomes} for outcomes in candidates]
-    if not grids or not grids[0]:
-        raise ValueError("there is no outcome to choose from")
-    if any(grid.keys() != grids[0].keys() for grid in grids):
-        raise ValueError("the configurations were not trained on the same folds and seeds")
-    names = {outcome.trial.protocol for grid in grids for outcome in grid.values()}
-    if len(names) != 1:
-        raise ValueError(f"outcomes of several protocols cannot be mixed: {', '.join(sorted(names))}")
-    protocol = find_protocol(names.pop())
     members = sorted(grids[0])
     groups = [[m for m in members if m[0] == fold] for fold in sorted({fold for fold, _ in members})]
     choices = []
