@@ -21,7 +21,7 @@ from graphnorm.errors import GraphnormError, StudyError
 from graphnorm.layers import REGISTRY
 from graphnorm.models import BASELINES, MODELS, NORMALIZED
 from graphnorm.settings import Grid, Running
-from graphnorm.study import Result, Stopped, Store
+from graphnorm.study import Result, Store
 from graphnorm.study.api import STORE, WRITTEN, train
 from graphnorm.training import Trial
 
@@ -153,47 +153,6 @@ def test_mistakes(fleets: type[FakeFleet], options: dict[str, Any], kind: type[E
         compare(**options)
     assert not fleets.made
     assert not isinstance(caught.value, GraphnormError) or caught.value.remedy
-
-
-# Search
-
-
-def test_a_search_goes_on_in_its_store(fleets: type[FakeFleet], tmp_path: Path) -> None:
-    grid = Grid("mine", {"lr": (0.1, 0.2)})
-    options: dict[str, Any] = {"store": tmp_path / "s.db", "progress": False, "workers": 1, "device": "cpu", **TINY}
-    stop_at(fleets, "batch", 0)
-    with pytest.raises(Stopped):
-        graphnorm.search(TREES, grid, norms="graph,batch", **options)
-    result = graphnorm.search(TREES, grid, norms="graph,batch", **options)
-    assert result.counts == {"done": 8}
-    assert [len(score.configurations) for score in result.norms.values()] == [2, 2]
-    wider = graphnorm.search(TREES, Grid("wider", {"lr": (0.1, 0.2, 0.3)}), norms="graph,batch", **options)
-    assert wider.counts == {"done": 12}
-    assert sum(len(fleet.trials) for fleet in fleets.made) == 12 + 4  # four of them were taken up twice
-    fixed = graphnorm.search(TREES, grid, norms="graph", **options | {"name": "fixed", "epochs": 3, "lr": 0.5})
-    assert fixed.spec["grid"] == {"name": "mine", "lr": [0.5], "epochs": [3], **{k: [TINY[k]] for k in fixed_axes()}}
-    with Store(tmp_path / "s.db") as store:
-        assert len(store.studies()) == 3
-
-
-def fixed_axes() -> list[str]:
-    return [name for name in TINY if name not in ("folds", "epochs")]
-
-
-def test_an_adaptive_search_is_what_it_was_begun_with(fleets: type[FakeFleet], tmp_path: Path) -> None:
-    options: dict[str, Any] = {"store": tmp_path / "s.db", "progress": False, "workers": 1, "device": "cpu", "folds": 2}
-    grid = Grid("mine", {"epochs": (16,), "lr": (0.1, 0.2, 0.3, 0.4)})
-    first = graphnorm.search(TREES, grid, norms="graph", budget=1e9, **options)
-    assert first.counts == {"done": 8}
-    made = len(fleets.made)
-    assert graphnorm.search(TREES, grid, norms="graph", budget=1e9, **options).to_dict() == first.to_dict()
-    assert len(fleets.made) == made  # not even to measure
-    some = graphnorm.search(TREES, grid, norms="batch", trials=4, **options)
-    assert some.spec["rungs"] == [[4, 2], [8, 1]]
-    assert some.counts == {"done": 2, "dropped": 6}
-    for wrong in ({"budget": 1, "trials": 4}, {"budget": 1, "engine": "ray"}):
-        with pytest.raises(StudyError):
-            graphnorm.search(TREES, grid, **options | wrong)
 
 
 # With real training

@@ -61,7 +61,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--self-loop", action="store_true", help="one self-loop more, as in the authors' code")
     parser.add_argument("--seed", type=int, default=0, help="which graphs are drawn and shown (default: 0)")
     parser.add_argument("--epochs", type=int, default=20, metavar="E", help="of the parts that train (default: 20)")
-    parser.add_argument("--device", help="where they train: cpu, cuda ... (default: a GPU where there is one)")
+    parser.add_argument("--device", help="device for the parts that train (default: a GPU if there is one)")
     add_data(parser)
 
 

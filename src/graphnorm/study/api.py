@@ -213,8 +213,8 @@ def search(
             is given replaces the grid's values.
         store: the SQLite file.
         name: the name of the study (default: derived from its trials).
-        trials: search by successive halving, with the work of at most so many full trainings.
-        budget: search by successive halving, for about so many seconds.
+        trials: search by successive halving, with the work of at most this many full trainings.
+        budget: search by successive halving, for about this many seconds.
         progress: show progress on standard error.
         callbacks: further trackers of the progress.
         options: see below.

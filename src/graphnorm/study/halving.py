@@ -117,7 +117,7 @@ def _score(curves: Sequence[npt.NDArray[np.float32]], *, one_epoch: bool) -> flo
 
 
 def adapt(plan: Plan, full_trainings: float) -> Plan:
-    """Turn a plan into a search by successive halving that costs about so many full trainings.
+    """Turn a plan into a search by successive halving that costs about ``full_trainings``.
 
     If the budget is too small for all configurations, evenly spread ones start.
     """

@@ -527,7 +527,7 @@ class Result:
                 tuple(values["code"]),
                 tuple(values["errors"]),
             )
-            _ = found.title, found.verdict, found.notes  # a missing field raises here
+            _ = found.title, found.verdict, found.notes, found.fingerprint  # a missing field raises here
             return found
         except (KeyError, TypeError, AttributeError, ValueError, IndexError) as error:
             if isinstance(error, GraphnormError):

@@ -60,7 +60,7 @@ class Begin(NamedTuple):
 
 
 class Advance(NamedTuple):
-    """Train for about so many seconds, at most up to the epoch ``until``."""
+    """Train for about ``seconds``, at most up to the epoch ``until``."""
 
     seconds: float
     """Unless it is 0, at least one epoch is trained."""
