@@ -288,7 +288,7 @@ class Result:
         return [*self.norms.values(), *self.baselines.values()]
 
     def _label(self, score: Score) -> str:
-        return f"baseline {score.name}" if score is self.baselines.get(score.name) else score.name
+        return score.name if score is self.norms.get(score.name) else f"baseline {score.name}"
 
     def values_of(self, option: str) -> list[Any]:
         """The trained values of a setting."""
