@@ -228,6 +228,7 @@ def test_any_lost_page(whole: Path, tmp_path: Path) -> None:
         assert damaged.read_bytes() == before
         kept.append(check(target))
     assert kept[0] == len(MANY.trials)  # the first page is made again
+    assert kept.count(0) <= 2  # the pages where a table begins
     assert np.median(kept) > 0.9 * len(MANY.trials)
 
 

@@ -272,6 +272,9 @@ def test_settings_that_this_version_does_not_know(path: Path) -> None:
 
 
 def test_another_program_s_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "empty.db").touch()
+    with pytest.raises(StoreError, match="empty"):
+        Store(tmp_path / "empty.db", writable=False)
     path = tmp_path / "mail.db"
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("CREATE TABLE letters (text)")

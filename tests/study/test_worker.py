@@ -59,6 +59,7 @@ def test_another_worker_goes_on_from_a_checkpoint(wanted: frozenset[str]) -> Non
 
 def test_a_worker_trains_for_about_as_long_as_it_is_told(fleets: type[FakeFleet]) -> None:
     worker = Worker(GRAPHS, "cpu")
+    assert "no fleet" in worker.answer(Advance(1.0, until=6)).error  # type: ignore[union-attr]
     worker.answer(begin())
     epochs = [worker.answer(Advance(seconds, until=6)).epoch for seconds in (1e-9, 0.0, 1e-9)]  # type: ignore[union-attr]
     assert epochs == [1, 1, 2]  # at least one, unless it is told to train for no time

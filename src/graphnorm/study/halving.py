@@ -145,11 +145,11 @@ def estimate_seconds(
     *,
     device: str | None = None,
     threads: int | None = None,
-    limit: float = CALIBRATION_SECONDS,
 ) -> float:
     """Estimate the time of fleets one after another, from one timed epoch of each shape after a warm-up epoch.
 
-    After ``limit`` seconds, shapes that are not measured yet get the average of the others. Kernels are not counted.
+    After :data:`CALIBRATION_SECONDS`, shapes that are not measured yet get the average of the others. Kernels are not
+    counted.
 
     threads: threads of a worker on a CPU (default: as now).
     """
@@ -161,7 +161,7 @@ def estimate_seconds(
     before = torch.get_num_threads()
     torch.set_num_threads(threads or before)
     try:
-        stop = time.monotonic() + limit
+        stop = time.monotonic() + CALIBRATION_SECONDS
         for shape, trials in examples.items():
             if not measured or time.monotonic() < stop:
                 measured[shape] = _seconds_per_step(graphs, trials, device)

@@ -47,7 +47,7 @@ def local_engine(
     return WorkerProcesses(data, devices, custom_norms)
 
 
-def choose_devices(device: str | None = None, workers: int | None = None) -> list[str]:
+def choose_devices(device: str | None, workers: int | None) -> list[str]:
     """The device of each worker: one worker on every GPU; without GPUs, one on every CPU core."""
     if device is None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -63,7 +63,7 @@ class InProcess:
 
     name, slots = "local", 1
 
-    def __init__(self, data: Any, device: str | None = None) -> None:
+    def __init__(self, data: Any, device: str) -> None:
         self._worker = Worker(data, device)
         self._question: Question | None = None
 

@@ -123,8 +123,8 @@ class Worker:
     data: the graphs, or other data of the fleets that has ``to(device)``.
     """
 
-    def __init__(self, data: Any, device: str | None = None) -> None:
-        self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    def __init__(self, data: Any, device: str) -> None:
+        self.device = torch.device(device)
         self._data = data.to(self.device)
         self._fleet: Any = None
         self._task: Begin | None = None
