@@ -33,12 +33,6 @@ KERNELS = [
 ]
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "gpu: needs a CUDA device")
-    config.addinivalue_line("markers", "slow: takes more than ten seconds")
-    config.addinivalue_line("markers", "interpreted: also runs under Triton's interpreter, in a process of its own")
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if torch.cuda.is_available():
         return

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import subprocess
 import sys
 import time
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -71,7 +73,19 @@ def test_a_reader_who_has_seen_enough() -> None:
         assert process.wait(60) == 141
 
 
-@pytest.mark.parametrize("arguments", [[], ["nonsense"], ["compare", "--nonsense"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["nonsense"],
+        ["compare", "--nonsense"],
+        ["datasets", "draw", "trees"],
+        ["datasets", "get"],
+        ["search", "trees", "--budget", "soon"],
+        ["search", "trees", "--trials", "many"],
+        ["search", "trees", "--lr", "high"],
+    ],
+)
 def test_wrong_usage(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as stop:
         cli.main(arguments)
@@ -105,6 +119,54 @@ def test_interrupted_before_anything_was_begun(run: Run, monkeypatch: pytest.Mon
     assert (code, out) == (130, "")
     assert err.startswith("graphnorm: stopped")
     assert len(err.splitlines()) == 1
+
+
+# Ctrl-C
+
+SLOW_TORCH = "import time; print('importing', flush=True); time.sleep(60)"
+CONSOLE_SCRIPT = "import sys; from graphnorm.cli import main; sys.exit(main())"
+
+
+@pytest.mark.parametrize(
+    "arguments", [("-m", "graphnorm"), ("-m", "graphnorm.cli"), ("bin/graphnorm",)], ids=lambda a: a[-1]
+)
+@pytest.mark.parametrize("ignored", [False, True], ids=["in the foreground", "ignoring it"])
+def test_while_torch_is_imported(arguments: tuple[str, ...], ignored: bool, tmp_path: Path) -> None:
+    for name, text in (("torch/__init__.py", SLOW_TORCH), ("bin/graphnorm", CONSOLE_SCRIPT)):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_text(text)
+    with subprocess.Popen(
+        [sys.executable, *arguments, "datasets"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_IGN if ignored else signal.SIG_DFL),
+    ) as running:
+        assert running.stdout is not None
+        assert running.stdout.readline() == "importing\n"
+        running.send_signal(signal.SIGINT)
+        if ignored:
+            with pytest.raises(subprocess.TimeoutExpired):
+                running.wait(timeout=0.5)
+            running.kill()
+        _, err = running.communicate(timeout=60)
+    assert (running.returncode, err) == (
+        (-signal.SIGKILL, "") if ignored else (130, "graphnorm: stopped before anything was started\n")
+    )
+
+
+def test_other_programs_keep_their_own_answer() -> None:
+    code = "import signal, graphnorm; print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "-m", "graphnorm"],
+        capture_output=True,
+        text=True,
+        check=True,
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
+    )
+    assert done.stdout == "True\n"
 
 
 # Files

@@ -1,6 +1,6 @@
-"""The command line. Each command is a file of :mod:`graphnorm.commands`, imported when it is called.
+"""The command line. Each command is a module of :mod:`graphnorm.commands`, imported only when it is called.
 
-A user's mistake is a ``GraphnormError``: its message is printed, and the exit code is 2.
+For a user's mistake (:class:`GraphnormError`) the message is printed without a traceback, and the exit code is 2.
 """
 
 from __future__ import annotations
@@ -24,22 +24,21 @@ from graphnorm.errors import DataWarning, GraphnormError, explain_os_error
 __all__ = ["COMMANDS", "main", "make_parser"]
 
 COMMANDS = {
-    "compare": "which normalization, on these graphs",
-    "search": "the best configuration of each normalization",
+    "compare": "compare normalizations on a dataset",
+    "search": "search the best configuration of each normalization",
     "runs": "list, show and export studies",
     "train": "train one model and save it",
-    "predict": "what a saved model says of graphs",
-    "analyze": "spectra, regularity and more of a dataset: figures, numbers, one page",
-    "advise": "which normalization to try first on a dataset, and why",
-    "reproduce": "tables and figures of the paper, measured here",
-    "report": "studies and comparisons as one page of HTML",
+    "predict": "predict classes with a saved model",
+    "analyze": "analyze spectra, regularity and more of a dataset",
+    "advise": "suggest which normalization to try first on a dataset, and why",
+    "reproduce": "reproduce tables and figures of the paper",
+    "report": "write studies and comparisons as an HTML page",
     "datasets": "list datasets with their statistics, fetch them, draw them",
 }
-"""Every command with its help, in the order of the help text."""
 
 
 def make_parser(command: str | None = None) -> argparse.ArgumentParser:
-    """The parser of the whole command line; only ``command``, if any, has its options."""
+    """The parser of the command line; only the named command gets its options."""
     parser = argparse.ArgumentParser(prog="graphnorm", description="Normalization for graph neural networks.")
     parser.add_argument("--version", action="version", version=f"graphnorm {__version__}")
     subparsers = parser.add_subparsers(metavar="COMMAND", dest="command", required=True)
@@ -61,12 +60,12 @@ def make_parser(command: str | None = None) -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and give its exit code."""
+    """Run the command line and return its exit code."""
     given = sys.argv[1:] if arguments is None else list(arguments)
     command = next((text for text in given if text in COMMANDS), None)
     options = make_parser(command).parse_args(given)
     with _ending_at_once():
-        import torch  # noqa: F401 - it takes seconds, and an exception inside would not always come through
+        import torch  # noqa: F401 - takes seconds
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("always", DataWarning)
@@ -78,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     except OSError as error:
         if isinstance(error, BrokenPipeError) and _nobody_reads():
-            return 141  # as the shell has it of others
+            return 141  # the shell's code for a program ended by SIGPIPE
         print(f"graphnorm: {explain_os_error(error)}", file=sys.stderr)
         return 2
     except ModuleNotFoundError as error:
@@ -91,15 +90,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 class _ending_at_once:  # noqa: N801 - a context manager
-    """Ctrl-C inside ends the process at once, with one line and code 130.
+    """Ctrl-C inside the block ends the process at once, with one line and code 130.
 
-    It is for imports: an exception would come up in the middle of other packages, and not all let it through.
+    It is for imports: a KeyboardInterrupt in the middle of an import is not always passed on.
     """
 
     def __enter__(self) -> None:
         handles = threading.current_thread() is threading.main_thread()
         self._before = signal.getsignal(signal.SIGINT) if handles else None
-        if self._before is signal.default_int_handler:  # a background job ignores it
+        if self._before is signal.default_int_handler:  # background jobs ignore SIGINT
             signal.signal(signal.SIGINT, self._end)
 
     def __exit__(self, *_: object) -> None:
@@ -108,12 +107,12 @@ class _ending_at_once:  # noqa: N801 - a context manager
 
     @staticmethod
     def _end(number: int, frame: FrameType | None) -> None:
-        os.write(2, b"graphnorm: stopped before anything was begun\n")
+        os.write(2, b"graphnorm: stopped before anything was started\n")
         os._exit(130)
 
 
 def _nobody_reads() -> bool:
-    """Whether the reader of our output, ``head`` say, has gone; what is left of it is then dropped."""
+    """Whether the reader of our output (``head``, for example) has closed it; the rest is then discarded."""
     output = sys.stdout.fileno()
     poll = select.poll()
     poll.register(output, select.POLLOUT)
@@ -126,7 +125,7 @@ def _nobody_reads() -> bool:
 def _show_warning(
     show: Callable[..., None], message: Warning | str, category: type[Warning], *where: Any, **more: Any
 ) -> None:
-    """Print a note on the user's data; show any other warning as before."""
+    """Print warnings about the user's data as notes; show others as usual."""
     if issubclass(category, DataWarning):
         print(f"graphnorm: {message}", file=sys.stderr)
     else:

@@ -1,7 +1,7 @@
-"""The user's mistakes, as one small family of exceptions.
+"""Exceptions for users' mistakes.
 
-Every error raised for something a user can put right is a :class:`GraphnormError`. Its message says what was
-wrong, where, and what to do; the command line prints that message and nothing else, and leaves with code 2.
+Every error that a user can correct is a :class:`GraphnormError`. Its message says what is wrong, where, and what to do.
+The command line prints only this message and exits with code 2.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 
 class GraphnormError(ValueError):
-    """Something the user can put right.
+    """An error that the user can correct.
 
     ``GraphnormError(problem, where=file, line=7, remedy=...)`` reads ``file:7: problem. Remedy: ...``.
 
@@ -42,19 +42,19 @@ class GraphnormError(ValueError):
 
 
 class DataError(GraphnormError):
-    """A file, folder or list of graphs that does not hold what it should."""
+    """A file, folder or list of graphs with wrong content."""
 
 
 class DataWarning(UserWarning):
-    """Something of the user's data was left out, on request; the command line prints it as a note."""
+    """Part of the user's data was left out, on request; the command line prints this as a note."""
 
 
 class UnknownDatasetError(GraphnormError):
-    """A name that is neither in the catalogue nor a path."""
+    """A name that is neither a known dataset nor a path."""
 
 
 class DownloadError(GraphnormError):
-    """A file that could not be fetched, or that is not the one expected."""
+    """A file that could not be downloaded, or has the wrong content."""
 
 
 class StoreError(GraphnormError):
@@ -62,18 +62,18 @@ class StoreError(GraphnormError):
 
 
 class StudyError(GraphnormError):
-    """A study that cannot be planned or run as asked."""
+    """A study that cannot be planned or run as requested."""
 
 
 class MissingDependencyError(GraphnormError, ImportError):
-    """An optional package that this task needs is not installed."""
+    """A task needs an optional package that is not installed."""
 
     def __init__(self, package: str, task: str, extra: str) -> None:
         GraphnormError.__init__(self, f"{task} needs the package {package}", remedy=f"pip install 'graphnorm[{extra}]'")
 
 
 def need(module: str, task: str, extra: str) -> Any:
-    """Import a module of an optional package, or say which extra to install.
+    """Import a module of an optional package; if it is missing, the error names the extra to install.
 
     >>> need("no_such_package.parts", "this task", "study")
     Traceback (most recent call last):
@@ -93,7 +93,7 @@ def unknown(
     *,
     where: str | PathLike[str] | None = None,
 ) -> GraphnormError:
-    """The error for a name that is none of the known ones, with the nearest of them.
+    """The error for an unknown name, with the most similar known one.
 
     >>> print(unknown("model", "gim", ["gin", "gcn"]))
     unknown model 'gim'; did you mean 'gin'? Remedy: choose from gin, gcn.
@@ -105,7 +105,7 @@ def unknown(
 
 
 def listing(names: Sequence[str], word: str = "and") -> str:
-    """Names in a sentence.
+    """Join names for a sentence.
 
     >>> listing(["none", "layer", "batch"]), listing(["graph"]), listing(["a", "b"], "or"), listing([])
     ('none, layer and batch', 'graph', 'a or b', 'none')
@@ -117,11 +117,11 @@ def listing(names: Sequence[str], word: str = "and") -> str:
 
 
 PATH = (str, PathLike)
-"""What names a file."""
+"""The types of a path."""
 
 
 def require(argument: str, value: object, kinds: type | tuple[type, ...], wanted: str) -> None:
-    """Refuse an argument of a wrong type, in the words of whoever called.
+    """Raise a TypeError for an argument of the wrong type.
 
     >>> require("model", 42, str, "a torch module")
     Traceback (most recent call last):
@@ -132,22 +132,21 @@ def require(argument: str, value: object, kinds: type | tuple[type, ...], wanted
 
 
 PLACE_REMEDIES = {
-    errno.EACCES: "name another place, or change who may use that one",
-    errno.EPERM: "name another place, or change who may use that one",
+    errno.EACCES: "name another place, or change its permissions",
+    errno.EPERM: "name another place, or change its permissions",
     errno.EROFS: "name a place that can be written",
     errno.ENOSPC: "make room there, or name another place",
     errno.EDQUOT: "make room there, or name another place",
     errno.ENOENT: "check the path",
-    errno.ENOTDIR: "a part of this path is a file; name another",
+    errno.ENOTDIR: "a part of this path is a file; name another path",
     errno.EISDIR: "name a file, not a folder",
-    errno.EEXIST: "there is something of this name already; name another",
+    errno.EEXIST: "this name exists already; name another",
     errno.ENAMETOOLONG: "choose a shorter name",
 }
-"""What to do about an error of the operating system at a path."""
 
 
 def explain_os_error(error: OSError) -> str:
-    """What could not be read or written, why, and what to do, for a person.
+    """Say which path could not be read or written, why, and what to do.
 
     >>> print(explain_os_error(OSError(errno.ENOSPC, "No space left on device", "/mnt/model")))
     /mnt/model: this cannot be written: no space left on device. Remedy: make room there, or name another place.

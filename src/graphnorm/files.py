@@ -1,4 +1,4 @@
-"""Writing files: each is written completely or not at all; values become plain JSON."""
+"""Writing files completely or not at all, and values as plain JSON."""
 
 from __future__ import annotations
 
@@ -7,33 +7,49 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
-__all__ = ["plain", "replacing"]
+from graphnorm.errors import GraphnormError
+
+__all__ = ["plain", "refuse_unwritable", "replacing"]
+
+
+def refuse_unwritable(folder: Path) -> None:
+    """Raise an error if a folder cannot be written or created; nothing is left in it."""
+    there = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+    if not there.is_dir():
+        raise GraphnormError("this is a file, not a folder", where=there, remedy="name a folder")
+    try:
+        with TemporaryFile(dir=there):
+            pass
+    except OSError as error:
+        error.filename = str(there)
+        raise
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Give a fresh name beside ``path`` to write to; on success it takes the place of ``path`` at once."""
+    """Yield a temporary path in the same folder; on success it replaces ``path`` atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_name(f".{path.name}.{uuid.uuid4().hex}{path.suffix}")
     try:
         fresh.touch()
         mode = fresh.stat().st_mode
         yield fresh
-        fresh.chmod(mode)  # whoever wrote it may have made it private, as safetensors does
+        fresh.chmod(mode)  # safetensors, for one, makes its files private
         fresh.replace(path)
     except OSError as error:
         if error.filename is not None and Path(error.filename) == fresh:
-            error.filename, error.filename2 = str(path), None  # the fresh name means nothing to anyone
+            error.filename, error.filename2 = str(path), None  # name the file that the user asked for
         raise
     finally:
-        with suppress(OSError):  # there where it could not be made, too
+        with suppress(OSError):  # it does not exist after a success, or if it could not be created
             fresh.unlink()
 
 
 def plain(value: Any) -> Any:
-    """Turn a value into what JSON knows, at any depth: arrays become lists, NaN and infinity None.
+    """Convert a value for JSON, at any depth: arrays become lists, NaN and infinity None.
 
     Objects with a method ``to_dict`` become dicts.
 

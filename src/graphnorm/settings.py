@@ -1,7 +1,7 @@
-"""Settings: every option of a training, once, with its type, default, bounds and help.
+"""Settings: every option of a training is declared once, with its type, default, bounds and help.
 
-The parsers of the command line, the signatures of :func:`graphnorm.compare` and :func:`graphnorm.search`, grids in TOML
-files, the JSON of results and the identity of a stored trial follow from the fields of these classes.
+The command-line parsers, the signatures of :func:`graphnorm.compare` and :func:`graphnorm.search`, grids in TOML files,
+the JSON of results and the keys of stored trials are derived from the fields of these classes.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ __all__ = [
 DEFAULT_NORMS = ("none", "layer", "batch", "instance", "graph")
 """The five normalizations of the paper's Figure 2."""
 QUICK_EPOCHS = 12
-"""Epochs of ``compare`` where none are given: enough to see which normalization trains fastest."""
+"""Default epochs of ``compare``: enough to see which normalization trains fastest."""
 
 
 @dataclass(frozen=True)
 class Option:
-    """What is known of one option besides its name."""
+    """The type, default, help and bounds of an option."""
 
     kind: type
     default: Any
@@ -54,7 +54,7 @@ class Option:
     metavar: str | None = None
 
     def check(self, name: str, value: Any) -> Any:
-        """The value as the option's type; an error says what would fit.
+        """Convert a value to the option's type, or raise an error that says which values are allowed.
 
         >>> options_of(Hyperparameters)["epochs"].check("epochs", 4.0)
         4
@@ -78,7 +78,7 @@ class Option:
 
     @property
     def meaning(self) -> str:
-        """What fits, in words.
+        """The allowed values, in words.
 
         >>> options_of(Hyperparameters)["layers"].meaning
         'a whole number of 2 or more'
@@ -87,8 +87,6 @@ class Option:
             return "true or false"
         if self.choices:
             return " or ".join(map(repr, self.choices))
-        if self.kind not in (int, float):
-            return "a text"
         number = "a whole number" if self.kind is int else "a number"
         above = f"of {self.low:g} or more" if self.low == 0 or self.kind is int else "above 0"
         below = "" if math.isinf(self.high) else ", below 1" if self.high < 1 else f", up to {self.high:g}"
@@ -96,22 +94,21 @@ class Option:
 
 
 def option(default: Any, help: str, *, kind: type | None = None, later: bool = False, **bounds: Any) -> Any:  # noqa: A002
-    """A dataclass field that is an option.
+    """Declare a dataclass field as an option.
 
-    kind: its type, where the default is None.
-    later: whether stored trials do not have it; it then has a part in a trial's key only where it is not the default.
+    kind: its type, if the default is None.
+    later: for options that older stored trials lack. A trial's key includes them only if they differ from the default.
     """
     about = Option(kind or type(default), default, help, **bounds)
     return field(default=default, metadata={"option": about, "later": later})
 
 
 def options_of(*classes: type) -> dict[str, Option]:
-    """The options of dataclasses, by name."""
     return {item.name: item.metadata["option"] for one in classes for item in fields(one) if "option" in item.metadata}
 
 
 def _names(option_name: str, given: Any) -> tuple[str, ...]:
-    """Names in a sequence, or in one text between commas; each once."""
+    """Names as a sequence or a comma-separated text, without repetitions."""
     require(option_name, given, Iterable, 'names, as in ["batch", "graph"] or "batch,graph"')
     names = given.split(",") if isinstance(given, str) else list(given)
     for name in names:
@@ -121,10 +118,10 @@ def _names(option_name: str, given: Any) -> tuple[str, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class Hyperparameters:
-    """What one model is made and trained with. The defaults are the setting of the paper's training curves."""
+    """How one model is built and trained. The defaults are those of the paper's training curves."""
 
     VARIED: ClassVar = ("lr", "weight_decay", "dropout")
-    """What the members of one fleet may differ in."""
+    """Settings in which the members of a fleet may differ."""
 
     model: str = option(
         "gin",
@@ -135,29 +132,29 @@ class Hyperparameters:
     epochs: int = option(
         400, "passes over the training graphs (default: compare 12, train 100, search the grid's)", low=1, metavar="E"
     )
-    batch_size: int = option(128, "graphs of one step (default: 128)", low=1, metavar="B")
+    batch_size: int = option(128, "graphs in a batch (default: 128)", low=1, metavar="B")
     lr: float = option(
-        1e-2, "learning rate; it falls to 0 (default: 0.01)", low=math.nextafter(0, 1), high=1e6, metavar="LR"
+        1e-2, "initial learning rate; it decays to 0 (default: 0.01)", low=math.nextafter(0, 1), high=1e6, metavar="LR"
     )
     weight_decay: float = option(0.0, "weight decay (default: 0)", low=0, high=1e6, metavar="W")
     dropout: float = option(
         0.5,
-        "share of the scores dropped in training; molecular-*: of every convolution's output (default: 0.5)",
+        "dropout rate of the class scores; in molecular-* of every convolution's output (default: 0.5)",
         low=0,
         high=math.nextafter(1, 0),
         metavar="P",
     )
-    hidden: int = option(64, "width (default: 64)", low=1, metavar="WIDTH")
-    layers: int = option(5, "convolutions and the linear head (default: 5)", low=2, metavar="L")
+    hidden: int = option(64, "width of hidden layers (default: 64)", low=1, metavar="WIDTH")
+    layers: int = option(5, "number of convolutions, plus one for the linear head (default: 5)", low=2, metavar="L")
     readout: str = option(
         "sum", "sum or mean over the nodes (default: the dataset's, or sum)", choices=("sum", "mean"), metavar="NAME"
     )
-    self_loops: bool = option(False, "add a self-loop to every node, as the authors' data has: Q = A + (2+ξ)I")
+    self_loops: bool = option(False, "add a self-loop to every node, as in the authors' data: Q = A + (2+ξ)I")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(Hyperparameters):
-    """Everything besides the graphs that decides the result of ``compare``."""
+    """Everything, besides the graphs, that determines the result of ``compare``."""
 
     norms: tuple[str, ...] = option(
         DEFAULT_NORMS, "normalizations (default: none,layer,batch,instance,graph)", metavar="A,B,…"
@@ -167,45 +164,45 @@ class Settings(Hyperparameters):
     )
     protocol: str = option(
         "paper",
-        "paper: cross-validation, the folds choose the epoch and are reported; fair: a held-out tenth of each training "
-        "part chooses; ogb: the official split (default: ogb where there is one, else paper)",
+        "paper: cross-validation, the folds select the epoch and are reported; fair: a held-out tenth of each training "
+        "part selects; ogb: the official split (default: ogb if the data has one, otherwise paper)",
         metavar="NAME",
     )
     folds: int = option(10, "folds of the cross-validation (default: 10)", low=1, metavar="K")
-    seeds: int = option(1, "trainings of each fold (default: 1; with an official split 10)", low=1, metavar="N")
+    seeds: int = option(1, "seeds for each fold (default: 1; with an official split 10)", low=1, metavar="N")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Loading:
-    """How the user's own graphs are read; see :func:`graphnorm.data.load`."""
+    """How your own graphs are loaded; see :func:`graphnorm.data.load`."""
 
     data_root: str | None = option(None, "folder of archives (or $GRAPHNORM_DATA)", kind=str, metavar="DIR")
-    symmetrise: bool = option(False, "add the missing direction of edges")
-    merge_duplicates: bool = option(False, "keep the first of equal edges")
-    smiles: str | None = option(None, "column of SMILES in a table", kind=str, metavar="COLUMN")
-    label: str | None = option(None, "column of labels in a table", kind=str, metavar="COLUMN")
+    symmetrise: bool = option(False, "add the missing directions of edges")
+    merge_duplicates: bool = option(False, "keep only the first of duplicate edges")
+    smiles: str | None = option(None, "the table's column of SMILES", kind=str, metavar="COLUMN")
+    label: str | None = option(None, "the table's column of labels", kind=str, metavar="COLUMN")
     threshold: float | str | None = option(
-        None, "split measurements at a value or at the 'median'", kind=str, metavar="VALUE"
+        None, "split measurements into two classes at a value, or at the 'median'", kind=str, metavar="VALUE"
     )
     skip_invalid: bool = option(False, "leave out SMILES that cannot be read")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Running:
-    """Where and how trainings run; nothing here changes a result."""
+    """Where and how trainings run; these options do not change the result."""
 
-    device: str | None = option(None, "cpu, cuda or cuda:N (default: a GPU where there is one)", kind=str)
+    device: str | None = option(None, "cpu, cuda or cuda:N (default: a GPU if there is one)", kind=str)
     workers: int | None = option(
-        None, "fleets trained at a time (default: one a core, five on a GPU)", kind=int, low=1, metavar="N"
+        None, "number of fleets trained at a time (default: one per core, five on a GPU)", kind=int, low=1, metavar="N"
     )
     engine: str = option("local", "local or ray (default: local)", choices=("local", "ray"), metavar="NAME")
-    address: str | None = option(None, "of a Ray cluster (default: a local one, started and stopped)", kind=str)
-    cpus_per_worker: float | None = option(None, "cores of a Ray worker (default: 1)", kind=float, low=0, metavar="X")
-    gpus_per_worker: float | None = option(None, "GPUs of a Ray worker (default: 0)", kind=float, low=0, metavar="X")
-    wait: bool = option(False, "wait for another process that writes to the same study")
-    retry_failed: bool = option(False, "train again what failed before")
+    address: str | None = option(None, "address of a Ray cluster (default: start a local one)", kind=str)
+    cpus_per_worker: float | None = option(None, "cores per Ray worker (default: 1)", kind=float, low=0, metavar="X")
+    gpus_per_worker: float | None = option(None, "GPUs per Ray worker (default: 0)", kind=float, low=0, metavar="X")
+    wait: bool = option(False, "wait if another process is writing to the same study")
+    retry_failed: bool = option(False, "train failed trials again")
     checkpoint: float = option(50.0, "seconds between checkpoints (default: 50)", low=0, metavar="SECONDS")
-    tensorboard: str | None = option(None, "write every training's curves there", kind=str, metavar="DIR")
+    tensorboard: str | None = option(None, "write the curves of every training to this folder", kind=str, metavar="DIR")
 
 
 # Grids
@@ -213,7 +210,7 @@ class Running:
 
 @dataclass(frozen=True)
 class Grid:
-    """Settings and the values that are tried of each; its configurations are all combinations, the last fastest.
+    """Values of some settings; the configurations are all combinations, and the last setting varies fastest.
 
     >>> grid = Grid("mine", {"dropout": (0.0, 0.5), "lr": (1e-3, 1e-2)})
     >>> len(grid), grid.configurations()[1]
@@ -227,15 +224,13 @@ class Grid:
         return math.prod(len(values) for values in self.axes.values())
 
     def configurations(self) -> list[dict[str, Any]]:
-        """Every combination of values."""
         return [dict(zip(self.axes, values, strict=True)) for values in itertools.product(*self.axes.values())]
 
     def fixed(self, **settings: Any) -> Grid:
-        """The same grid with one value for some settings."""
+        """Fix some settings to one value each."""
         return Grid(self.name, {**self.axes, **{name: (value,) for name, value in settings.items()}})
 
     def to_dict(self) -> dict[str, Any]:
-        """Name and axes, as the spec of a study has them."""
         return {"name": self.name, **{axis: list(values) for axis, values in self.axes.items()}}
 
 
@@ -258,11 +253,11 @@ GRIDS: dict[str, Grid] = {
 four, for a first look."""
 
 VARIABLE = tuple(name for name in options_of(Hyperparameters) if name != "model")
-"""What a grid may vary."""
+"""The settings that a grid may vary."""
 
 
 def find_grid(name: str | os.PathLike[str] | Grid) -> Grid:
-    """A grid by its name, or from a TOML file whose lists are tried value by value:
+    """Find a grid by its name, or read it from a TOML file, in which lists hold several values:
 
     .. code-block:: toml
 
@@ -293,7 +288,7 @@ _EXAMPLE = "write lines like lr = [1e-3, 1e-2]"
 
 
 def _axis(name: str, given: Any, path: Path) -> tuple[Any, ...]:
-    """The values of one line of a grid file."""
+    """The values of a setting in a grid file."""
     if name not in VARIABLE:
         raise unknown("setting", name, VARIABLE, StudyError, where=path)
     about = options_of(Hyperparameters)[name]
@@ -305,7 +300,7 @@ def _axis(name: str, given: Any, path: Path) -> tuple[Any, ...]:
     except (GraphnormError, TypeError) as error:
         raise StudyError(f"{name} = {given!r} does not fit", where=path, remedy=f"give {about.meaning}") from error
     if len(set(checked)) < len(checked):
-        raise StudyError(f"{name} has a value twice: {values}", where=path, remedy="leave one of them out")
+        raise StudyError(f"{name} has a value twice: {values}", where=path, remedy="remove one of them")
     return checked
 
 
@@ -326,12 +321,12 @@ COLOURS = {
     "message": "#f0e442",
     "diff-group": "#332288",
 }
-"""One colour for each normalization, in all pictures."""
+"""The colour of each normalization, in all figures."""
 _OTHER_COLOURS = ("#882255", "#117733", "#999933", "#44aa99", "#aa4499")
 
 
 def colour(norm: str) -> str:
-    """The colour of a normalization; one of the user's own gets the same one every time.
+    """The colour of a normalization; a custom one always gets the same colour.
 
     >>> colour("graph"), colour("mine") == colour("mine")
     ('#d55e00', True)

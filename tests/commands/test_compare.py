@@ -65,17 +65,20 @@ def test_it_goes_on_where_it_stopped(run: Run, fleets: type[FakeFleet], tmp_path
             signal.raise_signal(signal.SIGINT)
 
     fleets.trouble = staticmethod(press)
-    arguments = ("compare", "trees", "--epochs", "8", "--norms", "none,graph", "--out", tmp_path / "out", *HERE)
-    code, out, err = run(*arguments)
+    arguments = ("compare", "trees", "--epochs", "8", "--norms", "none,graph", *HERE)
+    written = tmp_path / "out" / "result.json"
+    code, out, err = run(*arguments, "--out", tmp_path / "out")
     assert code == 130
     assert "not trained: graph" in out
+    assert "Traceback" not in err
     assert err.endswith("the same command goes on from here\n")
-    assert json.loads((tmp_path / "out" / "result.json").read_text())["unfinished"] == ["graph"]
-    code, out, err = run(*arguments)
+    assert json.loads(written.read_text())["unfinished"] == ["graph"]
+    code, out, err = run(*arguments, "--out", tmp_path / "out")
     assert code == 0
     assert [fleet.trials[0].norm for fleet in fleets.made] == ["none", "graph", "graph"]
     assert "10 of them trained before" in err
     assert f"written to {tmp_path / 'out'}" in out
+    assert json.loads(written.read_text()) == json.loads(run(*arguments, "--json")[1])  # as if never stopped
     fleets.trouble = staticmethod(lambda fleet: fleet.epoch == 2 and signal.raise_signal(signal.SIGTERM))
     code, _, err = run("compare", "trees", "--norms", "graph", *HERE)
     assert code == 143

@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from graphnorm import cli
-
 Run = Callable[..., tuple[int, str, str]]
 DATA = os.environ.get("GRAPHNORM_DATA", "")
 
@@ -101,11 +99,3 @@ def test_mistakes(run: Run, mine: Path, arguments: list[str], words: str) -> Non
     assert (code, out) == (2, "")
     assert re.fullmatch(rf"graphnorm: .*{words}.*\n", err)
     assert sorted(path.name for path in mine.parent.iterdir()) == before
-
-
-@pytest.mark.parametrize("arguments", [["draw", "trees"], ["get"]])
-def test_wrong_usage(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
-    with pytest.raises(SystemExit) as stop:
-        cli.main(["datasets", *arguments])
-    assert stop.value.code == 2
-    assert "usage: graphnorm datasets" in capsys.readouterr().err

@@ -213,7 +213,7 @@ def test_graphs_of_ones_own_are_drawn(run: Run, own: Path, command: str) -> None
     assert str(own.parent) not in page()  # where people keep their data is nobody else's business
     moved = own.rename(own.with_name("moved.csv"))
     code, _, err = run(*report)
-    assert (code, f"{own} is not there any more" in err) == (0, True)
+    assert (code, f"{own} does not exist any more" in err) == (0, True)
     assert "There is no analysis of these graphs: they are not where they were." in page()
     assert str(own.parent) not in page()
     assert not drawings()
@@ -244,6 +244,9 @@ def test_a_place_of_graphs_that_cannot_be(run: Run, folder: Path, origin: object
         (lambda content: content.update(format="x"), "the format is 'x'"),
         (lambda content: content.pop("norms"), "this is no result: KeyError('norms')"),
         (lambda content: content.update(norms=[]), "this is no result"),
+        (lambda content: content.update(norms={"graph": {}}), "this is no result"),
+        (lambda content: content.update(spec={}), "this is no result"),
+        (lambda content: content.clear(), "this is no result"),
         (lambda content: content["spec"].pop("fingerprint"), "this is no result: KeyError('fingerprint')"),
     ],
 )

@@ -108,7 +108,7 @@ def test_deleting(folder: Path, run: Run) -> None:
         (["show", "gnc"], "no study 'gnc'"),
         (["export", "trials.xls"], "CSV or Parquet"),
         (["recover", "absent.db", "new.db"], "no such file"),
-        (["recover", "graphnorm.db", "graphnorm.db"], "there already"),
+        (["recover", "graphnorm.db", "graphnorm.db"], "exists already"),
         (["prune", "gcn"], "1 trials to train"),
     ],
 )

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fakes import fill, outcome, scattered
-from graphnorm.errors import StoreError, StudyError
+from graphnorm.errors import StoreError
 from graphnorm.study import Store, read
 from graphnorm.study.maintenance import Merged, Pruned, Recovered, merge, prune, recover
 from graphnorm.study.plan import Plan
@@ -161,13 +161,6 @@ def test_trials_of_other_studies_stay_as_they_are(store: Store) -> None:
     assert prune(store, [one, other]).curves == 0  # chosen in the second
 
 
-def test_an_unfinished_study_is_not_pruned(store: Store) -> None:
-    study = fill(store, grid(), lambda trial: trial.fold < 2 or trial.lr < 0.1, one_is_best)
-    with pytest.raises(StudyError, match="2 trials to train"):
-        prune(store, [study])
-    assert len(with_training_curves(store, grid())) == 6
-
-
 # Recovering
 
 MANY = Plan(
@@ -235,6 +228,7 @@ def test_any_lost_page(whole: Path, tmp_path: Path) -> None:
         assert damaged.read_bytes() == before
         kept.append(check(target))
     assert kept[0] == len(MANY.trials)  # the first page is made again
+    assert kept.count(0) <= 2  # the pages where a table begins
     assert np.median(kept) > 0.9 * len(MANY.trials)
 
 
@@ -268,15 +262,6 @@ def test_a_changed_setting_is_found(whole: Path, tmp_path: Path) -> None:
             "UPDATE configurations SET settings = replace(settings, '\"lr\": 0.01', '\"lr\": 0.02') WHERE id = 1"
         )
     assert recover(damaged, tmp_path / "new.db") == (1, len(MANY.trials) - 60, 60)
-
-
-def test_what_is_not_recovered(whole: Path, tmp_path: Path) -> None:
-    for damaged, target, words in (
-        (whole, whole, "there already"),
-        (tmp_path / "absent.db", tmp_path / "x", "no such"),
-    ):
-        with pytest.raises(StoreError, match=words):
-            recover(damaged, target)
 
 
 # The commands

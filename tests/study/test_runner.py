@@ -94,6 +94,14 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
         yield Bench(store)
 
 
+def stop_in(epoch: int, bench: Bench, fleets: type[FakeFleet]) -> None:
+    """Run until the first fleet reaches an epoch, and press Ctrl-C."""
+    fleets.trouble = staticmethod(lambda fleet: fleet.epoch == epoch and signal.raise_signal(signal.SIGINT))
+    with pytest.raises(Stopped):
+        bench.run()
+    fleets.trouble = staticmethod(lambda fleet: None)
+
+
 def test_every_trial_once(bench: Bench, fleets: type[FakeFleet]) -> None:
     result = bench.run()
     assert result.counts == {"done": 16}
@@ -218,10 +226,7 @@ def test_a_fleet_that_does_not_fit_is_split(bench: Bench, fleets: type[FakeFleet
 
 
 def test_a_damaged_or_foreign_checkpoint_is_passed_over(bench: Bench, fleets: type[FakeFleet]) -> None:
-    fleets.trouble = staticmethod(lambda fleet: fleet.epoch == 3 and signal.raise_signal(signal.SIGINT))
-    with pytest.raises(Stopped):
-        bench.run()
-    fleets.trouble = staticmethod(lambda fleet: None)
+    stop_in(3, bench, fleets)
     (file,) = bench.store.work_folder.rglob("*.checkpoint")
     data = file.read_bytes()
     file.with_name("fleet-1.checkpoint").write_bytes(data)  # that of other trials
@@ -235,10 +240,7 @@ def test_a_damaged_or_foreign_checkpoint_is_passed_over(bench: Bench, fleets: ty
 def test_a_checkpoint_of_other_code_is_passed_over(
     bench: Bench, fleets: type[FakeFleet], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fleets.trouble = staticmethod(lambda fleet: fleet.epoch == 3 and signal.raise_signal(signal.SIGINT))
-    with pytest.raises(Stopped):
-        bench.run()
-    fleets.trouble = staticmethod(lambda fleet: None)
+    stop_in(3, bench, fleets)
     monkeypatch.setattr("graphnorm.study.worker.CODE", "graphnorm 99")
     bench.run()
     assert bench.log.begun == [0] * 5
@@ -270,7 +272,7 @@ def test_a_callback_that_fails_is_left_out(bench: Bench) -> None:
             Broken.calls += 1
             raise OSError("the tracker is away")
 
-    with pytest.warns(UserWarning, match="Broken is left out"):
+    with pytest.warns(UserWarning, match="Broken is dropped"):
         bench.run(callbacks=[Broken()])
     assert Broken.calls == 1
     assert set(bench.log.epochs.values()) == {16}
@@ -358,10 +360,7 @@ def test_a_probe_looks_once_at_each_of_its_epochs(
 ) -> None:
     bench.plan = replace(bench.plan, probe=Probe())
     if stop_after is not None:
-        fleets.trouble = staticmethod(lambda fleet: fleet.epoch == stop_after and signal.raise_signal(signal.SIGINT))
-        with pytest.raises(Stopped):
-            bench.run()
-        fleets.trouble = staticmethod(lambda fleet: None)
+        stop_in(stop_after, bench, fleets)
     bench.run()
     assert set(bench.log.epochs.values()) == {16}
     check_seen(bench)

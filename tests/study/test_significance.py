@@ -52,13 +52,6 @@ def test_the_level_under_overlap() -> None:
     assert rates[1 / 9] == pytest.approx(0.05, abs=0.015)
 
 
-def test_sides_are_opposite() -> None:
-    a, b = by_fold([0.9, 0.8, 0.85]), by_fold([0.7, 0.75, 0.7])
-    one, other = (paired_test(*pair, overlap=0.5) for pair in ((a, b), (b, a)))
-    assert one.p == other.p
-    assert (one.difference, one.low, one.high) == pytest.approx((-other.difference, -other.high, -other.low))
-
-
 def test_folds_without_a_partner_are_left_out() -> None:
     nan = float("nan")
     test = paired_test({0: 0.9, 1: nan, 2: 0.8, 3: 0.7}, {0: 0.8, 1: 0.7, 2: 0.75, 4: 0.1}, overlap=0.1)
@@ -67,24 +60,34 @@ def test_folds_without_a_partner_are_left_out() -> None:
     assert test.p is not None
 
 
+NAN = float("nan")
+
+
 @pytest.mark.parametrize(
-    ("first", "second", "difference", "p", "note"),
+    ("paired", "first", "second", "difference", "p", "note"),
     [
-        ([], [0.1], None, None, "no common score"),
-        ([float("nan")], [0.1], None, None, "no common score"),
-        ([0.9], [0.8], 0.1, None, "one common score"),
-        ([0.9, 0.8], [0.9, 0.8], 0.0, 1.0, "equal"),
-        ([0.0, 0.0], [0.0, 0.0], 0.0, 1.0, "equal"),
-        ([0.9, 0.8, 0.7], [0.8, 0.7, 0.6], 0.1, 0.25, "no variance"),
-        (np.float32([0.9, 0.8, 0.7]), np.float32([0.8, 0.7, 0.6]), 0.1, 0.25, "no variance"),
+        (True, [], [0.1], None, None, "no common score"),
+        (True, [NAN], [0.1], None, None, "no common score"),
+        (True, [0.9], [0.8], 0.1, None, "one common score"),
+        (True, [0.9, 0.8], [0.9, 0.8], 0.0, 1.0, "equal"),
+        (True, [0.0, 0.0], [0.0, 0.0], 0.0, 1.0, "equal"),
+        (True, [0.9, 0.8, 0.7], [0.8, 0.7, 0.6], 0.1, 0.25, "no variance"),
+        (True, np.float32([0.9, 0.8, 0.7]), np.float32([0.8, 0.7, 0.6]), 0.1, 0.25, "no variance"),
+        (False, [], [0.1], None, None, "no score on one side"),
+        (False, [NAN], [0.1, 0.2], None, None, "no score on one side"),
+        (False, [0.9], [0.8, 0.7], 0.15, None, "one score on one side"),
+        (False, [0.9, 0.9], [0.9, 0.9, 0.9], 0.0, 1.0, "equal"),
+        (False, [0.9, 0.9, 0.9], [0.8, 0.8, 0.8], 0.1, 2 / 20, "permutations"),
     ],
 )
-def test_degenerate(first: list[float], second: list[float], difference: float, p: float, note: str) -> None:
-    test = paired_test(by_fold(first), by_fold(second), overlap=1 / 9)
+def test_degenerate(
+    paired: bool, first: list[float], second: list[float], difference: float | None, p: float | None, note: str
+) -> None:
+    scores = {"a": by_fold(first), "b": by_fold(second)}
+    (test,) = compare_all(scores, overlap=1 / 9, paired=paired)
     assert test.difference == (None if difference is None else pytest.approx(difference))
-    assert test.p == p
+    assert (test.p, test.paired, test.significant) == (p, paired, False)
     assert note in test.note
-    assert not test.significant
 
 
 def test_the_same_difference_on_every_fold() -> None:
@@ -135,25 +138,6 @@ def test_unpaired_it_is_that_of_welch() -> None:
     assert (test.low, test.high) == pytest.approx((interval.low, interval.high))
     assert test.effect == pytest.approx((a.mean() - b.mean()) / math.sqrt((a.var(ddof=1) + b.var(ddof=1)) / 2))
     assert (test.pairs, test.paired) == (3, False)
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "difference", "p", "note"),
-    [
-        ([], [0.1], None, None, "no score on one side"),
-        ([float("nan")], [0.1, 0.2], None, None, "no score on one side"),
-        ([0.9], [0.8, 0.7], 0.15, None, "one score on one side"),
-        ([0.9, 0.9], [0.9, 0.9, 0.9], 0.0, 1.0, "equal"),
-        ([0.9, 0.9, 0.9], [0.8, 0.8, 0.8], 0.1, 2 / 20, "permutations"),
-    ],
-)
-def test_degenerate_without_pairs(
-    first: list[float], second: list[float], difference: float, p: float, note: str
-) -> None:
-    test = welch_test(first, second)
-    assert test.difference == (None if difference is None else pytest.approx(difference))
-    assert test.p == p
-    assert note in test.note
 
 
 def test_keys_pair_nothing_where_seeds_are_compared() -> None:

@@ -61,6 +61,7 @@ def test_what_goes_in_comes_out(path: Path) -> None:
         assert (study.trials, study.finished, study.missing, study.seconds) == (10, 7, 3, 3.5)
         assert store.plan(study) == PLAN
         assert store.fleets(study) == {0: list(TRIALS[:5]), 1: list(TRIALS[5:])}
+        assert store.rows("SELECT count(*) FROM configurations") == [(2,)]
         assert store.finished_keys() == {trial.key for trial in TRIALS[:7]}
         records = store.records(PLAN, curves=["valid", "train", "loss", "test"])
     assert [record.trial for record in records] == list(TRIALS[:7])
@@ -79,11 +80,6 @@ def test_records_are_found_by_the_keys_of_any_plan(path: Path) -> None:
     with filled(path, TRIALS[:6]) as store:
         assert [(record.place, record.trial) for record in store.records(other)] == [(2, TRIALS[5]), (3, TRIALS[4])]
         assert [record.place for record in store.records(other, places=[3, 0])] == [3]
-
-
-def test_a_configuration_is_stored_once(path: Path) -> None:
-    with filled(path) as store:
-        assert store.rows("SELECT count(*) FROM configurations") == [(2,)]
 
 
 def test_a_trial_is_shared_between_studies_and_never_replaced(path: Path) -> None:
@@ -158,14 +154,6 @@ def test_sessions_say_who_wrote_and_for_how_long(path: Path) -> None:
         first, second = store.sessions(study)
     assert (first.id, first.pid, first.engine, first.ended, first.seconds) == (killed, os.getpid(), "ray", None, None)
     assert (second.id, second.ending, second.seconds) == (whole, "finished", 61.0)
-
-
-def test_a_fleet_can_be_split(path: Path) -> None:
-    with filled(path, []) as store:
-        study = store.study("first")
-        assert store.move_to_fleet(study, TRIALS[:2]) == 2
-        assert store.fleets(study) == {0: list(TRIALS[2:5]), 1: list(TRIALS[5:]), 2: list(TRIALS[:2])}
-        assert store.trials(study) == list(TRIALS)
 
 
 def test_all_of_a_fleet_or_nothing(path: Path) -> None:
@@ -284,6 +272,9 @@ def test_settings_that_this_version_does_not_know(path: Path) -> None:
 
 
 def test_another_program_s_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "empty.db").touch()
+    with pytest.raises(StoreError, match="empty"):
+        Store(tmp_path / "empty.db", writable=False)
     path = tmp_path / "mail.db"
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("CREATE TABLE letters (text)")
@@ -293,12 +284,6 @@ def test_another_program_s_file_is_refused(tmp_path: Path) -> None:
     text.write_text("these are notes, and not a few of them\n" * 100)
     with pytest.raises(StoreError, match="damaged"):
         Store(text)
-
-
-def test_reading_makes_no_file(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="no store here"):
-        Store(tmp_path / "absent.db", writable=False)
-    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")

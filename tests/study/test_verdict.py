@@ -59,13 +59,13 @@ def test_what_is_no_better_than_chance_is_no_victory(monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(LEVEL, "graph", largest / 100 - 0.02)
     neither = compare(norms="none,graph")
     assert neither.pair("graph", "none").significant
-    assert neither.verdict.startswith("Nothing can be said")
+    assert neither.verdict.startswith("Nothing can be concluded")
 
 
 def test_everything_diverged(fleets: type[FakeFleet]) -> None:
     fleets.diverging = frozenset((norm, fold) for norm in ("none", "graph") for fold in range(10))
     result = compare(norms="none,graph")
-    assert result.verdict.startswith("Nothing can be said")
+    assert result.verdict.startswith("Nothing can be concluded")
     assert result.to_dict()["convergence"]["target"] is None
     assert "diverged" in result._repr_html_()
 

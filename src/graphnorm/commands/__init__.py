@@ -1,4 +1,4 @@
-"""The commands of the command line, a file each: ``add(parser)`` declares the options, ``run(options)`` does the work.
+"""The commands, one module each: ``add(parser)`` declares the options, ``run(options)`` does the work.
 
-Nothing here imports torch before ``run`` is called, so that ``--help`` answers at once.
+No module imports torch before ``run`` is called, so that ``--help`` is fast.
 """

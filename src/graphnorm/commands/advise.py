@@ -1,4 +1,4 @@
-"""``graphnorm advise``: which normalization to try first, and why."""
+"""``graphnorm advise``: suggest which normalization to try first, and why."""
 
 from __future__ import annotations
 
@@ -18,27 +18,26 @@ if TYPE_CHECKING:
     from graphnorm.study import Result
 
 SAMPLE = 1000
-"""Graphs that are looked at where there is no analysis to read."""
+"""Number of graphs to look at if there is no analysis."""
 
 DESCRIPTION = """\
 Say in plain words which normalization to try first on a dataset, with the evidence behind each sentence in brackets.
 
-Two kinds of evidence are used. Trainings of the same graphs, where --study names some, come first. Predictions come
-from the graphs alone: from the folder of an earlier `graphnorm analyze` where there is one, else from a quick look at
-up to 1,000 graphs. Each sentence is marked certain (it is mathematics), likely, or weak (a hint).
+There are two kinds of evidence: measured trainings of the same graphs (--study), and predictions from the graphs
+alone. Predictions use the folder of an earlier `graphnorm analyze` if there is one, otherwise a quick look at up to
+1,000 graphs. Each sentence is marked certain (a mathematical fact), likely, or weak (a hint).
 """
 
 EXAMPLES = """\
 examples:
   graphnorm advise IMDB-BINARY                       predictions only, in seconds
   graphnorm compare NCI1 --out nci1
-  graphnorm advise NCI1 --study nci1                 what was measured, and whether the predictions agree
-  graphnorm advise NCI1 --study graphnorm.db         the same from the store of graphnorm search
+  graphnorm advise NCI1 --study nci1                 measurements, and whether the predictions agree
+  graphnorm advise NCI1 --study graphnorm.db         the same, from the store of graphnorm search
 """
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
     add_json(parser)
     parser.add_argument(
         "--study", type=Path, metavar="PATH", help="a folder of compare --out, or a store of graphnorm search"
@@ -47,13 +46,12 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--analysis",
         type=Path,
         metavar="DIR",
-        help="the folder of graphnorm analyze (default: analysis-NAME, if there)",
+        help="the folder of graphnorm analyze (default: analysis-NAME, if it exists)",
     )
     add_data(parser)
 
 
 def run(options: argparse.Namespace) -> None:
-    """Print the advice."""
     from graphnorm.analysis import advise
     from graphnorm.files import plain
 
@@ -73,18 +71,19 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _measured(path: Path, graphs: PackedGraphs) -> Result:
-    """The result of these graphs: of a comparison's folder, or of the study of a store that has trained most."""
+    """The result for these graphs: of a comparison's folder, or of the store's study with the most finished trials."""
     from graphnorm.study import Store, load_result, read
 
     if not path.exists():
-        raise GraphnormError("there is no such file or folder", where=path, remedy="name what compare or search wrote")
+        remedy = "name a folder of compare or a store of search"
+        raise GraphnormError("there is no such file or folder", where=path, remedy=remedy)
     if path.is_dir():
         found = load_result(path)
         if found.fingerprint != graphs.fingerprint:
             raise GraphnormError(
-                f"this compares other graphs ({found.dataset}) than {graphs.name} as it was loaded here",
+                f"this compares other graphs ({found.dataset}) than {graphs.name} as loaded here",
                 where=path,
-                remedy="compare the same data, read with the same options",
+                remedy="compare the same data, loaded with the same options",
             )
         return found
     with Store(path, writable=False) as store:
@@ -101,7 +100,7 @@ def _measured(path: Path, graphs: PackedGraphs) -> Result:
 
 
 def _parts(options: argparse.Namespace, graphs: PackedGraphs) -> dict[str, Any]:
-    """The parts of the analysis of these graphs that there is, by name."""
+    """The parts of an earlier analysis of these graphs, by name."""
     folder = options.analysis or default_folder(graphs.name)
     file = folder / "analysis.json"
     if not file.exists():
@@ -122,7 +121,7 @@ def _parts(options: argparse.Namespace, graphs: PackedGraphs) -> dict[str, Any]:
 
 
 def _facts(graphs: PackedGraphs, parts: dict[str, Any], *, progress: bool) -> Facts:
-    """What was analysed before, and a quick look for the rest."""
+    """Facts from an earlier analysis; the missing ones from a quick look at the graphs."""
     import numpy as np
 
     from graphnorm.analysis import Facts, affordable, classify_from_mean, conditions, regularity, spectra

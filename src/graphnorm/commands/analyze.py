@@ -1,4 +1,4 @@
-"""``graphnorm analyze``: figures, numbers and a one-page summary of why normalization works on a dataset."""
+"""``graphnorm analyze``: figures, numbers and a one-page summary of a dataset."""
 
 from __future__ import annotations
 
@@ -50,7 +50,6 @@ part "summary", and under "per_graph" one value for each graph.
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
     add_json(parser)
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder for the results (default: analysis-NAME)")
     parser.add_argument("--parts", nargs="+", metavar="PART", help="which parts (default: spectrum regularity)")
@@ -62,12 +61,12 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--self-loop", action="store_true", help="one self-loop more, as in the authors' code")
     parser.add_argument("--seed", type=int, default=0, help="which graphs are drawn and shown (default: 0)")
     parser.add_argument("--epochs", type=int, default=20, metavar="E", help="of the parts that train (default: 20)")
-    parser.add_argument("--device", help="where they train: cpu, cuda ... (default: a GPU where there is one)")
+    parser.add_argument("--device", help="device for the parts that train (default: a GPU if there is one)")
     add_data(parser)
 
 
 def run(options: argparse.Namespace) -> None:
-    """Analyze, write the folder, and print what was found."""
+    """Analyze, write the folder, and print the findings."""
     from graphnorm.analysis import Aggregation
     from graphnorm.analysis.parts import ABOUT_DATA, PARTS, Subject
 
@@ -88,18 +87,17 @@ def run(options: argparse.Namespace) -> None:
         progress=not options.json,
     )
     fresh = not folder.exists()
-    folder.mkdir(parents=True, exist_ok=True)  # before the work, so that a wrong place is known at once
+    folder.mkdir(parents=True, exist_ok=True)  # fails before the work if it cannot be written
     try:
         _analyze(options, subject, chosen, folder)
     except BaseException:
         if fresh:
-            with suppress(OSError):  # something is in it already
+            with suppress(OSError):  # it is not empty any more
                 folder.rmdir()
         raise
 
 
 def default_folder(name: str) -> Path:
-    """Where the analysis of a dataset goes unless another folder is named."""
     return Path("analysis-" + re.sub(r"[^\w.-]+", "-", name))
 
 
@@ -142,7 +140,6 @@ def _analyze(options: argparse.Namespace, subject: Subject, parts: list[str], fo
 
 
 def _say(message: str, options: argparse.Namespace) -> None:
-    """Progress goes where it does not mix with results."""
     if not options.json:
         print(message, file=sys.stderr, flush=True)
 

@@ -20,7 +20,6 @@ List datasets with their statistics, fetch them, draw them.
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Declare the options and actions."""
     _add_common(parser, data_root=None, json=False)
     parser.set_defaults(action=_list)
     actions = parser.add_subparsers(metavar="ACTION")
@@ -42,7 +41,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_common(parser: argparse.ArgumentParser, **defaults: object) -> None:
-    """Options that may stand before or after the action: only the outer parser has defaults."""
+    """Options that may stand before or after the action; only the outer parser has defaults."""
     about = options_of(Loading)["data_root"]
     parser.add_argument("--data-root", metavar=about.metavar, default=argparse.SUPPRESS, help=about.help)
     parser.add_argument("--json", action="store_const", const=True, default=argparse.SUPPRESS, help="print JSON")
@@ -50,7 +49,6 @@ def _add_common(parser: argparse.ArgumentParser, **defaults: object) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Do what the action says."""
     options.action(options)
 
 
@@ -58,7 +56,7 @@ def _list(options: argparse.Namespace) -> None:
     from graphnorm.data import CATALOG, data_root
     from graphnorm.study.render import Table
 
-    data_root(options.data_root)  # a wrong folder is one error, not one for every dataset
+    data_root(options.data_root)  # a wrong folder is reported once, not for every dataset
     rows = [_describe(entry, options.data_root) for entry in CATALOG.values()]
     if options.json:
         print(json.dumps(rows, indent=2))
@@ -74,7 +72,7 @@ def _list(options: argparse.Namespace) -> None:
 
 
 def _describe(entry: Entry, root: str | None) -> dict[str, Any]:
-    """Everything the listing says of a dataset; it is measured where it is on this machine."""
+    """A row of the list; datasets on this machine are measured."""
     from graphnorm.data import load, locate
 
     built_in = entry.format in ("molecules", "synthetic")

@@ -1,4 +1,4 @@
-"""From the options of :mod:`graphnorm.settings` to a parser, and from what it parsed to keywords."""
+"""Options that several commands share: from :mod:`graphnorm.settings` to a parser, and back to keywords."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 import re
 from typing import TYPE_CHECKING, Any
 
-from graphnorm.settings import Loading, Running, Settings, options_of
+from graphnorm.settings import DEFAULT_NORMS, Hyperparameters, Loading, Running, Settings, options_of
 
 if TYPE_CHECKING:
     from graphnorm.data import PackedGraphs
@@ -16,19 +16,21 @@ __all__ = [
     "add_json",
     "add_norm_module",
     "add_options",
+    "add_study",
     "duration",
     "given",
     "load_graphs",
     "register_own_norms",
+    "study_keywords",
 ]
 
 SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 def add_options(parser: argparse.ArgumentParser, title: str, cls: type, *names: str, leave_out: Any = ()) -> None:
-    """Add the options of a settings class (those named, or all but some) to a parser, as a group.
+    """Add options of a settings class (those named, or all except some) as a group of a parser.
 
-    Left out on the command line, an option is None: its default may depend on the data.
+    An option that is not given is None, because its default may depend on the data.
     """
     group = parser.add_argument_group(title)
     for name, about in options_of(cls).items():
@@ -43,12 +45,10 @@ def add_options(parser: argparse.ArgumentParser, title: str, cls: type, *names: 
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
-    """``--json``."""
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def add_data(parser: argparse.ArgumentParser, default: str | None = None) -> None:
-    """The graphs, and how the user's own are read."""
     about = "a dataset's name (see `graphnorm datasets`), or the path of your own graphs"
     if default is None:
         parser.add_argument("data", metavar="DATA", help=about)
@@ -58,42 +58,56 @@ def add_data(parser: argparse.ArgumentParser, default: str | None = None) -> Non
 
 
 def add_norm_module(parser: argparse.ArgumentParser) -> None:
-    """``--norm-module``."""
     parser.add_argument(
         "--norm-module",
         action="append",
         default=[],
         metavar="NAME=MODULE:FACTORY",
-        help="a normalization of your own: FACTORY(channels) gives a module called with x, batch, batch_size",
+        help="a custom normalization: FACTORY(channels) returns a module that is called with x, batch, batch_size",
     )
 
 
+def add_study(parser: argparse.ArgumentParser, default_data: str | None = None) -> None:
+    """The options that ``compare`` and ``search`` share."""
+    add_norm_module(parser)
+    add_data(parser, default_data)
+    add_options(parser, "study", Settings, leave_out=options_of(Hyperparameters))
+    add_options(parser, "model and training", Hyperparameters)
+    add_options(parser, "where and how to run", Running)
+
+
 def register_own_norms(options: argparse.Namespace) -> list[str]:
-    """Make known what ``--norm-module`` names; gives the names."""
+    """Register the normalizations of ``--norm-module``, and return their names."""
     from graphnorm.layers import import_norm
 
     return [import_norm(text) for text in options.norm_module]
 
 
 def given(options: argparse.Namespace, *classes: type) -> dict[str, Any]:
-    """What was given of the options of some classes, as keywords."""
-    names = options_of(*(classes or (Settings, Running, Loading)))
-    found = {name: value for name in names if (value := getattr(options, name, None)) is not None}
+    """The options of some settings classes that were given, as keywords."""
+    found = {name: value for name in options_of(*classes) if (value := getattr(options, name, None)) is not None}
     if "threshold" in found:
         found["threshold"] = _threshold(found["threshold"])
     return found
 
 
-def load_graphs(options: argparse.Namespace, **more: Any) -> PackedGraphs:
-    """The graphs that ``data`` and the options of loading name."""
+def study_keywords(options: argparse.Namespace) -> dict[str, Any]:
+    """The options of :func:`add_study` that were given, as keywords; custom normalizations are added to ``norms``."""
+    keywords = given(options, Settings, Running, Loading)
+    if own := register_own_norms(options):
+        keywords["norms"] = ",".join([keywords.get("norms") or ",".join(DEFAULT_NORMS), *own])
+    return keywords
+
+
+def load_graphs(options: argparse.Namespace) -> PackedGraphs:
     from graphnorm.data import load
 
     loading = given(options, Loading)
-    return load(options.data, loading.pop("data_root", None), **loading, **more)
+    return load(options.data, loading.pop("data_root", None), **loading)
 
 
 def whole_number(text: str) -> int:
-    """The type of a count.
+    """Argument type of counts.
 
     >>> whole_number("12")
     12
@@ -112,7 +126,7 @@ def _number(text: str) -> float:
 
 
 def duration(text: str) -> float:
-    """The type of a time.
+    """Argument type of durations, in seconds.
 
     >>> duration("10m")
     600.0

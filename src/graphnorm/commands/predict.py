@@ -1,4 +1,4 @@
-"""``graphnorm predict``: what a saved model says of graphs."""
+"""``graphnorm predict``: predict classes with a saved model."""
 
 from __future__ import annotations
 
@@ -19,15 +19,14 @@ if TYPE_CHECKING:
     from graphnorm.training.model_file import SavedModel
 
 DESCRIPTION = """\
-Print the class that a model of `graphnorm train` gives each graph, with its probability, as CSV; and how many are
-right, where the data has labels. Graphs are numbered from 0, those of a table by its rows. A table of SMILES needs no
-column of labels; --label and --threshold are, where left out, those that the model was trained with. A model with a
-normalization of your own needs the --norm-module that it was trained with.
+Print the predicted class of each graph and its probability as CSV, and the accuracy if the data has labels. MODEL is a
+file of `graphnorm train`. Graphs are numbered from 0, those of a table by its rows. A table of SMILES needs no labels;
+--label and --threshold default to those of the training. A model with a custom normalization needs the --norm-module
+that it was trained with.
 """
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
     add_json(parser)
     parser.add_argument("model", metavar="MODEL", help="a file that `graphnorm train` wrote")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the CSV to a file")
@@ -37,7 +36,6 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Predict, and print a row for each graph."""
     from graphnorm.files import replacing
     from graphnorm.study import render
     from graphnorm.training.model_file import load_model
@@ -63,9 +61,9 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _load(options: argparse.Namespace, saved: SavedModel) -> tuple[PackedGraphs, list[str] | None]:
-    """The graphs, and where they are a table of molecules the SMILES in each of its rows.
+    """The graphs, and for a table of molecules the SMILES of each row.
 
-    A table's labels are read as the model's were, where the command does not say otherwise.
+    Unless the command says otherwise, labels of a table are read as in training.
     """
     from graphnorm.data import TABLE_SUFFIXES, find_smiles_column, load, read_table
 
@@ -84,7 +82,7 @@ def _load(options: argparse.Namespace, saved: SavedModel) -> tuple[PackedGraphs,
 def _predict(
     saved: SavedModel, graphs: PackedGraphs, smiles: list[str] | None
 ) -> tuple[list[str], list[list[Any]], dict[str, Any]]:
-    """Columns, a row for each graph, and what can be said of all of them."""
+    """Columns, a row for each graph, and facts about all graphs."""
     probabilities = saved.predict(graphs)
     chosen = probabilities.argmax(axis=1)
     shown: dict[str, list[Any]] = {"graph": graphs.rows}
@@ -123,7 +121,7 @@ def _about_training_graphs(saved: SavedModel) -> str:
 
     trial = saved.trial
     if trial.protocol not in PROTOCOLS:
-        return "these are the graphs that the model was trained on: on others it will be less accurate"
+        return "the model was trained on these graphs; on others it will be less accurate"
     protocol = PROTOCOLS[trial.protocol]
     where = f"fold {trial.fold} of {trial.folds}" if protocol.unit == "fold" else "the official test part"
     held_out = f"{protocol.metric} {100 * saved.metrics[protocol.reported]:.2f}"

@@ -1,4 +1,4 @@
-"""``graphnorm report``: results and studies as one page to look at."""
+"""``graphnorm report``: write studies and comparisons as an HTML page."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from graphnorm.study import Result, Study
 
 DESCRIPTION = """\
-Write one page of HTML that needs no network: verdict, tables, training curves to zoom into, spectra, regularity with
-drawings, batch noise and the learned α where they were measured, configuration and environment.
+Write an HTML page that needs no network: verdict, tables, interactive training curves, spectra, regularity with
+drawings, batch noise and the learned α if they were measured, configuration and environment.
 
 WHAT is the folder of a comparison (graphnorm compare --out), a study of the store (graphnorm runs lists them), or the
 folder of an analysis of the same graphs (graphnorm analyze --parts noise alpha). Without it, all studies of the store
-are shown. Studies of the same graphs, model, protocol and configurations are one part of the page, judged together.
+are shown. Studies of the same graphs, model, protocol and configurations are merged into one part and tested together.
 """
 EXAMPLES = """\
 examples:
@@ -35,7 +35,6 @@ examples:
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
     add_json(parser)
     parser.add_argument("what", nargs="*", metavar="WHAT", help="folders of comparisons and analyses, names of studies")
     parser.add_argument("--out", type=Path, default=Path("report.html"), metavar="FILE", help="default: report.html")
@@ -46,16 +45,15 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--items",
         type=Path,
         metavar="DIR",
-        help="folder that graphnorm reproduce wrote: its claims and Tables 1 and 2 stand at the top of the page",
+        help="folder of graphnorm reproduce: its claims and Tables 1 and 2 are shown at the top of the page",
     )
-    parser.add_argument("--title", default="Which normalization?", help="of the page")
+    parser.add_argument("--title", default="Which normalization?", help="title of the page")
     parser.add_argument("--no-graphs", action="store_true", help="leave out spectra, regularity and drawings")
-    parser.add_argument("--open", action="store_true", help="show it in the browser")
+    parser.add_argument("--open", action="store_true", help="open the page in the browser")
     add_options(parser, "datasets", Loading, "data_root")
 
 
 def run(options: argparse.Namespace) -> None:
-    """Write the page."""
     from graphnorm.files import replacing
     from graphnorm.report import build_page, read_reproduced, tell_apart
     from graphnorm.study.render import facts
@@ -66,7 +64,7 @@ def run(options: argparse.Namespace) -> None:
     what = [name for name in dict.fromkeys(options.what) if Path(name) not in analyses]
     if analyses and not what:
         raise GraphnormError(
-            "an analysis alone makes no report", where=analyses[0], remedy="name the comparison of these graphs, too"
+            "an analysis alone makes no report", where=analyses[0], remedy="also name the comparison of these graphs"
         )
     reproduced = None if options.items is None else read_reproduced(options.items)
     chapters = tell_apart(_read_chapters(what, options.store))
@@ -89,7 +87,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _read_chapters(what: Sequence[str], store: Path) -> list[Chapter]:
-    """Of what is named, in its order; or of all studies of the store."""
+    """The chapters of the named folders and studies, in order; by default of all studies of the store."""
     from graphnorm.report import by_dataset, join_baselines, read_folder, read_studies
     from graphnorm.study import Store
 
@@ -122,12 +120,12 @@ def _read_chapters(what: Sequence[str], store: Path) -> list[Chapter]:
 
 
 def _has_scores(study: Study) -> bool:
-    """Whether graphs were held out; trainings whose batch noise or α was measured have all graphs."""
+    """Whether graphs were held out; studies of batch noise and α train on all graphs."""
     return bool(study.spec.get("protocol", "all") != "all")
 
 
 def _read_models(analyses: Sequence[Path], store: Path, chapters: Sequence[Chapter]) -> list[tuple[str, Section]]:
-    """Batch noise and the learned α with the fingerprint of the graphs: of the analyses, and of the store."""
+    """Sections on batch noise and the learned α, from analyses and the store, with the graphs' fingerprints."""
     from graphnorm.paper.noise import alpha_runs, noise_runs
     from graphnorm.report import model_sections, read_analysis
     from graphnorm.study import Store
@@ -149,7 +147,7 @@ def _read_models(analyses: Sequence[Path], store: Path, chapters: Sequence[Chapt
 
 
 def _find_graphs(result: Result, data_root: str | None) -> PackedGraphs:
-    """The graphs of a result where they are on this machine; the error where not goes onto the page, without paths."""
+    """The graphs of a result, if they are on this machine; otherwise an error for the page, without paths."""
     from graphnorm.data import load
 
     origin = result.spec.get("origin")
@@ -159,7 +157,7 @@ def _find_graphs(result: Result, data_root: str | None) -> PackedGraphs:
         elif (path := Path(origin["name_or_path"])).exists():
             graphs = load(**origin)
         else:
-            print(f"graphnorm: {path} is not there any more; nothing is said of these graphs", file=sys.stderr)
+            print(f"graphnorm: {path} does not exist any more; the page leaves these graphs out", file=sys.stderr)
             raise GraphnormError("they are not where they were")
     except (KeyError, TypeError) as error:
         raise GraphnormError("where they are is not written as graphnorm compare does") from error

@@ -1,4 +1,4 @@
-"""``graphnorm reproduce``: tables and figures of the paper, measured here."""
+"""``graphnorm reproduce``: reproduce tables and figures of the paper."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import json
 import shlex
 import sys
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any
 
 from graphnorm.commands.options import add_json, add_options, given, whole_number
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from graphnorm.paper.reproduce import Reproduction
 
 DESCRIPTION = """\
-Measure tables and figures of the GraphNorm paper again, and write them beside the reported numbers.
+Reproduce tables and figures of the GraphNorm paper, and compare them with the reported numbers.
 
 ITEM is one of these, or all:
 
@@ -32,10 +31,10 @@ ITEM is one of these, or all:
   fig5    the learned shift on regular graphs       alpha   the learned α of GraphNorm
   fig6    training curves of GCN                    theory  Theorem 1 on every graph, the linear example, Fact 1
 
-What is trained goes into one store: items share their trials, and the same command goes on where it was stopped.
+Items share their trials through one store, and the same command continues where it stopped.
 
-In full, a table takes days on a CPU; --quick takes minutes, and says so on everything it writes. The tables have
-baselines beside the normalized models; --models or --norms leave out those that --baselines does not name.
+In full, a table takes days on a CPU; --quick takes minutes, and marks all its outputs. The tables include baselines;
+with --models or --norms, only the baselines that --baselines names.
 """
 EXAMPLES = """\
 examples:
@@ -43,39 +42,37 @@ examples:
   graphnorm reproduce fig2 --device cuda --store results/fig2.db --out results
   graphnorm reproduce table1 --datasets MUTAG,PTC --protocols paper --dry-run
   graphnorm reproduce table1 --models none --baselines wl,mlp --device cpu
-  graphnorm reproduce table1 --datasets NCI1 --train-only --store gpu.db   part by part, into one store ...
-  graphnorm reproduce all --no-train --store gpu.db --out results          ... and the items of all it has
+  graphnorm reproduce table1 --datasets NCI1 --train-only --store gpu.db   train one part after another ...
+  graphnorm reproduce all --no-train --store gpu.db --out results          ... then make the items
 """
 PARTS = ("datasets", "models", "norms", "protocols", "baselines")
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
     add_json(parser)
     parser.add_argument("items", nargs="+", metavar="ITEM", help="what to reproduce, or all")
-    parser.add_argument("--quick", action="store_true", help="scaled down to minutes on a CPU; marked on every output")
+    parser.add_argument("--quick", action="store_true", help="scaled down to minutes on a CPU; outputs are marked")
     parser.add_argument("--out", type=Path, metavar="DIR", help="default: reproduction, or reproduction-quick")
     parser.add_argument("--store", type=Path, metavar="FILE", help="default: graphnorm.db in the output folder")
-    parser.add_argument("--dry-run", action="store_true", help="say what would be trained, and stop")
+    parser.add_argument("--dry-run", action="store_true", help="list the trials; train nothing")
     how = parser.add_mutually_exclusive_group()
-    how.add_argument("--train-only", action="store_true", help="train what the store lacks, and make no items of it")
-    how.add_argument("--no-train", action="store_true", help="make the items of what the store has")
+    how.add_argument("--train-only", action="store_true", help="train the missing trials; make no items")
+    how.add_argument("--no-train", action="store_true", help="make the items from the trials in the store")
     part = parser.add_argument_group("a part of an item")
     for name in PARTS[:-1]:
         part.add_argument(f"--{name}", metavar="A,B,…", help=f"only these {name}")
-    part.add_argument(
-        "--baselines", metavar="A,B,…", help="only these of the tables' other rows (wl, ogb-gin …), or none"
-    )
+    part.add_argument("--baselines", metavar="A,B,…", help="only these baselines (wl, ogb-gin …), or none")
     part.add_argument(
         "--grid", metavar="GRID", help="another grid: paper, curves, quick, or a .toml file (not for molhiv)"
     )
     part.add_argument("--seeds", type=whole_number, metavar="N", help="another number of seeds")
-    add_options(parser, "where and how it runs", Running)
+    add_options(parser, "where and how to run", Running)
     add_options(parser, "datasets", Loading, "data_root")
 
 
 def run(options: argparse.Namespace) -> None:
-    """Train what the items lack, make them, and judge the paper's claims."""
+    """Train the missing trials of the items, make the items, and judge the paper's claims."""
+    from graphnorm.files import refuse_unwritable
     from graphnorm.paper.reproduce import Reproduction
     from graphnorm.study.runner import make_running
 
@@ -101,16 +98,15 @@ def run(options: argparse.Namespace) -> None:
     if options.dry_run:
         _show_plans(options, reproduction, items)
     elif options.train_only:
-        _check_place(reproduction.store.parent)
+        refuse_unwritable(reproduction.store.parent)
         _train(options, reproduction, items)
     else:
-        _check_place(folder)
+        refuse_unwritable(folder)
         _refuse_to_replace_more(folder, reproduction.store, items, options.quick)
         _make(options, reproduction, items, folder)
 
 
 def _train(options: argparse.Namespace, reproduction: Reproduction, items: list[Item]) -> None:
-    """Train what the items need."""
     if idle := [item.name for item in items if not item.trains]:
         if len(idle) == len(items):
             raise StudyError(f"nothing is trained for {', '.join(idle)}", remedy="leave out --train-only")
@@ -123,12 +119,12 @@ def _train(options: argparse.Namespace, reproduction: Reproduction, items: list[
         print(json.dumps({"items": names, "store": store}, indent=1))
         return
     quick = " --quick" if options.quick else ""
-    print(f"{', '.join(names)}: trained. To make the items of all that is there:")
+    print(f"{', '.join(names)}: trained. To make the items:")
     print(f"  graphnorm reproduce {' '.join(names)}{quick} --no-train --store {shlex.quote(store)}")
 
 
 def _make(options: argparse.Namespace, reproduction: Reproduction, items: list[Item], folder: Path) -> None:
-    """Make the items, and judge the claims; train what they need, where that is allowed."""
+    """Make the items, unless --no-train after training them, and judge the claims."""
     from graphnorm.paper.noise import LeftOutError
 
     written: dict[str, list[str]] = {}
@@ -154,7 +150,7 @@ def _make(options: argparse.Namespace, reproduction: Reproduction, items: list[I
 
 
 def _write_claims(folder: Path, quick: bool) -> list[str]:
-    """Judge the claims of all items that the folder holds."""
+    """Judge the claims of all items in the folder."""
     from graphnorm.files import replacing
     from graphnorm.paper.claims import claims_markdown, judge_claims
     from graphnorm.paper.items import ITEMS
@@ -171,7 +167,7 @@ def _write_claims(folder: Path, quick: bool) -> list[str]:
 
 
 def _held_items(folder: Path, quick: bool) -> dict[str, Any]:
-    """The facts of the items that a folder holds, by name."""
+    """The JSON of the items in a folder, by name."""
     items: dict[str, Any] = {}
     for file in sorted(folder.glob("*-quick.json" if quick else "*.json")):
         try:
@@ -181,19 +177,6 @@ def _held_items(folder: Path, quick: bool) -> dict[str, Any]:
         except (KeyError, TypeError, UnicodeDecodeError, json.JSONDecodeError):
             continue  # not one of ours
     return items
-
-
-def _check_place(folder: Path) -> None:
-    """Refuse a folder that cannot be written to, before anything is trained; nothing is left in it."""
-    there = next(place for place in (folder, *folder.absolute().parents) if place.exists())
-    if not there.is_dir():
-        raise StudyError("this is a file, not a folder", where=there, remedy="name a folder")
-    try:
-        with TemporaryFile(dir=there):
-            pass
-    except OSError as error:
-        error.filename = str(there)
-        raise
 
 
 def _refuse_to_replace_more(folder: Path, store: Path, items: list[Item], quick: bool) -> None:
@@ -216,7 +199,7 @@ def _refuse_to_replace_more(folder: Path, store: Path, items: list[Item], quick:
 
 
 def _items(options: argparse.Namespace) -> list[Item]:
-    """What is left of each item; those of which nothing is are left out, where there are others."""
+    """The items, narrowed to the chosen parts; those without any remaining part are left out."""
     from dataclasses import replace
 
     from graphnorm.paper.items import QUICK, NothingLeftError, find_items
@@ -250,18 +233,17 @@ def _items(options: argparse.Namespace) -> list[Item]:
 
 
 def _check_grid(items: list[Item]) -> None:
-    """Refuse a grid that no item takes, and say which of the others are trained with their own."""
+    """Refuse a grid that applies to no item, and name items with parts that keep their own settings."""
     fixed = [item.name for item in items if not any(part.takes_grid for part in item.trained)]
     if len(fixed) == len(items):
         raise StudyError(
-            f"{', '.join(fixed)}: --grid changes nothing of it, its settings are fixed", remedy="leave out --grid"
+            f"{', '.join(fixed)}: --grid does not apply, the settings are fixed", remedy="leave out --grid"
         )
     if own := [item.name for item in items if not all(part.takes_grid for part in item.trained)]:
         print(f"--grid is not for ogbg-molhiv, which keeps its settings in {', '.join(own)}", file=sys.stderr)
 
 
 def _check_names(choice: dict[str, Any]) -> None:
-    """Refuse names that no item has."""
     from graphnorm.paper.items import ITEMS
 
     parts = [part for item in ITEMS.values() for part in item.trained]

@@ -1,4 +1,4 @@
-"""``graphnorm runs``: what a store of studies holds."""
+"""``graphnorm runs``: list, show, export and maintain the studies of a store."""
 
 from __future__ import annotations
 
@@ -11,21 +11,20 @@ if TYPE_CHECKING:
     from graphnorm.study import Study
 
 DESCRIPTION = """\
-List the studies of a store, with how far each one is. A store can be read while a study writes to it.
+List the studies of a store and their progress. A store can be read while a study writes to it.
 """
 EXAMPLES = """\
 examples:
   graphnorm runs --dataset NCI1                          the studies of one dataset
-  graphnorm runs show NAME                               what a study chose, what it scores, what failed
+  graphnorm runs show NAME                               scores, selected configurations and failures of a study
   graphnorm runs export trials.parquet NAME --curves     every epoch of every trial
-  graphnorm runs merge gpu1.db gpu2.db --store all.db    what other machines have finished
+  graphnorm runs merge gpu1.db gpu2.db --store all.db    copy finished trials from other machines
   graphnorm runs prune NAME                              delete training curves of unselected configurations
-  graphnorm runs recover graphnorm.db new.db             what is readable of a damaged store
+  graphnorm runs recover graphnorm.db new.db             save the readable part of a damaged store
 """
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Declare the options and actions."""
     _add_common(parser, store="graphnorm.db", json=False)
     for name in ("dataset", "model", "norm", "protocol"):
         parser.add_argument(f"--{name}", metavar="NAME", help=f"only studies of this {name}")
@@ -39,30 +38,30 @@ def add(parser: argparse.ArgumentParser) -> None:
         made.set_defaults(action=function)
         return made
 
-    show = action("show", "what a study chose and scores", _show)
-    show.add_argument("study", metavar="NAME", help="as the list has it, or how it begins")
+    show = action("show", "show scores and selected configurations of a study", _show)
+    show.add_argument("study", metavar="NAME", help="name of the study, or its beginning")
     export = action("export", "write trials to a CSV or Parquet file", _export)
     export.add_argument("file", type=Path, metavar="FILE", help="a .csv or .parquet file")
     export.add_argument(
         "study",
         nargs="*",
         metavar="NAME",
-        help="default: all studies, or those of --dataset and the like before the action",
+        help="default: all studies, or those that --dataset etc. (before the action) select",
     )
     export.add_argument("--curves", action="store_true", help="a row for every epoch of every trial")
-    delete = action("delete", "remove a study, and the trials only it has", _delete)
+    delete = action("delete", "delete a study, and the trials that only it has", _delete)
     delete.add_argument("study", metavar="NAME")
-    merge = action("merge", "take over what other stores have finished", _merge)
-    merge.add_argument("others", nargs="+", type=Path, metavar="FILE", help="stores, of other machines say")
+    merge = action("merge", "copy the finished trials of other stores", _merge)
+    merge.add_argument("others", nargs="+", type=Path, metavar="FILE", help="other stores")
     prune = action("prune", "delete training curves of unselected configurations", _prune)
-    prune.add_argument("study", nargs="+", metavar="NAME", help="finished studies; what they chose and score stays")
-    recover = action("recover", "save what is readable of a damaged store", _recover)
+    prune.add_argument("study", nargs="+", metavar="NAME", help="finished studies; their scores stay")
+    recover = action("recover", "save the readable part of a damaged store", _recover)
     recover.add_argument("damaged", type=Path, metavar="FILE")
-    recover.add_argument("target", type=Path, metavar="NEW", help="a file that is not there yet")
+    recover.add_argument("target", type=Path, metavar="NEW", help="a new file")
 
 
 def _add_common(parser: argparse.ArgumentParser, **defaults: object) -> None:
-    """Options that may stand before or after the action: only the outer parser has defaults."""
+    """Options that may stand before or after the action; only the outer parser has defaults."""
     parser.add_argument(
         "--store", metavar="FILE", default=argparse.SUPPRESS, help="default: graphnorm.db in this folder"
     )
@@ -71,7 +70,6 @@ def _add_common(parser: argparse.ArgumentParser, **defaults: object) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Do what the action says."""
     from graphnorm.study.render import facts
 
     if (found := options.action(options)) is not None:
@@ -144,7 +142,7 @@ def _delete(options: argparse.Namespace) -> dict[str, object]:
     from graphnorm.study import Store
 
     with Store(options.store, writable=False) as reading:
-        name = reading.study(options.study).name  # a wrong name makes no file
+        name = reading.study(options.study).name  # raises before a new file is created
     with Store(options.store) as store:
         study = store.study(name)
         with store.lock(study):

@@ -1,9 +1,8 @@
-"""``graphnorm train``: one model, kept with everything needed to use it."""
+"""``graphnorm train``: train one model and save it."""
 
 from __future__ import annotations
 
 import argparse
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,9 +26,9 @@ if TYPE_CHECKING:
 
 EPOCHS = 100
 DESCRIPTION = """\
-Train one model and save it. A stratified tenth of the graphs is held out to measure it by (the official split where
-the data has one); --all trains on every graph. `graphnorm predict` uses the model. A training that was stopped goes on
-with the same command.
+Train one model and save it. A stratified tenth of the graphs is held out for its score (with an official split, that
+split's parts); --all trains on every graph. `graphnorm predict` uses the model. The same command continues a training
+that was stopped.
 """
 EXAMPLES = """\
 examples:
@@ -39,10 +38,9 @@ examples:
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
     add_json(parser)
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="a .safetensors file")
-    parser.add_argument("--norm", metavar="NAME", help="default: graph, or that of --norm-module")
+    parser.add_argument("--norm", metavar="NAME", help="normalization (default: graph, or that of --norm-module)")
     add_norm_module(parser)
     parser.add_argument("--folds", type=whole_number, metavar="K", help="one graph in K is held out (default: 10)")
     parser.add_argument(
@@ -50,15 +48,15 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--all", action="store_true", help="hold nothing out")
     parser.add_argument(
-        "--seed", type=whole_number, default=0, help="of initialisation, order and dropout (default: 0)"
+        "--seed", type=whole_number, default=0, help="seed of initialisation, order and dropout (default: 0)"
     )
     add_data(parser)
     add_options(parser, "model and training", Hyperparameters)
-    add_options(parser, "where and how it runs", Running, "device", "checkpoint")
+    add_options(parser, "where and how to run", Running, "device", "checkpoint")
 
 
 def run(options: argparse.Namespace) -> None:
-    """Train, save, and say how good the model is."""
+    from graphnorm.files import refuse_unwritable
     from graphnorm.study.api import train
     from graphnorm.study.progress import Display
     from graphnorm.study.protocol import make_splits
@@ -75,7 +73,9 @@ def run(options: argparse.Namespace) -> None:
     graphs = load_graphs(options)
     trial = _trial(options, norm, graphs)
     (split,) = make_splits(graphs, [trial])
-    _refuse_unwritable(options.out)
+    if options.out.is_dir():
+        raise GraphnormError("this is a folder, not a file", where=options.out, remedy="name a file in it")
+    refuse_unwritable(options.out.parent)
     outcome = train(graphs, trial, options.out, running, callbacks=[Display()])
     if outcome.status == "diverged":
         raise GraphnormError("the training diverged; nothing is saved", remedy="try a smaller --lr, or another --norm")
@@ -90,24 +90,7 @@ def run(options: argparse.Namespace) -> None:
     print(facts(shown, as_json=options.json))
 
 
-def _refuse_unwritable(path: Path) -> None:
-    """Make the folder that a file is to lie in, and see that it can be written, before work is spent on the file."""
-    if path.is_dir():
-        raise GraphnormError("this is a folder, not a file", where=path, remedy="name a file in it")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=path.parent):
-            pass
-    except OSError as error:
-        raise GraphnormError(
-            f"the model could not be written here: {error.strerror}: {error.filename}",
-            where=path,
-            remedy="name a file in a folder that you may write to",
-        ) from error
-
-
 def _norm(options: argparse.Namespace) -> str:
-    """The one normalization that the options name."""
     names = list(dict.fromkeys([*register_own_norms(options), *([options.norm] if options.norm else [])]))
     if len(names) > 1:
         raise GraphnormError(
@@ -123,7 +106,5 @@ def _trial(options: argparse.Namespace, norm: str, graphs: PackedGraphs) -> Tria
     settings = settle(graphs, norms=[norm], **given(options, Settings) | {"folds": options.folds})
     if options.epochs is None and find_protocol(settings.protocol).unit == "fold":
         settings = replace(settings, epochs=EPOCHS)
-    if not 0 <= options.fold < settings.folds:
-        raise GraphnormError(f"there is no fold {options.fold} of {settings.folds}", remedy="folds count from 0")
     trial = replace(make_plan(graphs, settings).trials[0], fold=options.fold, seed=options.seed)
     return replace(trial, protocol="all", folds=1, fold=0) if options.all else trial

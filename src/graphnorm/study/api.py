@@ -6,18 +6,18 @@ import difflib
 import inspect
 import json
 import os
-import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
+
+import torch
 
 from graphnorm.data import PackedGraphs, load
 from graphnorm.data.loading import describe_origin
 from graphnorm.errors import PATH, GraphnormError, StudyError, require
-from graphnorm.files import replacing
+from graphnorm.files import refuse_unwritable, replacing
 from graphnorm.settings import VARIABLE, Grid, Loading, Running, Settings, find_grid, options_of
 from graphnorm.study.halving import adapt, estimate_seconds
 from graphnorm.study.plan import Plan, make_plan, pack, settle
@@ -25,21 +25,20 @@ from graphnorm.study.progress import Callback, Display
 from graphnorm.study.render import Table
 from graphnorm.study.result import Result
 from graphnorm.study.runner import Stopped, make_running, packing_device, run, slots, try_norms
-from graphnorm.study.store import Store
+from graphnorm.study.store import Store, remove_store
 from graphnorm.training import Outcome, Trial
 from graphnorm.training.model_file import save_model
 
-__all__ = ["STORE", "WRITTEN", "compare", "plan_search", "search", "train", "write_result"]
+__all__ = ["STORE", "WRITTEN", "Forecast", "compare", "forecast", "plan_search", "search", "train", "write_result"]
 
 STORE = "graphnorm.db"
-"""The store's file in a folder."""
 WRITTEN = ("result.json", "result.csv", "scores.csv", "curves.csv", "curves.png", "curves.svg")
-"""What :func:`compare` writes into its folder besides the store."""
+"""The files that :func:`compare` writes next to its store."""
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def _takes_options(*classes: type) -> Callable[[_Function], _Function]:
-    """Show the options of these classes in a function's signature and documentation."""
+    """Add the options of these classes to a function's signature and docstring."""
 
     def decorate(function: _Function) -> _Function:
         signature = inspect.signature(function)
@@ -58,7 +57,7 @@ def _takes_options(*classes: type) -> Callable[[_Function], _Function]:
 
 
 def _split_options(given: Mapping[str, Any]) -> tuple[dict[str, Any], Running, dict[str, Any]]:
-    """Settings, running and loading options, from one dict of keywords."""
+    """Sort keywords into options of settings, running and loading."""
     classes = (Settings, Running, Loading)
     known = options_of(*classes)
     for name in given:
@@ -72,10 +71,10 @@ def _split_options(given: Mapping[str, Any]) -> tuple[dict[str, Any], Running, d
 
 
 def _open(data: Any, loading: dict[str, Any]) -> tuple[PackedGraphs, dict[str, Any] | None]:
-    """The graphs, and where the user's own are."""
+    """The graphs, and how to load them again."""
     if isinstance(data, PackedGraphs):
         if loading:
-            raise GraphnormError("graphs that are loaded already take no options of loading", remedy="leave them out")
+            raise GraphnormError("the graphs are loaded already", remedy=f"leave out {', '.join(loading)}")
         return data, None
     require("data", data, PATH, "a dataset's name, a path or PackedGraphs (graphnorm.data.from_networkx makes them)")
     root = loading.pop("data_root", None)
@@ -92,21 +91,21 @@ def compare(
     callbacks: Sequence[Callback] = (),
     **options: Any,
 ) -> Result:
-    """Train the same model with several normalizations on the same folds, and say which does best.
+    """Train the same model with several normalizations on the same folds, and compare their scores.
 
-    It is a study of one configuration. With ``out``, its store lies in that folder: the same call again goes on where
-    it stopped, and trains nothing twice.
+    This is a study of one configuration. With ``out``, its store is kept in that folder: the same call again continues
+    where it stopped, and trains nothing twice.
 
     Args:
-        data: a dataset's name, the path of your own graphs, or graphs that are loaded already.
+        data: a dataset's name, the path of your own graphs, or :class:`~graphnorm.data.PackedGraphs`.
         out: a folder for the store, tables, curves and JSON.
-        overwrite: begin again, whatever the folder holds.
-        progress: show how far it is, on standard error.
-        callbacks: what else learns of the progress.
+        overwrite: delete the comparison that the folder holds.
+        progress: show progress on standard error.
+        callbacks: further trackers of the progress.
         options: see below.
 
     Raises:
-        Stopped: on Ctrl-C or SIGTERM, with the result so far; what is finished has been written.
+        Stopped: on Ctrl-C or SIGTERM, with the result so far; finished trials are saved.
 
     >>> result = compare("synthetic:trees", norms="none,graph", epochs=1, folds=2, hidden=8, progress=False)
     >>> list(result.norms)
@@ -117,66 +116,52 @@ def compare(
     graphs, origin = _open(data, loading)
     plan = make_plan(graphs, settle(graphs, **given), origin=origin)
     try_norms(plan, running)  # before anything is written
-    with ExitStack() as stack:
-        folder = None if out is None else Path(out)
-        if folder is None:
-            path = Path(stack.enter_context(tempfile.TemporaryDirectory())) / STORE
-        else:
-            path = folder / STORE
-            _prepare(folder, plan, overwrite)
-        store = stack.enter_context(Store(path))
-        shown = [*callbacks, *([Display()] if progress else [])]
+    shown = [*callbacks, *([Display()] if progress else [])]
+    if out is None:
+        with tempfile.TemporaryDirectory() as folder, Store(Path(folder) / STORE) as store:
+            return run(plan, graphs, store, running, callbacks=shown)
+    _prepare(Path(out), plan, overwrite)
+    with Store(Path(out) / STORE) as store:
         try:
             result = run(plan, graphs, store, running, callbacks=shown)
         except Stopped as stop:
-            if folder is not None:
-                write_result(stop.result, folder)
+            write_result(stop.result, Path(out))
             raise
-        if folder is not None:
-            write_result(result, folder)
-        return result
+    write_result(result, Path(out))
+    return result
 
 
 def _prepare(folder: Path, plan: Plan, overwrite: bool) -> None:
-    """Make the folder and see that it can be written; refuse one that holds another comparison."""
-    if folder.exists() and not folder.is_dir():
-        raise GraphnormError("this is a file, not a folder", where=folder, remedy="name a folder")
-    try:
-        with replacing(folder / "writable"):
-            pass
-    except OSError as error:
-        error.filename = str(folder)
-        raise
-    (folder / "writable").unlink()
-    store = folder / STORE
+    """Refuse a folder that cannot be written or holds another comparison; with ``overwrite``, delete that."""
+    refuse_unwritable(folder)
     if overwrite:
-        for name in (STORE, f"{STORE}-wal", f"{STORE}-shm", *WRITTEN):
+        remove_store(folder / STORE)
+        for name in WRITTEN:
             (folder / name).unlink(missing_ok=True)
-        shutil.rmtree(store.with_name(f"{store.name}-work"), ignore_errors=True)
-    if not store.exists():
+    if not (folder / STORE).exists():
         return
-    with Store(store, writable=False) as held:
+    with Store(folder / STORE, writable=False) as held:
         specs = [study.spec for study in held.studies()]
     differences = [_differences(spec, plan.spec) for spec in specs]
     if specs and all(differences):
         raise GraphnormError(
-            f"the comparison here is another one: {'; '.join(differences[-1])}",
+            f"this folder holds another comparison: {'; '.join(differences[-1])}",
             where=folder,
-            remedy="ask for the same, begin again (--overwrite), or name another folder (--out)",
+            remedy="use the same settings, replace it (--overwrite), or name another folder (--out)",
         )
 
 
 def _differences(there: Mapping[str, Any], asked: Mapping[str, Any]) -> list[str]:
-    """In what a study differs from what is asked for now, normalizations and baselines apart."""
+    """How the spec of a stored study differs from the request, apart from normalizations and baselines."""
     if there.get("fingerprint") != asked["fingerprint"]:
-        return [f"its graphs ({there.get('dataset')}) are others"]
+        return [f"its graphs ({there.get('dataset')}) differ"]
     names = ("model", "protocol", "folds", "seeds", "grid", *VARIABLE)
     values = {name: (there.get(name), asked.get(name)) for name in names}
     return [f"its {name} is {old}, not {new}" for name, (old, new) in values.items() if old != new]
 
 
 def write_result(result: Result, folder: Path) -> None:
-    """Write the files of :data:`WRITTEN`, each wholly or not at all; the JSON, which has everything, last."""
+    """Write the files of :data:`WRITTEN`, each completely or not at all; ``result.json`` comes last."""
     figure = result.plot()
     for name in ("curves.png", "curves.svg"):
         with replacing(folder / name) as fresh:
@@ -218,20 +203,20 @@ def search(
     callbacks: Sequence[Callback] = (),
     **options: Any,
 ) -> Result:
-    """Train every configuration of a grid with every normalization on every fold, and choose by the protocol.
+    """Train every configuration of a grid with every normalization on every fold, and select by the protocol.
 
-    Results go into the store as they come: the same call again trains only what is missing.
+    The store saves each finished trial: the same call again trains only the missing ones.
 
     Args:
-        data: a dataset's name, the path of your own graphs, or graphs that are loaded already.
-        grid: ``"paper"``, ``"curves"``, ``"quick"``, a TOML file or a :class:`~graphnorm.settings.Grid`; a setting
-            that is given takes the place of the grid's values of it.
-        store: the file of studies.
-        name: of the study; made of what it trains if left out.
-        trials: search by successive halving, with no more work than so many full trainings.
-        budget: the same, for about so many seconds.
-        progress: show how far it is, on standard error.
-        callbacks: what else learns of the progress.
+        data: a dataset's name, the path of your own graphs, or :class:`~graphnorm.data.PackedGraphs`.
+        grid: ``"paper"``, ``"curves"``, ``"quick"``, a TOML file or a :class:`~graphnorm.settings.Grid`; an option that
+            is given replaces the grid's values.
+        store: the SQLite file.
+        name: the name of the study (default: derived from its trials).
+        trials: search by successive halving, with the work of at most this many full trainings.
+        budget: search by successive halving, for about this many seconds.
+        progress: show progress on standard error.
+        callbacks: further trackers of the progress.
         options: see below.
 
     Raises:
@@ -254,14 +239,14 @@ def plan_search(
     budget: float | None = None,
     **options: Any,
 ) -> tuple[PackedGraphs, Plan, Running]:
-    """What :func:`search` trains, on what, and how; of an adaptive search that is begun already, what it began with."""
+    """The graphs, plan and running options of :func:`search`; an adaptive search in the store keeps its plan."""
     given, running, loading = _split_options(options)
     if trials is not None and trials < 1:
         raise StudyError(f"trials is {trials}", remedy="give a whole number of 1 or more")
     if budget and trials:
-        raise StudyError("--budget and --trials say the same thing twice", remedy="give one of them")
+        raise StudyError("--budget and --trials exclude each other", remedy="give one of them")
     if budget and running.engine == "ray":
-        raise StudyError("--budget is measured on this machine, not on a cluster", remedy="give --trials instead")
+        raise StudyError("--budget needs a time measurement on this machine", remedy="give --trials instead")
     graphs, origin = _open(data, loading)
     settings = settle(graphs, **given)
     fixed = {option: getattr(settings, option) for option in VARIABLE if given.get(option) is not None}
@@ -275,19 +260,38 @@ def plan_search(
             for study in known.studies():
                 if study.name == plan.name:
                     return graphs, known.plan(study), running
-    return graphs, adapt(plan, trials or _trials_in(budget or 0.0, graphs, plan, running)), running
+    if budget:
+        full = forecast(graphs, plan.trials, running).seconds
+        assert full is not None, "the engine local trains on a device of this machine"
+        return graphs, adapt(plan, budget * len(plan.trials) / full), running
+    return graphs, adapt(plan, trials or 0), running
 
 
-def _trials_in(seconds: float, graphs: PackedGraphs, plan: Plan, running: Running) -> float:
-    """How many of a plan's trials can be trained to their end in so many seconds."""
-    at_once = slots(running)
-    fleets = [[plan.trials[k] for k in fleet] for fleet in pack(graphs, plan.trials, packing_device(running), at_once)]
-    whole = estimate_seconds(graphs, fleets, device=running.device, threads=1 if at_once > 1 else None)
-    return seconds * len(plan.trials) / (whole / min(at_once, len(fleets)))
+class Forecast(NamedTuple):
+    """How trials would be trained."""
+
+    fleets: list[list[Trial]]
+    at_once: int
+    """Number of fleets trained at a time."""
+    seconds: float | None
+    """Estimated time; None for a GPU of another machine."""
+
+
+def forecast(graphs: PackedGraphs, trials: Sequence[Trial], running: Running, done: Container[str] = ()) -> Forecast:
+    """Plan fleets for trials, without those whose keys are ``done``, and estimate the time by training a few epochs."""
+    device, workers = packing_device(running), slots(running)
+    packed = pack(graphs, trials, device, workers)
+    left = [[trials[k] for k in fleet if trials[k].key not in done] for fleet in packed]
+    fleets = [fleet for fleet in left if fleet]
+    at_once = min(workers, max(len(fleets), 1))
+    if device == "cuda" and not torch.cuda.is_available():
+        return Forecast(fleets, at_once, None)
+    seconds = estimate_seconds(graphs, fleets, device=device, threads=1 if workers > 1 else None)
+    return Forecast(fleets, at_once, seconds / at_once)
 
 
 class _KeepOutcome(Callback):
-    """Keeps what was trained, with its weights."""
+    """Keeps the outcome of a single trial, with its weights."""
 
     outcome: Outcome | None = None
 
@@ -298,22 +302,20 @@ class _KeepOutcome(Callback):
 def train(
     graphs: PackedGraphs, trial: Trial, out: Path, running: Running, *, callbacks: Sequence[Callback] = ()
 ) -> Outcome:
-    """Train one trial and save its model, unless it diverged; a training that was stopped goes on.
+    """Train one trial and save its model, unless it diverged.
 
-    Until the model is there, its store and checkpoints lie beside it.
+    A temporary store next to the model lets a stopped training continue.
     """
     plan, keep = Plan(trial.key, trial.to_dict(), (trial,)), _KeepOutcome()
     path = out.with_name(f".{out.name}.training.db")
     try_norms(plan, running)  # before anything is written
     with Store(path) as store:
-        if trial.key in store.finished_keys():  # it was killed before the model was written
+        if trial.key in store.finished_keys():  # killed before the model was written
             store.delete(store.study(plan.name))
         errors = run(plan, graphs, store, running, callbacks=[keep, *callbacks], keep_state=True).errors
     if keep.outcome is not None and keep.outcome.status == "done":
         save_model(keep.outcome, graphs, out)
-    for end in ("", "-wal", "-shm"):
-        path.with_name(path.name + end).unlink(missing_ok=True)
-    shutil.rmtree(path.with_name(f"{path.name}-work"), ignore_errors=True)
+    remove_store(path)
     if keep.outcome is None:
-        raise StudyError(f"the training failed: {errors[0]}", remedy="correct what it says, and train again")
+        raise StudyError(f"the training failed: {errors[0]}", remedy="correct it, and train again")
     return keep.outcome

@@ -1,9 +1,9 @@
-"""Successive halving: a search that drops the weaker half of its configurations again and again.
+"""Successive halving: a search that repeatedly drops the weaker half of its configurations.
 
-All configurations of a normalization train up to a first rung; the better half goes on for twice as long, and so on to
-the end. The learning rate falls as if every trial were trained to its end, so what is trained to the end is exactly the
-trial of the full grid. Configurations are compared by the graphs that choose, never by those that are reported: under a
-nested protocol each fold decides for itself, since a fold's validation graphs are other folds' test graphs.
+All configurations of a normalization train up to a first rung; the better half continues for twice as long, and so on.
+The learning rate follows the schedule of the full training, so a trial that is trained to the end is exactly the trial
+of the full grid. Configurations are compared on validation graphs, never on reported ones: under a nested protocol each
+fold decides for itself, since its validation graphs are test graphs of other folds.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from graphnorm.training import Fleet, Trial
 __all__ = ["Ladder", "adapt", "estimate_seconds", "losers", "make_ladder"]
 
 FIRST_RUNG = 4
-"""No decision before so many epochs."""
+"""The earliest epoch of a rung."""
 CALIBRATION_SECONDS = 20.0
 
 
 class Ladder(NamedTuple):
-    """How many configurations begin, and where it is decided which go on."""
+    """The number of configurations at the start, and the rungs at which some are dropped."""
 
     configurations: int
     rungs: tuple[Rung, ...]
 
     def cost(self, epochs: int) -> int:
-        """Epochs of training for one fold and seed, over all configurations.
+        """Epochs of all configurations together, for one fold and seed.
 
         >>> Ladder(4, (Rung(25, 2), Rung(50, 1))).cost(100)
         200
@@ -54,7 +54,7 @@ class Ladder(NamedTuple):
 def make_ladder(configurations: int, epochs: int, budget: float) -> Ladder:
     """The ladder with the fewest rungs whose cost is at most ``budget`` (epochs, for one fold and seed).
 
-    Where no ladder over all configurations is cheap enough, fewer begin.
+    If no ladder over all configurations is cheap enough, fewer configurations start.
 
     >>> make_ladder(60, 400, 60 * 400).rungs
     ()
@@ -63,7 +63,8 @@ def make_ladder(configurations: int, epochs: int, budget: float) -> Ladder:
     """
     if budget < epochs:
         raise StudyError(
-            f"the budget is {budget / epochs:.2f} full trainings for every normalization, fold and seed; it takes one",
+            f"the budget is {budget / epochs:.2f} full trainings for every normalization, fold and seed; "
+            "at least one is needed",
             remedy="give more time or trials, fewer folds or normalizations, or fewer epochs",
         )
     ladder = Ladder(configurations, ())
@@ -88,9 +89,9 @@ def _ladder(configurations: int, epochs: int, rungs: int) -> Ladder:
 
 
 def losers(trials: Sequence[Trial], valid: Mapping[str, npt.NDArray[np.float32]], keep: int) -> list[Trial]:
-    """Which trials of one normalization do not go on.
+    """The trials of one normalization that are dropped at a rung.
 
-    valid: each trial's validation curve so far, by its key.
+    valid: validation curves so far, by the trials' keys.
     """
     protocol = find_protocol(trials[0].protocol)
     units: dict[int, dict[tuple[object, ...], list[Trial]]] = {}
@@ -107,7 +108,7 @@ def losers(trials: Sequence[Trial], valid: Mapping[str, npt.NDArray[np.float32]]
 
 
 def _score(curves: Sequence[npt.NDArray[np.float32]], *, one_epoch: bool) -> float:
-    """How well a configuration does so far; one with a member that diverged comes last."""
+    """The validation score of a configuration so far; −∞ if a member diverged."""
     stacked = np.stack(curves).astype(np.float64)
     if np.isnan(stacked).any():
         return -math.inf
@@ -116,9 +117,9 @@ def _score(curves: Sequence[npt.NDArray[np.float32]], *, one_epoch: bool) -> flo
 
 
 def adapt(plan: Plan, full_trainings: float) -> Plan:
-    """The plan as a search by successive halving that costs about so many full trainings.
+    """Turn a plan into a search by successive halving that costs about ``full_trainings``.
 
-    Where the budget is too small for all configurations to begin, evenly spread ones do.
+    If the budget is too small for all configurations, evenly spread ones start.
     """
     epochs = {trial.epochs for trial in plan.trials}
     if len(epochs) != 1:
@@ -144,13 +145,13 @@ def estimate_seconds(
     *,
     device: str | None = None,
     threads: int | None = None,
-    limit: float = CALIBRATION_SECONDS,
 ) -> float:
-    """How long fleets take one after another: one epoch of one fleet of each shape is timed, after another to warm up.
+    """Estimate the time of fleets one after another, from one timed epoch of each shape after a warm-up epoch.
 
-    After ``limit`` seconds the average of the measured shapes stands for the others. Kernels are not counted.
+    After :data:`CALIBRATION_SECONDS`, shapes that are not measured yet get the average of the others. Kernels are not
+    counted.
 
-    threads: of a worker on a CPU; as many as now, if left out.
+    threads: threads of a worker on a CPU (default: as now).
     """
     fleets = [fleet for fleet in fleets if MODELS[fleet[0].model].kernel is None]
     examples: dict[tuple[object, ...], Sequence[Trial]] = {}
@@ -160,7 +161,7 @@ def estimate_seconds(
     before = torch.get_num_threads()
     torch.set_num_threads(threads or before)
     try:
-        stop = time.monotonic() + limit
+        stop = time.monotonic() + CALIBRATION_SECONDS
         for shape, trials in examples.items():
             if not measured or time.monotonic() < stop:
                 measured[shape] = _seconds_per_step(graphs, trials, device)
@@ -171,14 +172,13 @@ def estimate_seconds(
 
 
 def _seconds_per_step(graphs: PackedGraphs, trials: Sequence[Trial], device: str | None) -> float:
-    """Of one member."""
     fleet = Fleet(graphs, trials, make_splits(graphs, trials), device=device)
     fleet.advance(1)
     began = time.perf_counter()
-    fleet.advance(1)  # ends with a read from the device
+    fleet.advance(1)  # waits for the device
     return (time.perf_counter() - began) * trials[0].epochs / _steps(graphs, trials)
 
 
 def _steps(graphs: PackedGraphs, trials: Sequence[Trial]) -> float:
-    """Steps of all members over all epochs, about."""
+    """Approximate number of steps of all members over all epochs."""
     return len(trials) * trials[0].epochs * -(-graphs.num_graphs // trials[0].batch_size)

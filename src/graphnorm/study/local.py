@@ -1,14 +1,14 @@
-"""The engine ``local``: this process, or worker processes of this machine.
+"""The engine ``local``: workers on this machine.
 
-One worker runs in the driver's own process, and so do those that share a GPU, as threads. Several, one for each GPU or,
-on a CPU, for each core with a thread each, are processes of their own; they end by themselves when the driver is gone,
-however it went.
+A single worker runs in the driver's process, and so do workers that share a GPU, as threads. Otherwise each GPU, or
+each CPU core, has a worker process. Worker processes end when the driver does, even if it is killed.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import itertools
 import multiprocessing
 import os
 import pickle
@@ -23,20 +23,19 @@ from typing import Any
 
 import torch
 
-from graphnorm.errors import StudyError
 from graphnorm.study.plan import AT_ONCE_ON_GPU
 from graphnorm.study.worker import Answer, Failure, Question, Worker, register_custom_norms
 
-__all__ = ["InProcess", "WorkerProcesses", "WorkerThreads", "available_cores", "choose_devices", "local_engine"]
+__all__ = ["InProcess", "WorkerProcesses", "WorkerThreads", "choose_devices", "local_engine"]
 
 _KEPT_MEMORY = {"MALLOC_TRIM_THRESHOLD_": str(1 << 30), "MALLOC_MMAP_THRESHOLD_": str(1 << 30)}
-"""For glibc: what a step frees is kept for the next one, whose arrays would otherwise be fresh pages, to be cleared."""
+"""glibc settings: keep freed memory for the next step instead of returning it to the system."""
 
 
 def local_engine(
     data: Any, *, device: str | None = None, workers: int | None = None, fleets: int, custom_norms: bytes = b""
 ) -> InProcess | WorkerProcesses | WorkerThreads:
-    """The engine for so many fleets: this process for one worker or one GPU, processes for others."""
+    """Choose the engine: this process for one worker or one GPU, otherwise worker processes."""
     devices = choose_devices(device, workers)
     if workers is None and len(devices) == 1 and devices[0].startswith("cuda"):
         devices *= AT_ONCE_ON_GPU
@@ -48,50 +47,41 @@ def local_engine(
     return WorkerProcesses(data, devices, custom_norms)
 
 
-def available_cores() -> int:
-    """CPU cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def choose_devices(device: str | None = None, workers: int | None = None) -> list[str]:
-    """Where each worker trains: one on every GPU; without any, one on every core."""
-    if workers is not None and workers < 1:
-        raise StudyError(f"{workers} workers do nothing", remedy="give 1 or more")
+def choose_devices(device: str | None, workers: int | None) -> list[str]:
+    """The device of each worker: one worker on every GPU; without GPUs, one on every CPU core."""
     if device is None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
     if device == "cpu":
-        return ["cpu"] * (workers or available_cores())
-    gpus = [device] if device != "cuda" else [f"cuda:{k}" for k in range(torch.cuda.device_count())]
-    return (gpus * (workers or len(gpus)))[: workers or len(gpus)] or [device]
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return ["cpu"] * (workers or cores)
+    gpus = [f"cuda:{k}" for k in range(torch.cuda.device_count())] if device == "cuda" else [device]
+    return list(itertools.islice(itertools.cycle(gpus or [device]), workers or max(len(gpus), 1)))
 
 
 class InProcess:
-    """One worker, in this process; it answers when it is listened to."""
+    """One worker in this process; it trains when its answer is asked for."""
 
     name, slots = "local", 1
 
-    def __init__(self, data: Any, device: str | None = None) -> None:
+    def __init__(self, data: Any, device: str) -> None:
         self._worker = Worker(data, device)
         self._question: Question | None = None
 
     def ask(self, slot: int, question: Question) -> None:
-        """Keep the question until :meth:`answers`."""
         self._question = question
 
     def answers(self, timeout: float) -> Iterable[tuple[int, Answer]]:
-        """Do what was asked, now."""
         question, self._question = self._question, None
         return [] if question is None else [(0, self._worker.answer(question))]
 
     def close(self) -> None:
-        """Nothing to end."""
+        pass
 
 
 class WorkerThreads:
-    """Several workers that share a GPU, each a thread with a stream of its own.
+    """Several workers that share a GPU, each a thread with its own stream.
 
-    The kernels of a fleet of small models leave most of a GPU idle, and while one fleet is set up all of it: the others
-    use it meanwhile.
+    A fleet of small models leaves most of a GPU idle, and all of it while the fleet is set up; other fleets fill in.
     """
 
     name = "local"
@@ -104,7 +94,7 @@ class WorkerThreads:
         streams: list[torch.cuda.Stream | None] = [None] * slots
         if device.startswith("cuda"):
             streams = [torch.cuda.Stream(device) for _ in range(slots)]  # type: ignore[no-untyped-call]
-            torch.cuda.synchronize(device)  # the data is there before any other stream reads it
+            torch.cuda.synchronize(device)  # the copy is complete before other streams read it
         self._threads = [
             threading.Thread(target=self._serve, args=(slot, Worker(there, device), stream), daemon=True)
             for slot, stream in enumerate(streams)
@@ -118,11 +108,9 @@ class WorkerThreads:
                 self._answers.put((slot, worker.answer(question)))
 
     def ask(self, slot: int, question: Question) -> None:
-        """Hand a question to a thread."""
         self._questions[slot].put(question)
 
     def answers(self, timeout: float) -> Iterable[tuple[int, Answer]]:
-        """Give the answers that have come."""
         found: list[tuple[int, Answer]] = []
         with contextlib.suppress(queue.Empty):
             found.append(self._answers.get(timeout=timeout))
@@ -131,7 +119,7 @@ class WorkerThreads:
         return found
 
     def close(self) -> None:
-        """Let each thread finish what it does, and end."""
+        """Let each thread finish its current question, and end."""
         for questions in self._questions:
             questions.put(None)
         for thread in self._threads:
@@ -141,9 +129,8 @@ class WorkerThreads:
 class WorkerProcesses:
     """Several workers, each a process with one thread.
 
-    A worker is ``python -m graphnorm.study.local`` with one end of a pipe; nothing of the driver's main module is
-    imported again, and nothing from the current folder. It is no member of the driver's group of processes: what
-    Ctrl-C means is the driver's decision.
+    A worker is ``python -m graphnorm.study.local`` with one end of a pipe. It imports neither the driver's main module
+    nor anything from the current folder. It has its own session, so that Ctrl-C reaches only the driver.
     """
 
     name = "local"
@@ -154,7 +141,7 @@ class WorkerProcesses:
         self._processes: list[subprocess.Popen[bytes]] = []
         self._pipes: list[Connection[Any, Any]] = []
         self._asked: set[int] = set()
-        """Slots whose worker owes an answer."""
+        """Slots whose worker has not answered yet."""
         self._lost: dict[int, Answer] = {}
         try:
             for device in devices:
@@ -167,7 +154,7 @@ class WorkerProcesses:
 
     def _start(self, device: str) -> tuple[subprocess.Popen[bytes], Connection[Any, Any]]:
         ours, theirs = multiprocessing.Pipe()
-        with theirs:  # so that a dead worker is an end of file here
+        with theirs:  # closed here, so that a worker's death ends the pipe
             process = subprocess.Popen(
                 [sys.executable, "-P", "-m", __name__, str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
@@ -175,12 +162,11 @@ class WorkerProcesses:
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
             )
-        with contextlib.suppress(OSError):  # a worker found dead is told of later
+        with contextlib.suppress(OSError):  # `answers` reports a dead worker
             _send(ours, (self._custom_norms, self._data, device))
         return process, ours
 
     def ask(self, slot: int, question: Question) -> None:
-        """Send a question; a worker found dead is told of by :meth:`answers`."""
         self._asked.add(slot)
         try:
             _send(self._pipes[slot], question)
@@ -188,7 +174,7 @@ class WorkerProcesses:
             self._lost[slot] = self._replace(slot)
 
     def answers(self, timeout: float) -> Iterable[tuple[int, Answer]]:
-        """Give the answers that have come, one for each question; a worker that dies idle is only replaced."""
+        """Return one answer for each question; a worker that dies without a question is replaced silently."""
         found, self._lost = self._lost, {}
         for pipe in wait(self._pipes, 0 if found else timeout):
             slot = self._pipes.index(pipe)  # type: ignore[arg-type]
@@ -202,7 +188,7 @@ class WorkerProcesses:
         return found.items()
 
     def _replace(self, slot: int) -> Failure:
-        """Put a new worker in the place of one that is gone."""
+        """Replace a dead worker."""
         process = self._processes[slot]
         self._pipes[slot].close()
         try:
@@ -215,7 +201,6 @@ class WorkerProcesses:
         return Failure(f"the worker process {process.pid} {how}", worker_lost=True)
 
     def close(self) -> None:
-        """End the processes."""
         for process in self._processes:
             process.kill()
             process.wait()
@@ -224,7 +209,7 @@ class WorkerProcesses:
 
 
 def _send(pipe: Connection[Any, Any], message: Any) -> None:
-    """Send by plain pickles; torch's own for pipes hand over shared memory, which dies with its maker."""
+    """Send a plain pickle; torch's own reducers would pass shared memory, which dies with its process."""
     pipe.send_bytes(pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL))
 
 
@@ -233,8 +218,8 @@ def _receive(pipe: Connection[Any, Any]) -> Any:
 
 
 def _serve(descriptor: int) -> None:
-    """A worker process: answer questions until the driver is gone."""
-    if sys.platform == "linux":  # end at once when the driver does; elsewhere after the current step
+    """Answer questions until the driver is gone."""
+    if sys.platform == "linux":  # end at once with the driver; elsewhere after the current question
         set_parent_death_signal = 1
         ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
     torch.set_num_threads(1)

@@ -1,4 +1,4 @@
-"""Looking after stores: merge, prune, recover, and export to other programs."""
+"""Maintenance of stores: merge, prune, recover, and export to CSV or Parquet."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import shutil
 import sqlite3
 import tempfile
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -37,7 +37,7 @@ class Merged(NamedTuple):
     studies: int
     outcomes: int
     known: int
-    """Outcomes that were there already."""
+    """Outcomes that the target had already."""
 
 
 _FINAL = "('done', 'diverged')"
@@ -69,14 +69,14 @@ _MERGE = (
 
 
 def merge(target: Path, sources: Sequence[Path]) -> Merged:
-    """Take over into ``target``, which may be new, what ``sources`` have finished; each one wholly or not at all.
+    """Copy the finished trials of ``sources`` into ``target``, which may be new; each source completely or not at all.
 
-    Trials are named by their content, so those of several machines fit together. A result that is there is never
-    replaced. What was trained keeps its device, its time and the versions it was trained with.
+    Trials are identified by their content, so stores of several machines fit together. An existing result is never
+    replaced. Copied trials keep their device, time and versions.
     """
     for source in sources:
         if source.exists() and target.exists() and source.samefile(target):
-            raise StoreError("a store cannot be merged into itself", where=source, remedy="name others")
+            raise StoreError("a store cannot be merged into itself", where=source, remedy="name other stores")
         Store(source, writable=False).close()
     with Store(target) as store:
         parts = [_take_over(store, source) for source in sources]
@@ -116,18 +116,18 @@ class Pruned(NamedTuple):
 
     curves: int
     bytes: int
-    """By which the store is smaller."""
+    """Reduction of the store's size."""
 
 
 def prune(store: Store, studies: Sequence[Study]) -> Pruned:
-    """Delete the training curves of configurations that were not chosen, and of trials that no other study has.
+    """Delete the training curves of unselected configurations, except those of trials that other studies share.
 
-    What chooses and what is reported stays, so every table, verdict and test comes out as before; so do the curves of
-    the chosen configurations, which reports draw. A study must be finished: what is missing could change its choice.
+    Validation and test curves stay, so every table, verdict and test stays the same. The selected configurations keep
+    all curves, which reports draw. A study must be finished: missing trials could change the selection.
     """
     for study in studies:
         if study.missing:
-            remedy = "go on with the same command as before, then prune it"
+            remedy = "finish it with the same command as before, then prune it"
             raise StudyError(f"{study.name} has {study.missing:,} trials to train", where=store.path, remedy=remedy)
     kept = [key for study in studies for key in _chosen(store, study)]
 
@@ -153,7 +153,7 @@ def prune(store: Store, studies: Sequence[Study]) -> Pruned:
 
 
 def _chosen(store: Store, study: Study) -> set[str]:
-    """Keys of the trials of every configuration that is chosen, by any fold, or whose choice is open."""
+    """Keys of the trials of every configuration that some fold chose; all trials where nothing is chosen yet."""
     plan = store.plan(study)
     result = read(store, plan)
     kept: dict[tuple[str, str], list[dict[str, Any]]] = {}
@@ -179,33 +179,33 @@ class Recovered(NamedTuple):
     studies: int
     outcomes: int
     lost: int
-    """Outcomes that were there, as far as that can be told, and could not be read."""
+    """Trials of which something is damaged; they will be trained again."""
 
 
 def recover(damaged: Path, target: Path) -> Recovered:
-    """Copy everything that is readable and right into a new store, row by row; the damaged file is not touched.
+    """Copy every readable and correct row into a new store; the damaged file is not changed.
 
-    A trial is taken over only if its key still is that of its content and all its curves unpack, so nothing that was
-    changed by the damage gets through. A file whose first page is lost is read with the first page of a new store,
-    whose tables begin at the same places.
+    A trial is copied only if its key matches its content and all its arrays unpack, so damaged values are never taken
+    over. If the first page of the file is lost, that of a new store replaces it: its tables begin at the same pages.
     """
     if not damaged.is_file():
         raise StoreError("there is no such file", where=damaged, remedy="check the path")
     if target.exists():
-        raise StoreError("this file is there already", where=target, remedy="name a new one")
+        raise StoreError("this file exists already", where=target, remedy="name a new one")
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
         copy, fresh = Path(folder) / "copy.db", Path(folder) / "fresh.db"
+        log, copied_log = (path.with_name(path.name + "-wal") for path in (damaged, copy))
         shutil.copyfile(damaged, copy)
-        log = damaged.with_name(damaged.name + "-wal")
         if log.exists():
-            shutil.copyfile(log, copy.with_name(copy.name + "-wal"))
-        with Store(fresh) as store:
-            store._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        if not _opens(copy):
-            _replace_first_page(copy, fresh)
-        with closing(sqlite3.connect(copy)) as source, closing(connect(fresh, writable=True)) as goal:
-            found = _copy(source, goal)
+            shutil.copyfile(log, copied_log)
+        with closing(connect(fresh, writable=True)) as goal:
+            goal.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            if not _opens(copy):
+                _replace_first_page(copy, fresh)
+                copied_log.unlink(missing_ok=True)  # it belongs to the lost page
+            with closing(sqlite3.connect(copy)) as source:
+                found = _copy(source, goal)
             goal.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         fresh.replace(target)
     return found
@@ -222,116 +222,107 @@ def _opens(path: Path) -> bool:
 def _replace_first_page(path: Path, model: Path) -> None:
     content = model.read_bytes()
     page = bytearray(content[: int.from_bytes(content[16:18], "big")])
-    page[28:32] = bytes(4)  # the number of pages: to be taken from the file's size
+    page[28:32] = bytes(4)  # the number of pages: SQLite then derives it from the file's size
     with path.open("r+b") as file:
         file.write(page)
-    path.with_name(path.name + "-wal").unlink(missing_ok=True)  # it belongs to the page that is gone
-
-
-SMALLEST_ROW = 16
-"""Bytes; so row ids, which count from 1, end below the size of the file over this."""
-
-
-def _rows(source: sqlite3.Connection, table: str) -> Iterator[tuple[Any, ...]]:
-    """Every readable row of a table."""
-    pages, size = (source.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "page_size"))
-    try:
-        source.execute(f"SELECT 1 FROM {table} WHERE rowid = 0").fetchone()
-    except sqlite3.Error:
-        return  # the table's first page is gone, and with it the way to all others
-    yield from _range(source, table, 0, pages * size // SMALLEST_ROW)
-
-
-def _range(source: sqlite3.Connection, table: str, low: int, high: int) -> Iterator[tuple[Any, ...]]:
-    """The rows with ids from ``low`` to below ``high``; where they cannot be read, those of either half."""
-    try:
-        yield from source.execute(f"SELECT * FROM {table} WHERE rowid >= ? AND rowid < ?", (low, high)).fetchall()
-    except sqlite3.Error:
-        if high - low > 1:
-            middle = (low + high) // 2
-            yield from _range(source, table, low, middle)
-            yield from _range(source, table, middle, high)
 
 
 def _copy(source: sqlite3.Connection, goal: sqlite3.Connection) -> Recovered:
-    configurations = [row for row in _rows(source, "configurations") if _is_json(row[2])]
-    settings = {id_: text for id_, _, text in configurations}
-    trials = {row[0]: row for row in _rows(source, "trials") if row[2] in settings and _is_trial(row, settings)}
-    curves: dict[int, dict[str, bytes]] = {}
-    broken = set()
-    for trial, name, data in _rows(source, "curves"):
-        if _unpacks(data, unpack_curve):
-            curves.setdefault(trial, {})[name] = data
-        else:
-            broken.add(trial)
-    seen = list(_rows(source, "seen"))
-    broken |= {trial for trial, _, data in seen if not _unpacks(data, unpack_array)}
-    sessions = {row[0]: row for row in _rows(source, "sessions")}
-    outcomes, lost = [], len(broken)
-    for trial, status, *rest, best in _rows(source, "outcomes"):
-        whole = trial in trials and trial not in broken
-        if whole and status != "failed":
-            protocol = find_protocol(json.loads(settings[trials[trial][2]])["protocol"])
-            whole = {"valid", protocol.reported} <= curves.get(trial, {}).keys()
-        if not whole:
-            lost += trial not in broken
-            continue
-        session = rest[3]
-        if session not in sessions:
-            sessions[session] = (session, None, "?", 0, "?", "?", "1970-01-01T00:00:00+00:00", None, "recovered")
-        best = None if status == "failed" else best_of(unpack_curve(curves[trial]["valid"]))
-        outcomes.append((trial, status, *rest, best))
-    studies = {row[0]: row for row in _rows(source, "studies") if _is_json(row[2])}
-    saved = {row[0] for row in outcomes}
-    with transaction(goal):
-        goal.executemany("INSERT INTO studies VALUES (?, ?, ?, ?)", studies.values())
-        goal.executemany("INSERT INTO configurations VALUES (?, ?, ?)", configurations)
-        goal.executemany("INSERT INTO trials VALUES (?, ?, ?, ?, ?)", trials.values())
-        for id_, study, *rest in sessions.values():
-            row = (id_, study if study in studies else None, *rest)
-            goal.execute("INSERT INTO sessions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
-        goal.executemany("INSERT INTO outcomes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", outcomes)
-        for trial in saved:
-            rows = [(trial, name, data) for name, data in curves.get(trial, {}).items()]
-            goal.executemany("INSERT INTO curves VALUES (?, ?, ?)", rows)
-        goal.executemany("INSERT INTO seen VALUES (?, ?, ?)", [row for row in seen if row[0] in saved])
-        members = [row for row in _members(source) if row[0] in studies and row[2] in trials]
-        goal.executemany("INSERT OR IGNORE INTO members VALUES (?, ?, ?, ?, ?)", members)
-    return Recovered(len(studies), len(outcomes), lost)
+    """Copy row by row, each table after those it refers to: the new store refuses a row that refers to a lost one."""
+    pages, size = (source.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "page_size"))
+    most = pages * size // SMALLEST_ROW
 
+    def rows(table: str, key: str = "rowid") -> Iterator[tuple[Any, ...]]:
+        query = f"SELECT * FROM {table} WHERE {key} BETWEEN ? AND ?"
+        if _reads(source.execute, query, (0, 0)) or _reads(source.execute, query, (most, most)):
+            return _rows(source, query, 0, most)
+        return iter(())  # the root page is damaged, and no other page can be found without it
 
-def _members(source: sqlite3.Connection) -> list[tuple[Any, ...]]:
-    """The rows of ``members``, which has no row ids: in order, from either end, up to what cannot be read."""
-    found: dict[tuple[int, int], tuple[Any, ...]] = {}
-    for direction in ("ASC", "DESC"):
+    def insert(table: str, row: Sequence[Any]) -> bool:
         try:
-            order = f"ORDER BY study {direction}, place {direction}"
-            for row in source.execute(f"SELECT study, place, trial, fleet, dropped FROM members NOT INDEXED {order}"):
-                found[row[:2]] = row
-        except sqlite3.Error:
-            continue
-    return [found[key] for key in sorted(found)]
+            goal.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * len(row))})", row)
+        except sqlite3.IntegrityError:
+            return False
+        return True
+
+    def ids(table: str) -> set[int]:
+        return {id_ for (id_,) in goal.execute(f"SELECT id FROM {table}")}
+
+    with transaction(goal):
+        for table in ("studies", "configurations"):
+            for row in rows(table):
+                if _reads(lambda text: dict(json.loads(text)), row[2]):
+                    insert(table, row)
+        studies = ids("studies")
+        settings = dict(goal.execute("SELECT id, settings FROM configurations"))
+        for row in rows("trials"):
+            if _is_trial(row, settings):
+                insert("trials", row)
+        for study in studies:
+            for row in rows("members NOT INDEXED", f"study = {study} AND place"):
+                insert("members", row)
+        for id_, study, *rest in rows("sessions"):
+            insert("sessions", (id_, study if study in studies else None, *rest))
+        sessions = ids("sessions")
+        lost = set()
+        for trial, status, epochs, seconds, device, session, finished, error, _ in rows("outcomes"):
+            if session not in sessions:
+                sessions.add(session)
+                insert("sessions", (session, None, "?", 0, "?", "?", "1970-01-01T00:00:00+00:00", None, "recovered"))
+            if not insert("outcomes", (trial, status, epochs, seconds, device, session, finished, error, None)):
+                lost.add(trial)
+        for table, unpack in (("curves", unpack_curve), ("seen", unpack_array)):
+            for trial, name, data in rows(table):
+                if not _reads(unpack, data):
+                    lost.add(trial)
+                elif insert(table, (trial, name, data)) and name == "valid":
+                    goal.execute("UPDATE outcomes SET best = ? WHERE trial = ?", (best_of(unpack_curve(data)), trial))
+        lost |= _incomplete(goal)
+        goal.executemany("DELETE FROM outcomes WHERE trial = ?", [(trial,) for trial in lost])
+    (outcomes,) = goal.execute("SELECT count(*) FROM outcomes").fetchone()
+    return Recovered(len(studies), outcomes, len(lost))
 
 
-def _is_json(text: Any) -> bool:
+SMALLEST_ROW = 16
+"""Bytes of a row at least. Row ids count from 1, so they end below the file's size divided by this."""
+
+
+def _rows(source: sqlite3.Connection, query: str, first: int, last: int) -> Iterator[tuple[Any, ...]]:
+    """The rows with keys from ``first`` to ``last``; where the range cannot be read, those of either half."""
     try:
-        return isinstance(json.loads(text), dict)
-    except (ValueError, TypeError):
-        return False
+        yield from source.execute(query, (first, last)).fetchall()
+    except sqlite3.Error:
+        if first < last:
+            middle = (first + last) // 2
+            yield from _rows(source, query, first, middle)
+            yield from _rows(source, query, middle + 1, last)
 
 
-def _is_trial(row: tuple[Any, ...], settings: dict[int, str]) -> bool:
+def _incomplete(goal: sqlite3.Connection) -> set[int]:
+    """Trials without the curves that the protocol chooses by and reports."""
+    curves: dict[int, set[str]] = {}
+    for trial, name in goal.execute("SELECT trial, name FROM curves"):
+        curves.setdefault(trial, set()).add(name)
+    trained = goal.execute(
+        "SELECT o.trial, json_extract(c.settings, '$.protocol') FROM outcomes o JOIN trials t ON t.id = o.trial "
+        "JOIN configurations c ON c.id = t.configuration WHERE o.status != 'failed'"
+    )
+    return {t for t, protocol in trained if not {"valid", find_protocol(protocol).reported} <= curves.get(t, set())}
+
+
+def _is_trial(row: tuple[Any, ...], settings: Mapping[int, str]) -> bool:
+    """Whether the key of a row of ``trials`` is that of its content."""
     _, key, configuration, fold, seed = row
     try:
         return bool(Trial(**json.loads(settings[configuration]), fold=fold, seed=seed).key == key)
-    except (ValueError, TypeError):
+    except (KeyError, ValueError, TypeError):
         return False
 
 
-def _unpacks(data: Any, unpack: Callable[[bytes], Any]) -> bool:
+def _reads(read: Callable[..., object], *data: Any) -> bool:
     try:
-        unpack(data)
-    except (zlib.error, ValueError, TypeError, EOFError):
+        read(*data)
+    except (sqlite3.Error, zlib.error, ValueError, TypeError, EOFError):
         return False
     return True
 
@@ -340,10 +331,7 @@ def _unpacks(data: Any, unpack: Callable[[bytes], Any]) -> bool:
 
 
 def export_trials(store: Store, studies: Sequence[Study], path: Path, *, curves: bool = False) -> int:
-    """Write a row for each trial (with ``curves`` for each of its epochs), as CSV or Parquet by the file's name.
-
-    The file is there wholly or not at all. Gives the number of rows.
-    """
+    """Write a row for each trial (with ``curves``, for each epoch) as CSV or Parquet; return the number of rows."""
     kind = path.suffix.lower()
     if kind not in (".csv", ".parquet"):
         raise StudyError("tables are written as CSV or Parquet", where=path, remedy="name the file .csv or .parquet")

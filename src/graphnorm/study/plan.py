@@ -1,4 +1,4 @@
-"""Plans: what a study trains, in which order, and which trials together."""
+"""Plans: the trials of a study, and how they are packed into fleets."""
 
 from __future__ import annotations
 
@@ -30,23 +30,22 @@ __all__ = [
     "pack",
     "role",
     "settle",
-    "train_sizes",
 ]
 
 MOST_ON_CPU = 10
-"""Members of a fleet on a CPU: past this, stacking saves no more overhead and the arrays leave the caches."""
+"""Members of a fleet on a CPU: more of them save no overhead, and their arrays do not fit into the caches."""
 MOST_ON_GPU = 600
 AT_ONCE_ON_GPU = 5
-"""Fleets that are trained side by side on a GPU, and share its memory."""
+"""Fleets that are trained at a time on a GPU, and share its memory."""
 MEMORY_SHARE = 0.7
-"""Of the free memory that a fleet may plan with; the estimate is rough, and running out of memory is costly."""
+"""Share of the free memory that a fleet may use; the estimate of its size is rough."""
 NEARLY = 1.05
-"""Times up to so many times the shortest count as equal."""
+"""Times that are longer than the shortest by less than this factor count as equal."""
 _TRAINED_WITH = tuple(options_of(Hyperparameters))
 
 
 class Rung(NamedTuple):
-    """A decision of an adaptive search: after ``epoch`` epochs ``keep`` configurations go on."""
+    """A step of an adaptive search: after ``epoch`` epochs, ``keep`` configurations continue."""
 
     epoch: int
     keep: int
@@ -55,7 +54,6 @@ class Rung(NamedTuple):
 def make_fleet(
     graphs: PackedGraphs, trials: Sequence[Trial], splits: Sequence[Split], device: torch.device
 ) -> Fleet | KernelFleet:
-    """What trains these trials."""
     if MODELS[trials[0].model].kernel is not None:
         return KernelFleet(graphs, trials, splits)
     return Fleet(graphs, trials, splits, device=device)
@@ -63,24 +61,24 @@ def make_fleet(
 
 @dataclass(frozen=True)
 class Plan:
-    """A study before it is begun."""
+    """The trials of a study, with its name."""
 
     name: str
     spec: Mapping[str, Any]
-    """What was asked for, as plain values."""
+    """The request as plain values: graphs, model, norms, protocol, folds, seeds, grid and settings."""
     trials: tuple[Trial, ...]
     probe: Any = None
-    """What looks at the models along the training, if anything; see :mod:`graphnorm.analysis.along_training`."""
+    """Measures the models during training; see :mod:`graphnorm.analysis.along_training`."""
     make_fleet: Callable[..., Any] = field(default=make_fleet, repr=False)
 
     @property
     def rungs(self) -> tuple[Rung, ...]:
-        """Where weaker configurations are dropped, in an adaptive search."""
+        """The rungs of an adaptive search; empty for a full one."""
         return tuple(Rung(*rung) for rung in self.spec.get("rungs", ()))
 
 
 def role(trial: Trial) -> tuple[Literal["norms", "baselines"], str]:
-    """What a trial is counted for: its normalization, or the baseline that it is.
+    """The row of a result that a trial belongs to: a normalization or a baseline.
 
     >>> role(Trial(dataset="MUTAG", norm="batch")), role(Trial(dataset="MUTAG", model="wl"))
     (('norms', 'batch'), ('baselines', 'wl'))
@@ -89,27 +87,27 @@ def role(trial: Trial) -> tuple[Literal["norms", "baselines"], str]:
 
 
 class Dataset(NamedTuple):
-    """What names the trials on some graphs, where the graphs themselves may not be at hand."""
+    """Stands for graphs that are not on this machine: enough to compute the keys of their trials."""
 
     name: str
     fingerprint: str
     chance: Mapping[str, float] = {}
-    """The score that needs no model, by metric; where it is known."""
+    """The score of guessing, by metric, if known."""
 
 
 def catalogued(graphs: PackedGraphs) -> Entry | None:
-    """The catalogue's entry for these graphs; None for the user's own, whatever they are called."""
+    """The catalogue's entry for these graphs; None for other graphs, even of the same name."""
     entry = CATALOG.get(graphs.name)
     found = (graphs.num_graphs, graphs.num_nodes, graphs.num_edges)
     return entry if entry is not None and entry.counts in (None, found) else None
 
 
 def settle(graphs: PackedGraphs, **given: Any) -> Settings:
-    """Fill in what was not given (None), and refuse what does not fit.
+    """Fill in defaults for settings that are not given (None), and refuse those that do not fit.
 
-    Data with an official split of two classes is compared by the protocol ``ogb``, with the molecular model and the
-    setting of the paper's Table 2; all other data by ``paper``, with GIN and the setting of its training curves for
-    fewer epochs. The readout is the catalogue's for a dataset it knows, else the sum.
+    For data of two classes with an official split, the defaults are the protocol ``ogb`` and the model and settings of
+    the paper's Table 2. For other data they are the protocol ``paper``, GIN, and the settings of the paper's training
+    curves with fewer epochs. The readout is that of the catalogue, or the sum.
 
     given: fields of :class:`Settings`.
     """
@@ -142,7 +140,7 @@ def settle(graphs: PackedGraphs, **given: Any) -> Settings:
             f"the protocol {protocol} has one split, not folds", remedy="leave --folds out; use --seeds"
         )
     if not one_split and chosen.get("folds", 2) < 2:
-        raise GraphnormError(f"folds is {chosen['folds']}", remedy="give a whole number of 2 or more")
+        raise GraphnormError(f"folds is {chosen['folds']}", remedy="give at least 2")
     entry = catalogued(graphs)
     defaults: dict[str, Any] = {"epochs": QUICK_EPOCHS, "readout": entry.readout if entry else "sum"}
     if one_split:
@@ -158,12 +156,12 @@ def make_plan(
     name: str | None = None,
     origin: Mapping[str, Any] | None = None,
 ) -> Plan:
-    """Every configuration of the grid for every normalization, fold and seed, and the baselines on the same folds.
+    """Plan every configuration of the grid for every normalization, fold and seed, and baselines on the same folds.
 
-    A trial is named by its content, and the study by its trials: the same question makes the same study.
+    The name of the study contains a hash of its trials, so the same request always gives the same study.
 
-    grid: without one, the settings are the one configuration.
-    origin: what :func:`graphnorm.data.load` needs to find the user's own graphs again.
+    grid: without a grid, the settings are the only configuration.
+    origin: arguments of :func:`graphnorm.data.load` that load the same graphs again.
 
     >>> from graphnorm.data import load
     >>> from graphnorm.settings import GRIDS
@@ -200,7 +198,7 @@ def make_plan(
     spec: dict[str, Any] = {
         "dataset": graphs.name,
         "fingerprint": graphs.fingerprint,
-        **_facts(graphs, protocol.name, trials[0]),
+        **_describe(graphs, trials[0]),
         "origin": None if origin is None else dict(origin),
         "model": settings.model,
         "norms": list(settings.norms),
@@ -214,27 +212,22 @@ def make_plan(
     return Plan(name or f"{graphs.name}-{settings.model}-{grid.name}-{protocol.name}-{digest[:6]}", spec, tuple(trials))
 
 
-def _facts(graphs: PackedGraphs | Dataset, protocol: str, example: Trial) -> dict[str, Any]:
-    """What the spec says of the graphs besides their name and fingerprint."""
+def _describe(graphs: PackedGraphs | Dataset, trial: Trial) -> dict[str, Any]:
+    """The part of the spec that describes the graphs, as one of the trials splits them."""
     if isinstance(graphs, Dataset):
-        return {"chance": graphs.chance.get(find_protocol(protocol).metric)}
+        return {"chance": graphs.chance.get(find_protocol(trial.protocol).metric)}
+    splits = make_splits(graphs, [replace(trial, fold=fold) for fold in range(trial.folds)])
     return {
         "graphs": graphs.num_graphs,
         "classes": list(graphs.classes),
-        "chance": round(chance_score(graphs, protocol), 4),
-        "train_sizes": train_sizes(graphs, example),
+        "chance": round(chance_score(graphs, trial.protocol), 4),
+        "train_sizes": sorted({len(split.train) for split in splits}),
         "catalogued": catalogued(graphs) is not None,
     }
 
 
-def train_sizes(graphs: PackedGraphs, trial: Trial) -> list[int]:
-    """How many graphs train, in the trial's fold and all others: each number once."""
-    folds = [replace(trial, fold=fold) for fold in range(trial.folds)]
-    return sorted({len(split.train) for split in make_splits(graphs, folds)})
-
-
 BASELINE_SETTING: dict[str, Any] = {"epochs": 100, "batch_size": 50, "dropout": 0.5, "weight_decay": 0.0, "lr": 1e-2}
-"""What a baseline network is trained with in the paper's tables, besides its own settings."""
+"""Settings of baseline networks in the paper's tables; each network's own settings take precedence."""
 
 
 def baseline_plan(
@@ -246,9 +239,9 @@ def baseline_plan(
     seeds: int = 1,
     epochs: int | None = None,
 ) -> Plan:
-    """A study of one baseline, with :data:`BASELINE_SETTING` and its own settings.
+    """Plan a study of one baseline, with :data:`BASELINE_SETTING` and its own settings.
 
-    epochs: of a network, in the place of those; a kernel has none.
+    epochs: replaces the epochs of a network; a kernel has none.
 
     >>> from graphnorm.data import load
     >>> plan = baseline_plan(load("synthetic:trees"), "wl", protocol="fair", folds=5)
@@ -268,12 +261,12 @@ def baseline_plan(
 
 
 def pack(graphs: PackedGraphs, trials: Sequence[Trial], device: str | None, slots: int) -> list[list[int]]:
-    """Pack trials into fleets: lists of places, members of one shape together, as many as the memory holds.
+    """Pack trials of equal shape into fleets, as large as memory allows but enough of them to fill all slots.
 
-    There are enough fleets for every slot where that can be.
+    Returns the places of the trials of each fleet.
 
-    device: where they will be trained; of a GPU that is not in this machine the memory is not known, so fleets are as
-    large as they get, and one that does not fit is split when that shows.
+    device: where the fleets will train. For a GPU of another machine, whose memory is unknown, fleets have the largest
+    size; the runner splits those that do not fit.
     """
     groups: dict[tuple[object, ...], list[int]] = {}
     for place, trial in enumerate(trials):
@@ -288,7 +281,7 @@ def pack(graphs: PackedGraphs, trials: Sequence[Trial], device: str | None, slot
 
 
 def members_that_fit(graphs: PackedGraphs, trial: Trial, device: str | None) -> int:
-    """How many members of a trial's shape a fleet may have."""
+    """The largest number of members of a trial's shape in a fleet."""
     if device == "cuda" and not torch.cuda.is_available():
         return MOST_ON_GPU
     chosen = default_device(device)
@@ -301,10 +294,10 @@ def members_that_fit(graphs: PackedGraphs, trial: Trial, device: str | None) -> 
 
 
 def _fleets_of_a_shape(shapes: int, slots: int) -> int:
-    """Into how many fleets the trials of a shape are cut, so that slots are idle neither now nor in the last round.
+    """The number of fleets for the trials of a shape, so that no slot is idle for long.
 
-    The time is that of the rounds, each as long as a fleet, which is the shorter the more there are. Fewer fleets are
-    preferred where that makes little difference: members of a small one cost more.
+    The total time is the number of rounds times that of a fleet; a fleet of fewer members is faster. Among nearly equal
+    times, fewer fleets are preferred, because the members of a small fleet cost more.
 
     >>> [_fleets_of_a_shape(10, slots) for slots in (1, 8, 10, 64)]
     [1, 4, 1, 6]

@@ -1,4 +1,4 @@
-"""Training and validation curves of a result, as in the paper's Figure 2."""
+"""Figure of a result: training and validation curves, as in the paper's Figure 2."""
 
 from __future__ import annotations
 

@@ -1,20 +1,18 @@
-"""Progress: what else learns of a study while it runs. A display for people, TensorBoard, or a tracker of your own.
+"""Progress of a running study: a display for the terminal, TensorBoard, or your own tracker.
 
-A tracker is a :class:`Callback` whose methods do something; those of the base class do nothing. They are called in the
-driver's process, one after the other. A callback that raises is left out from then on with a warning: no tracker is
-worth a study.
+A tracker is a subclass of :class:`Callback` that overrides some of its methods. They are called one after the other in
+the driver's process. A callback that raises is dropped with a warning, so that no tracker can end a study.
 """
 
 from __future__ import annotations
 
-import itertools
 import os
 import sys
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import astuple, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 import numpy as np
@@ -25,7 +23,6 @@ from graphnorm.study.render import clock, counted
 from graphnorm.training import Outcome, Progress, Trial
 
 if TYPE_CHECKING:
-    from rich.console import Console
     from rich.table import Table
 
     from graphnorm.study.store import Study
@@ -33,72 +30,67 @@ if TYPE_CHECKING:
 __all__ = ["Callback", "Callbacks", "Display", "TensorBoard"]
 
 BETWEEN_LINES = 10.0
-"""Seconds between two lines where there is no terminal."""
+"""Seconds between two lines without a terminal."""
 BASIS_SECONDS = 2.0
-"""Of training, that the time left is estimated from."""
-BARS = (24, 8)
-"""How long bars are, and how long where there is little room."""
-GAP = 2
-"""Spaces between columns."""
+"""Seconds of training before the time left is estimated."""
 
 
 class Callback:
-    """Learns of a study's progress."""
+    """Informed of the events of a study; override what you need."""
 
     def on_begin(self, study: Study, trials: Sequence[Trial], missing: Sequence[Trial]) -> None:
-        """The study begins, or goes on; ``missing`` of its trials are to be trained."""
+        """The study starts or continues; ``missing`` are the trials to train."""
 
     def on_fleet(self, trials: Sequence[Trial], epoch: int) -> None:
-        """These trials are taken up together, after so many epochs."""
+        """A fleet of trials starts, or continues after an epoch."""
 
     def on_epoch(self, progress: Progress) -> None:
         """A fleet finished an epoch."""
 
     def on_outcomes(self, outcomes: Sequence[Outcome]) -> None:
-        """These trials are finished, and saved."""
+        """These trials are finished and saved."""
 
     def on_dropped(self, trials: Sequence[Trial], epoch: int) -> None:
-        """A search drops these trials after an epoch."""
+        """An adaptive search drops these trials after an epoch."""
 
     def on_failure(self, trials: Sequence[Trial], error: str, final: bool) -> None:
-        """A fleet failed; unless that is final, it is tried again."""
+        """A fleet failed; unless ``final``, it is tried again."""
 
     def on_end(self, finished: bool) -> None:
         """The study is finished, or was interrupted."""
 
 
 class Callbacks:
-    """Several callbacks, told of the same events."""
+    """Several callbacks that get the same events."""
 
     def __init__(self, callbacks: Sequence[Callback]) -> None:
         self._callbacks = list(callbacks)
 
-    def tell(self, event: Callable[[Callback], None]) -> None:
-        """Let every callback know; one that raises is left out from then on."""
+    def tell(self, event: Callable[..., None], *arguments: Any) -> None:
+        """Call the method ``event`` of every callback; drop a callback that raises."""
         for callback in tuple(self._callbacks):
             try:
-                event(callback)
+                getattr(callback, event.__name__)(*arguments)
             except Exception as error:
                 self._callbacks.remove(callback)
                 name = type(callback).__name__
-                warnings.warn(f"{name} is left out from here on: {type(error).__name__}: {error}", stacklevel=2)
+                warnings.warn(f"{name} is dropped: {type(error).__name__}: {error}", stacklevel=2)
 
 
 class TensorBoard(Callback):
-    """Writes every trial's curves for TensorBoard, a run for each trial, when it is finished."""
+    """Writes the curves of every finished trial for TensorBoard, one run for each."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         need("tensorboard", "writing for TensorBoard", "tracking")
         from torch.utils.tensorboard import SummaryWriter
 
-        self._folder, self._writer = os.fspath(folder), SummaryWriter
+        self._folder, self._writer = folder, SummaryWriter
 
     def on_outcomes(self, outcomes: Sequence[Outcome]) -> None:
-        """Write the curves; a trial's run is named by what tells it from others."""
         for outcome in outcomes:
             trial = outcome.trial
             run = f"{trial.dataset}-{trial.model}-{trial.norm}/fold{trial.fold}-seed{trial.seed}-{trial.key}"
-            with self._writer(os.path.join(self._folder, run)) as writer:  # noqa: PTH118
+            with self._writer(Path(self._folder, run)) as writer:
                 for name, curve in outcome.curves.items():
                     for epoch, value in enumerate(curve.tolist(), 1):
                         writer.add_scalar(name, value, epoch)
@@ -109,24 +101,29 @@ class TensorBoard(Callback):
 
 @dataclass
 class _Row:
-    """How far one normalization or baseline is."""
+    """Progress of one normalization or baseline."""
 
-    work: int
-    """Epochs of its trials, in all."""
-    trials: int
-    before: int
-    """Trials that were finished by an earlier run."""
-    finished: int = 0
+    work: int = 0
+    """Epochs of all its trials."""
     epochs: int = 0
-    """Epochs that are behind it, those of earlier runs included."""
+    """Epochs trained so far, in this run or before."""
+    trials: int = 0
+    before: int = 0
+    """Trials that an earlier run finished."""
+    finished: int = 0
+    """Trials that this run finished."""
     best: float = float("nan")
     """The best validation metric so far, between 0 and 1."""
 
+    @property
+    def done(self) -> int:
+        return self.before + self.finished
+
 
 class Display(Callback):
-    """Says how far a study is and how long it will take: a live table in a terminal, else a line now and then.
+    """Shows progress and the time left: a live table in a terminal, otherwise a line every ten seconds.
 
-    now: gives the time in seconds.
+    now: returns the time in seconds.
     """
 
     def __init__(self, stream: TextIO | None = None, now: Callable[[], float] = time.monotonic) -> None:
@@ -143,11 +140,10 @@ class Display(Callback):
     # Events
 
     def on_begin(self, study: Study, trials: Sequence[Trial], missing: Sequence[Trial]) -> None:
-        """Say what there is to do."""
         left = {trial.key for trial in missing}
         self._name, self._began = study.name, self._now()
         for trial in trials:
-            row = self._rows.setdefault(_label(trial), _Row(0, 0, 0))
+            row = self._rows.setdefault(_label(trial), _Row())
             row.work, row.trials = row.work + trial.epochs, row.trials + 1
             if trial.key not in left:
                 row.epochs, row.before = row.epochs + trial.epochs, row.before + 1
@@ -158,46 +154,40 @@ class Display(Callback):
             self._start_live()
 
     def on_fleet(self, trials: Sequence[Trial], epoch: int) -> None:
-        """Note where a fleet begins."""
         for trial in trials:
             self._count(trial, epoch)
 
     def on_epoch(self, progress: Progress) -> None:
-        """Show the progress, unless that was only just done."""
         for trial in progress.trials:
             self._count(trial, progress.epoch)
         self._trained += len(progress.trials)
-        if self._basis is None:  # before it, workers started and the first epochs warmed up
+        if self._basis is None:  # the time until here went into starting workers and warming up
             self._basis = self._now(), self._trained
         row = self._rows[_label(progress.trials[0])]
         row.best = float(np.nanmax([row.best, *progress.metrics["valid"], -np.inf]))
         self._refresh(_label(progress.trials[0]))
 
     def on_outcomes(self, outcomes: Sequence[Outcome]) -> None:
-        """Count finished trials."""
         for outcome in outcomes:
             self._rows[_label(outcome.trial)].finished += 1
 
     def on_dropped(self, trials: Sequence[Trial], epoch: int) -> None:
-        """Say that a search drops some trials; what they had left is not trained."""
         for trial in trials:
             row = self._rows[_label(trial)]
             row.finished += 1
-            row.work -= trial.epochs - epoch
+            row.work -= trial.epochs - epoch  # these are not trained
         if trials:
             self._line(f"{_label(trials[0])}: {counted(len(trials), 'trial')} dropped after epoch {epoch}")
 
     def on_failure(self, trials: Sequence[Trial], error: str, final: bool) -> None:
-        """Say what failed."""
         after = "recorded as failed" if final else "tried again"
         self._line(f"a fleet of {len(trials)} ({_label(trials[0])}) failed, {after}: {error.splitlines()[0]}")
 
     def on_end(self, finished: bool) -> None:
-        """Clear the table, and say how it ended."""
         if self._live is not None:
             self._live.stop()
             self._live = None
-        done = sum(row.before + row.finished for row in self._rows.values())
+        done = sum(row.done for row in self._rows.values())
         trials = sum(row.trials for row in self._rows.values())
         how = "finished" if finished else "stopped"
         self._line(f"{how} after {clock(self._now() - self._began)}: {done:,} of {trials:,} trials are done")
@@ -211,7 +201,7 @@ class Display(Callback):
 
     @property
     def seconds_left(self) -> float | None:
-        """As long as the rest takes at the pace so far; None before there is one."""
+        """Estimated from the pace so far; None before there is one."""
         now = self._now()
         since, before = self._basis or (now, self._trained)
         if now - since < BASIS_SECONDS or self._trained == before:
@@ -223,15 +213,6 @@ class Display(Callback):
         left = self.seconds_left
         return "estimating the time left" if left is None else f"about {clock(left)} left"
 
-    def _describe(self, row: _Row, *, brief: bool = False) -> str:
-        done = row.before + row.finished
-        text = f"{done:,}/{row.trials:,}" if brief else f"{done:,} of {counted(row.trials, 'trial')}"
-        if done == row.trials and row.before == row.trials:
-            return f"{text} (earlier)" if brief else f"{text} (trained before)"
-        if not np.isfinite(row.best):
-            return text
-        return f"{text}, {100 * row.best:.1f} %" if brief else f"{text}, best validation {100 * row.best:.1f} %"
-
     # Lines
 
     def _refresh(self, label: str) -> None:
@@ -239,7 +220,12 @@ class Display(Callback):
             return
         self._shown = self._now()
         row = self._rows[label]
-        print(f"{label}: {self._describe(row)}; {self._time_left()}", file=self._stream, flush=True)
+        best = f", best validation {100 * row.best:.1f} %" if np.isfinite(row.best) else ""
+        print(
+            f"{label}: {row.done:,} of {counted(row.trials, 'trial')}{best}; {self._time_left()}",
+            file=self._stream,
+            flush=True,
+        )
 
     def _line(self, text: str) -> None:
         if self._live is not None:
@@ -256,57 +242,34 @@ class Display(Callback):
         except ImportError:
             return
         console = Console(file=self._stream)
-        table = partial(self._table, console)
-        self._live = Live(console=console, get_renderable=table, refresh_per_second=4, transient=True)
+        self._live = Live(console=console, get_renderable=self._table, refresh_per_second=4, transient=True)
         self._live.start()
 
-    def _table(self, console: Console) -> Table:
+    def _table(self) -> Table:
         from rich.progress_bar import ProgressBar
         from rich.table import Table
         from rich.text import Text
 
-        rows = list(self._rows.values())
-        times = f"{clock(self._now() - self._began)} gone, {self._time_left()}"
-        name, bar, text, words = _lay_out(
-            console.width,
-            names=[*self._rows, "norm"],
-            full=[*(self._describe(row) for row in rows), times],
-            brief=[*(self._describe(row, brief=True) for row in rows), times],
-        )
-        table = Table(box=None, pad_edge=False)
-        for column, width in (("norm", name), ("", bar), ("so far", text)):
-            table.add_column(column, width=width, no_wrap=True, overflow="ellipsis")
-        for (label, row), what in zip(self._rows.items(), words, strict=False):
-            waiting = not row.epochs
+        table = Table(box=None, pad_edge=False, caption_justify="left")
+        table.add_column("norm", no_wrap=True, overflow="ellipsis")
+        table.add_column("", max_width=24)  # shrinks first in a narrow terminal
+        table.add_column("trials", no_wrap=True, overflow="ellipsis", justify="right")
+        table.add_column("best", no_wrap=True, overflow="ellipsis")
+        counts = (astuple(row)[:-1] for row in self._rows.values())  # all fields but the best metric
+        total = _Row(*map(sum, zip(*counts, strict=True)))
+        for label, row in (*self._rows.items(), ("all", total)):
+            best = "earlier" if row.before == row.trials else f"{100 * row.best:.1f} %"
             table.add_row(
                 Text(label),
-                ProgressBar(total=max(row.work, 1), completed=row.epochs, width=bar),
-                Text(what),
-                style="dim" if waiting else None,
+                ProgressBar(total=max(row.work, 1), completed=row.epochs),
+                f"{row.done:,}/{row.trials:,}",
+                "" if best == "nan %" else best,
+                style="bold" if row is total else None if row.epochs else "dim",
             )
-        work, done = sum(row.work for row in rows), sum(row.epochs for row in rows)
-        table.add_row("all", ProgressBar(total=max(work, 1), completed=done, width=bar), times, style="bold")
+        table.caption = f"{clock(self._now() - self._began)} elapsed, {self._time_left()}"
         return table
 
 
 def _label(trial: Trial) -> str:
     kind, name = role(trial)
     return name if kind == "norms" else f"baseline {name}"
-
-
-def _lay_out(
-    width: int, names: Sequence[str], full: Sequence[str], brief: Sequence[str]
-) -> tuple[int, int, int, Sequence[str]]:
-    """Widths of the name, the bar and the text, and the texts: the longest for which every row is one line.
-
-    >>> _lay_out(80, ["graph"], ["epoch 5 of 10"], ["5/10"])
-    (5, 24, 47, ['epoch 5 of 10'])
-    >>> _lay_out(22, ["graph"], ["epoch 5 of 10"], ["5/10"])
-    (5, 8, 5, ['5/10'])
-    """
-    name = min(max(map(len, names)), width // 2)
-    for words, bar in itertools.product((full, brief), BARS):
-        text = width - name - bar - 2 * GAP
-        if text >= max(map(len, words)):
-            break
-    return name, bar, max(text, 1), words

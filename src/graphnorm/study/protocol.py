@@ -1,17 +1,18 @@
-"""Protocols: how graphs are split into those that train, those that choose and those that are reported.
+"""Protocols: how graphs are split for training, for the selection of epochs and configurations, and for the report.
 
 ==========  ==============================  =====================  =====================  ==============
-protocol    graphs                          the epoch is chosen    on                     reported
+protocol    split                           epoch selected         on                     reported
 ==========  ==============================  =====================  =====================  ==============
 ``paper``   k stratified folds              once for all folds     the fold itself        the fold
-``fair``    k stratified folds, and in      for each fold          the held-out tenth     the fold
-            each a tenth of the rest
+``fair``    k stratified folds; of each     for each fold          the held-out tenth     the fold
+            training part, a tenth is held
+            out
 ``ogb``     the official split              for each seed          its validation part    its test part
-``all``     all of them                     never: the last        –                      nothing
+``all``     all graphs train                no: the last epoch     –                      nothing
 ==========  ==============================  =====================  =====================  ==============
 
-``paper`` is what the paper and its baselines did: the graphs that choose are the graphs that are reported, so its
-numbers are optimistic. Under ``fair`` a reported graph has no part in any choice.
+``paper`` is the protocol of the paper and its baselines: the same graphs select and are reported, so its numbers are
+optimistic. Under ``fair`` a reported graph has no influence on any selection.
 """
 
 from __future__ import annotations
@@ -33,47 +34,44 @@ __all__ = ["PROTOCOLS", "Protocol", "chance_score", "find_protocol", "has_learne
 FOLD_SEED = 9
 """The random state of the authors' folds."""
 HELD_OUT = 10
-"""Under ``fair`` one part in so many of the training graphs chooses."""
+"""Under ``fair`` one in ten training graphs is held out."""
 LEARNED = 1.0
-"""Percentage points above chance from which on a model counts as having learned something."""
+"""A model has learned something if it is this many percentage points above chance."""
 
 Ids = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Protocol:
-    """One row of the table above, as far as choosing and reporting go."""
+    """How epochs and configurations are selected and scores reported: one row of the table above."""
 
     name: str
-    about: str
     reported: Literal["valid", "test"]
-    """Which curve of an outcome is reported."""
+    """The curve that is reported."""
     one_epoch: bool
     """Whether all members share one epoch, or each has its own."""
     nested: bool
-    """Whether each fold chooses its own configuration."""
+    """Whether each fold selects its own configuration."""
     unit: Literal["fold", "seed"]
-    """What is averaged over."""
+    """Scores are averaged over folds or over seeds."""
 
     @property
     def task(self) -> Task:
-        """What is learned: its loss and its metric."""
         return find_task(self.name)
 
     @property
     def metric(self) -> str:
-        """The name of what is reported."""
         return self.task.metric
 
     @property
     def paired(self) -> bool:
-        """Whether tests pair units of the same number: folds have the same graphs, seeds have nothing in common."""
+        """Whether tests pair units: equal folds have the same graphs, equal seeds have nothing in common."""
         return self.unit == "fold"
 
     def overlap(self, folds: int) -> float:
-        """Reported graphs for every graph that has a part in the model, n₂/n₁; 0 where all trainings share one split.
+        """The ratio of reported graphs to all others, n₂/n₁; 0 if all trainings share one split.
 
-        The correction of the t-test for overlapping training sets needs it.
+        It corrects the t-test for overlapping training sets.
 
         >>> find_protocol("paper").overlap(5)
         0.25
@@ -82,48 +80,15 @@ class Protocol:
 
 
 PROTOCOLS: dict[str, Protocol] = {
-    protocol.name: protocol
-    for protocol in (
-        Protocol(
-            name="paper",
-            about="cross-validation; one epoch for all folds, chosen on the folds that are reported (optimistic)",
-            reported="valid",
-            one_epoch=True,
-            nested=False,
-            unit="fold",
-        ),
-        Protocol(
-            name="fair",
-            about="cross-validation; a held-out tenth of each training part chooses, the fold is only reported",
-            reported="test",
-            one_epoch=False,
-            nested=True,
-            unit="fold",
-        ),
-        Protocol(
-            name="ogb",
-            about="the dataset's official split; the validation part chooses, the test part is reported (ROC-AUC)",
-            reported="test",
-            one_epoch=False,
-            nested=False,
-            unit="seed",
-        ),
-    )
+    "paper": Protocol(name="paper", reported="valid", one_epoch=True, nested=False, unit="fold"),
+    "fair": Protocol(name="fair", reported="test", one_epoch=False, nested=True, unit="fold"),
+    "ogb": Protocol(name="ogb", reported="test", one_epoch=False, nested=False, unit="seed"),
 }
-
-
-ALL_GRAPHS = Protocol(
-    name="all",
-    about="all graphs train; nothing is chosen or reported",
-    reported="valid",
-    one_epoch=False,
-    nested=False,
-    unit="seed",
-)
+ALL_GRAPHS = Protocol(name="all", reported="valid", one_epoch=False, nested=False, unit="seed")
 
 
 def find_protocol(name: str) -> Protocol:
-    """Give a protocol by its name.
+    """Find a protocol by its name.
 
     >>> find_protocol("fair").reported
     'test'
@@ -136,9 +101,7 @@ def find_protocol(name: str) -> Protocol:
 
 
 def make_splits(graphs: PackedGraphs, trials: Sequence[Trial]) -> list[Split]:
-    """Give the split of every trial, by its ``protocol``, ``folds`` and ``fold``.
-
-    The seed has no part in it: seeds of one fold share its graphs.
+    """The split of every trial, by its ``protocol``, ``folds`` and ``fold``; seeds of a fold share its split.
 
     >>> from graphnorm.data import load
     >>> graphs = load("synthetic:trees")
@@ -152,15 +115,12 @@ def make_splits(graphs: PackedGraphs, trials: Sequence[Trial]) -> list[Split]:
         if key not in made:
             made[key] = _splits(graphs, trial.protocol, trial.folds)
         if not 0 <= trial.fold < len(made[key]):
-            raise GraphnormError(
-                f"there is no fold {trial.fold} of {len(made[key])}",
-                remedy="folds count from 0",
-            )
+            raise GraphnormError(f"there is no fold {trial.fold} of {len(made[key])}", remedy="folds count from 0")
     return [made[trial.protocol, trial.folds][trial.fold] for trial in trials]
 
 
 def chance_score(graphs: PackedGraphs, protocol: str) -> float:
-    """The score that needs no model, as it is shown: the share of the largest class, or the ROC-AUC of random scores.
+    """The score of guessing, in percent: the share of the largest class, or the ROC-AUC of random scores.
 
     >>> from graphnorm.data import load
     >>> trees = load("synthetic:trees")
@@ -172,7 +132,7 @@ def chance_score(graphs: PackedGraphs, protocol: str) -> float:
 
 
 def has_learned(score: float, chance: float | None) -> bool:
-    """Whether a score is above chance; where chance is not known, it counts as such.
+    """Whether a score is above chance; True if chance is unknown.
 
     >>> has_learned(50.9, 50.0), has_learned(51.0, 50.0), has_learned(50.9, None)
     (False, True, True)
@@ -215,14 +175,14 @@ def _official(graphs: PackedGraphs) -> Split:
 
 
 def _refuse_small_classes(graphs: PackedGraphs, labels: Ids, folds: int, protocol: str) -> None:
-    """Every class must be in every part."""
+    """Every class must occur in every part."""
     if folds < 2:
         raise GraphnormError(f"{folds} folds leave nothing to train on", remedy="use two folds or more")
     sizes = np.bincount(labels, minlength=graphs.num_classes)
     present = np.flatnonzero(sizes)
     if len(present) < 2:
         raise GraphnormError(
-            f"all {len(labels)} graphs of {graphs.name} are of one class", remedy="give graphs of two classes or more"
+            f"all {len(labels)} graphs of {graphs.name} are of one class", remedy="give graphs of at least two classes"
         )
     smallest = int(present[sizes[present].argmin()])
     size, name = int(sizes[smallest]), graphs.classes[smallest]
@@ -236,13 +196,13 @@ def _refuse_small_classes(graphs: PackedGraphs, labels: Ids, folds: int, protoco
     training = size - -(-size // folds)
     if protocol == "fair" and training < HELD_OUT:
         raise GraphnormError(
-            f"{has}: with {folds} folds {training} of them train, and no tenth of that can be held out to choose by",
+            f"{has}: with {folds} folds {training} of them train, and no tenth of that can be held out",
             remedy=f"use the protocol paper, or {others}",
         )
 
 
 def _are_measurements(classes: Sequence[str], graphs: int) -> bool:
-    """Whether classes are numbers that look measured: not all whole, or hardly any twice.
+    """Whether classes look like measurements: numbers that are not all whole, or rarely occur twice.
 
     >>> _are_measurements(("6.6", "7.1"), 90), _are_measurements(("0", "1"), 90), _are_measurements(("a", "6.6"), 90)
     (True, False, False)
@@ -255,7 +215,7 @@ def _are_measurements(classes: Sequence[str], graphs: int) -> bool:
 
 
 def _stratified(labels: Ids, folds: int) -> list[tuple[Ids, Ids]]:
-    """The rest and the fold, for each of so many stratified folds."""
+    """Pairs of the rest and the fold."""
     selection = need("sklearn.model_selection", "cross-validation", "study")
     maker = selection.StratifiedKFold(folds, shuffle=True, random_state=FOLD_SEED)
     return [(rest.astype(np.int64), fold.astype(np.int64)) for rest, fold in maker.split(np.zeros(len(labels)), labels)]

@@ -1,8 +1,7 @@
-"""The engine ``ray``: workers are actors of a Ray cluster, or of a local one that is started and stopped.
+"""The engine ``ray``: workers are actors of a Ray cluster, or of a local one that is started for the study.
 
-The graphs are put into Ray's object store once; from there each machine fetches them once, and each worker reads them
-when it begins. The driver alone keeps anything: what a worker had when it died is in the driver's checkpoint, and the
-fleet goes on in the worker that takes its place, wherever Ray puts it.
+The graphs are put into Ray's object store once, and each machine fetches them once. Only the driver keeps state: when
+a worker dies, its fleet continues from the driver's checkpoint in a new worker, wherever Ray places it.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ class RayEngine:
 
     Args:
         data: the graphs.
-        address: of a cluster; a local one is started if left out.
-        workers: how many; as many as the cluster has room for, if left out.
-        cpus_per_worker: cores that each one takes, and threads that it trains with.
-        gpus_per_worker: GPUs that each one takes; a fraction shares one.
-        fleets: there is no use for more workers than this.
+        address: of a cluster (default: start a local one).
+        workers: their number (default: as many as the cluster has room for).
+        cpus_per_worker: cores, and threads, of each worker.
+        gpus_per_worker: GPUs of each worker; a fraction shares one.
+        fleets: an upper limit on the number of workers.
         custom_norms: see :func:`graphnorm.study.worker.pack_custom_norms`.
     """
 
@@ -95,16 +94,14 @@ class RayEngine:
         return min((int(total.get(kind, 0.0) / share + 1e-9) for kind, share in shares if share > 0), default=1)
 
     def worker_pids(self) -> list[int]:
-        """The workers' processes, each by its number on its own machine, once they have begun."""
+        """The process ids of the workers, once they have started."""
         found: list[int] = self._ray.get([actor.pid.remote() for actor in self._actors])
         return found
 
     def ask(self, slot: int, question: Question) -> None:
-        """Send a question; it returns at once."""
         self._asked[self._actors[slot].answer.remote(question)] = slot
 
     def answers(self, timeout: float) -> Iterable[tuple[int, Answer]]:
-        """Give the answers that have come."""
         if not self._asked:
             return []
         waiting = list(self._asked)
@@ -124,7 +121,7 @@ class RayEngine:
             return slot, Failure(f"a Ray worker was lost: {type(error).__name__}: {problem}", worker_lost=True)
 
     def close(self) -> None:
-        """End the workers, and the local cluster; a cluster that was there before stays."""
+        """End the workers, and the cluster if this engine started it."""
         for actor in getattr(self, "_actors", []):
             self._ray.kill(actor)
         if self._started:

@@ -147,7 +147,7 @@ def dataset_table() -> dict[str, PaperStatistics]:
     return {name: entry.paper for name, entry in CATALOG.items() if entry.paper is not None}
 
 
-def unlike_the_paper(folds: int, epochs: int, configurations: int = 1) -> list[str]:
+def unlike_the_paper(folds: int, epochs: int, configurations: int) -> list[str]:
     """A note for numbers that are compared with the paper's and have other settings."""
     theirs = (FOLDS, *GRIDS["paper"].axes["epochs"], len(GRIDS["paper"]))
     if (folds, epochs, configurations) == theirs:

@@ -1,7 +1,7 @@
-"""The result of a study: scores by fold and seed, curves, choices, tests, notes and a verdict.
+"""The result of a study: scores by fold and seed, curves, tests, notes and a verdict.
 
-``compare``, ``search``, ``reproduce`` and ``report`` all give or read this one type, from a store or from its JSON.
-Scores, means and curves are as people read them: percent for accuracy and ROC-AUC.
+``compare``, ``search``, ``reproduce`` and ``report`` share this type; it is read from a store or from its JSON.
+Scores, means and curves are in percent where the metric is accuracy or ROC-AUC.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import statistics
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -41,44 +41,44 @@ if TYPE_CHECKING:
 __all__ = ["CURVES", "FORMAT", "Convergence", "Result", "Score", "load_result", "read"]
 
 FORMAT = "graphnorm-result-1"
-"""Changes whenever the meaning of the JSON does."""
+"""Changes whenever the meaning of the JSON changes."""
 CURVES = ("loss", "train", "valid", "test")
 DIGITS = 6
-"""Digits behind the point of numbers in JSON."""
+"""Decimal places of numbers in JSON."""
 
 Curve = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
 class Score:
-    """One normalization, or one baseline: what the protocol chose for it, and what that scored."""
+    """The score of one normalization or baseline, with the epochs and configurations that the protocol selected."""
 
     name: str
     protocol: Protocol
     trials: int
-    """As planned."""
+    """Number of planned trials."""
     finished: int
     configurations: tuple[dict[str, Any], ...]
-    """For each configuration the settings that differ between them."""
+    """The settings of each configuration that differ between configurations."""
     choices: tuple[Choice, ...] = ()
-    """For every fold and seed; empty while there is nothing to choose from."""
+    """One for every fold and seed; empty while nothing can be selected."""
     compared: int = 0
-    """Configurations that were chosen between, in the fold with the fewest."""
+    """Number of configurations that the selection compared, in the fold with the fewest."""
     took_part: tuple[int, ...] = ()
-    """The places of those that were in every fold."""
+    """Indices of the configurations that were compared in every fold."""
     curves: Mapping[str, tuple[Curve, Curve]] = field(default_factory=dict, repr=False)
-    """Mean and standard deviation by epoch of the chosen trainings that did not diverge; ``loss`` is as trained."""
+    """Mean and standard deviation by epoch, over the selected trainings that did not diverge."""
     seconds: float = 0.0
-    """Training time of the chosen trainings."""
+    """Training time of the selected trainings."""
     devices: tuple[str, ...] = ()
     paper: Reported | None = None
-    """The paper's number for the same cell, where it has one."""
+    """The paper's number for the same table cell, if it has one."""
 
     @cached_property
     def scores(self) -> dict[int, float]:
-        """By fold, or by seed under an official split; NaN where all its trainings diverged.
+        """Score by fold, or by seed under an official split; NaN where all trainings diverged.
 
-        A fold with several seeds counts once, with their average: they share its graphs.
+        The seeds of a fold are averaged first, since they share its graphs.
         """
         units: dict[int, list[float]] = {}
         for choice in self.choices:
@@ -87,50 +87,50 @@ class Score:
 
     @property
     def mean(self) -> float:
-        """The average over folds or seeds; NaN where there is no score."""
+        """Mean over folds or seeds; NaN without a score."""
         return mean_and_std(list(self.scores.values()))[0]
 
     @property
     def std(self) -> float:
-        """The sample standard deviation (n − 1) over folds or seeds; NaN where there are fewer than two."""
+        """Sample standard deviation (n − 1) over folds or seeds; NaN for fewer than two."""
         return mean_and_std(list(self.scores.values()))[1]
 
     @property
     def epochs(self) -> list[int]:
-        """The chosen epochs of the trainings that have one."""
+        """The selected epochs of the trainings that did not diverge."""
         return [choice.epoch for choice in self.choices if choice.epoch is not None]
 
     @property
     def epoch(self) -> int | None:
-        """The epoch that all trainings share, or None where they do not."""
+        """The epoch, if all trainings share one."""
         return self.epochs[0] if len(set(self.epochs)) == 1 else None
 
     @property
     def diverged(self) -> int:
-        """How many of the chosen trainings diverged."""
+        """Number of selected trainings that diverged."""
         return sum(choice.epoch is None for choice in self.choices)
 
     @property
     def chosen(self) -> dict[str, Any] | None:
-        """The settings that all folds chose, or None where they differ."""
+        """The configuration, if all folds selected the same."""
         places = {choice.configuration for choice in self.choices}
         return self.configurations[places.pop()] if len(places) == 1 else None
 
     @property
     def members(self) -> int:
-        """Folds times seeds, as planned."""
+        """Planned folds times seeds."""
         return self.trials // max(len(self.configurations), 1)
 
     @property
     def shown(self) -> str:
-        """Mean and standard deviation."""
+        """Mean ± standard deviation, as text."""
         if not math.isfinite(self.mean):
             return NOTHING if not self.choices else "diverged"
         return f"{self.mean:.1f}" + (f" ± {self.std:.1f}" if math.isfinite(self.std) else "")
 
     @property
     def chosen_epoch(self) -> str:
-        """The chosen epoch or their range; for a kernel, whose epochs are its candidates, the chosen one."""
+        """The selected epoch or range of epochs, as text; a kernel's epochs are its candidate settings."""
         kernel = MODELS[self.name].kernel if self.name in MODELS else None
         if not self.epochs:
             return NOTHING
@@ -140,7 +140,7 @@ class Score:
 
     @property
     def chosen_settings(self) -> str:
-        """The chosen configuration in words."""
+        """The selected configuration, as text."""
         if not self.choices:
             return NOTHING
         if self.chosen is None:
@@ -148,7 +148,6 @@ class Score:
         return ", ".join(f"{name}={short(value)}" for name, value in self.chosen.items()) or "the only one"
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
         scale = self.protocol.task.scale
         members = [
             choice._asdict() | {"score": scale * choice.score, "status": "diverged" if choice.epoch is None else "done"}
@@ -176,7 +175,7 @@ class Score:
 
     @classmethod
     def from_dict(cls, name: str, protocol: Protocol, values: Mapping[str, Any]) -> Score:
-        """What :meth:`to_dict` wrote; the error of a wrong one is a KeyError or TypeError."""
+        """Undo :meth:`to_dict`; wrong values raise KeyError or TypeError."""
         scale = protocol.task.scale
         choices = [
             Choice(**{k: v for k, v in member.items() if k != "status"} | {"score": _number(member["score"]) / scale})
@@ -202,16 +201,16 @@ class Score:
 
 
 class Convergence(NamedTuple):
-    """How fast normalizations train, by their average training curves."""
+    """How fast normalizations train, by their mean training curves."""
 
     slowest: str | None = None
-    """The one with the lowest training metric at the end."""
+    """The normalization with the lowest training metric at the end."""
     target: float | None = None
-    """What the slowest ends with: every curve reaches it."""
+    """That metric; every curve reaches it."""
     epochs: Mapping[str, int] = {}
-    """After how many epochs each curve reaches the target."""
+    """Number of epochs after which each curve reaches the target."""
     area: Mapping[str, float] = {}
-    """The average of each curve over its epochs: the area under it, over its length."""
+    """Mean of each curve over its epochs."""
 
     @classmethod
     def of(cls, curves: Mapping[str, Curve]) -> Convergence:
@@ -230,7 +229,7 @@ class Convergence(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Result:
-    """Normalizations trained alike on the same graphs, and what can be said of their differences.
+    """Several normalizations trained alike on the same graphs, and the tests of their differences.
 
     Print it for the table and the verdict; a notebook shows it as HTML.
     """
@@ -238,44 +237,41 @@ class Result:
     study: str
     """The name of the study."""
     spec: Mapping[str, Any]
-    """What was asked for: the graphs, model, protocol, folds, seeds, grid and settings."""
+    """See :attr:`Plan.spec`."""
     norms: Mapping[str, Score]
-    """By name, in the order they were asked for."""
+    """By name, in the order of the request."""
     baselines: Mapping[str, Score] = field(default_factory=dict)
-    """Other methods on the same folds. They are not ranked or tested: each has settings of its own."""
+    """Other methods on the same folds. They are neither ranked nor tested: each has its own settings."""
     trials: int = 0
     counts: Mapping[str, int] = field(default_factory=dict)
-    """How many trials ended how: done, diverged, dropped, failed."""
+    """Number of trials by status: done, diverged, dropped, failed."""
     seconds: float = 0.0
     """Training time of all trials."""
     code: tuple[str, ...] = ()
-    """Versions that it was trained with."""
+    """Versions of graphnorm and torch."""
     errors: tuple[str, ...] = ()
-    """The first lines of what failed trials raised."""
+    """The first lines of the errors of failed trials."""
 
     @property
     def dataset(self) -> str:
-        """The name of the graphs."""
         return str(self.spec["dataset"])
 
     @property
     def fingerprint(self) -> str:
-        """Of the graphs' content."""
+        """The hash of the graphs' content."""
         return str(self.spec["fingerprint"])
 
     @property
     def model(self) -> str:
-        """The name of the model."""
         return str(self.spec["model"])
 
     @property
     def protocol(self) -> Protocol:
-        """How graphs were split, epochs chosen and scores reported."""
         return find_protocol(self.spec["protocol"])
 
     @property
     def chance(self) -> float | None:
-        """The score that needs no model; None where it is not known."""
+        """The score of guessing; None if unknown."""
         return self.spec.get("chance")
 
     @property
@@ -285,75 +281,77 @@ class Result:
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """Where the chosen trainings ran."""
+        """The devices of the selected trainings."""
         return tuple(sorted({device for score in self._all() for device in score.devices}))
 
     def _all(self) -> list[Score]:
         return [*self.norms.values(), *self.baselines.values()]
 
+    def _label(self, score: Score) -> str:
+        return score.name if score is self.norms.get(score.name) else f"baseline {score.name}"
+
     def values_of(self, option: str) -> list[Any]:
-        """The values of a setting that were trained."""
+        """The trained values of a setting."""
         grid = self.spec.get("grid", {})
         return list(grid.get(option) or [self.spec.get(option, options_of(Hyperparameters)[option].default)])
 
     @property
     def unfinished(self) -> tuple[str, ...]:
-        """What was asked for and has no score yet."""
+        """Names of normalizations and baselines without a score."""
         return tuple(score.name for score in self._all() if not score.choices)
 
     @property
     def ranking(self) -> list[str]:
-        """Names from the best mean to the worst; those without a mean are left out."""
+        """Names of normalizations with a mean, best first."""
         known = [name for name, score in self.norms.items() if math.isfinite(score.mean)]
         sign = -1 if self.protocol.task.higher_is_better else 1
         return sorted(known, key=lambda name: sign * self.norms[name].mean)
 
     @property
     def best(self) -> str | None:
-        """The name with the best mean; whether its lead is significant, the verdict says."""
+        """The normalization with the best mean, significant or not."""
         return self.ranking[0] if self.ranking else None
 
     @cached_property
     def tests(self) -> list[PairTest]:
-        """Every pair of normalizations, over folds (paired) or seeds (not paired)."""
+        """Tests of every pair of normalizations, paired over folds or unpaired over seeds."""
         scores = {name: score.scores for name, score in self.norms.items() if score.choices}
         return compare_all(scores, overlap=self.overlap, paired=self.protocol.paired)
 
     def pair(self, first: str, second: str) -> PairTest:
-        """The test of two normalizations, seen from the first."""
+        """The test of ``first`` minus ``second``."""
         for test in self.tests:
             if {test.first, test.second} == {first, second}:
                 return test.seen_from(first)
         raise GraphnormError(f"there is no pair of {first} and {second}", remedy=f"name two of {', '.join(self.norms)}")
 
     def against_best(self, name: str) -> PairTest | None:
-        """The test of the best one against another; None for the best itself and for one without a score."""
-        if self.best is None or name == self.best or name not in self.ranking:
+        """The test of the best normalization against another; None for the best itself, and without a score."""
+        if self.best is None or name not in self.ranking[1:]:
             return None
         return self.pair(self.best, name)
 
     @cached_property
     def convergence(self) -> Convergence:
-        """How fast they train."""
         curves = {name: score.curves["train"][0] for name, score in self.norms.items() if "train" in score.curves}
         lengths = {len(curve) for curve in curves.values()}
         return Convergence.of(curves) if len(lengths) == 1 else Convergence()
 
     @property
     def verdict(self) -> str:
-        """One sentence that says which is best, and how sure that is."""
+        """One sentence: which normalization is best, and how certain that is."""
         return verdict.judge(self)
 
     @property
     def notes(self) -> list[str]:
-        """What a reader of the table must know."""
+        """Warnings and explanations for readers of the table."""
         return verdict.notes(self)
 
-    # For people
+    # Text, HTML, figure, data frame
 
     @property
     def title(self) -> str:
-        """The question in one line."""
+        """Dataset, model, protocol and size of the study, in one line."""
         spec = self.spec
         parts = [f"{self.dataset} ({spec['graphs']:,} graphs)" if spec.get("graphs") else self.dataset, self.model]
         parts += [f"protocol {self.protocol.name}"]
@@ -378,21 +376,20 @@ class Result:
         columns += [reach, "area %", "seconds"] + (["paper"] if with_paper else [])
         rows: list[list[str]] = []
         for score in scores:
-            is_norm = score.name in self.norms and self.norms[score.name] is score
+            label = self._label(score)  # that of a baseline has no p-value and no convergence
             lost = f" ({score.diverged} diverged)" if score.diverged and math.isfinite(score.mean) else ""
-            row = [score.name if is_norm else f"baseline {score.name}", score.shown + lost]
-            row += [self._shown_p(score.name) if is_norm else NOTHING, score.chosen_epoch]
+            row = [label, score.shown + lost, self._shown_p(label), score.chosen_epoch]
             row += [score.chosen_settings] if several else []
             row += [f"{score.finished:,} of {score.trials:,}"] if unfinished else []
-            row += [str(self.convergence.epochs.get(score.name, NOTHING)) if is_norm else NOTHING]
-            area = self.convergence.area.get(score.name) if is_norm else None
-            row += [NOTHING if area is None else f"{area:.1f}", f"{score.seconds:.1f}"]
+            area = self.convergence.area.get(label)
+            row += [str(self.convergence.epochs.get(label, NOTHING)), NOTHING if area is None else f"{area:.1f}"]
+            row += [f"{score.seconds:.1f}"]
             row += [NOTHING if score.paper is None else str(score.paper)] if with_paper else []
             rows.append(row)
         return Table(tuple(columns), rows)
 
     def _shown_p(self, name: str) -> str:
-        """The adjusted p-value; a star where the best is significantly better."""
+        """The adjusted p-value, with a star if the best is significantly better."""
         if name == self.best:
             return "best"
         test = self.against_best(name)
@@ -417,38 +414,38 @@ class Result:
         )
 
     def plot(self) -> Figure:
-        """Training and validation curves of all normalizations, with a band of one standard deviation.
+        """Draw training and validation curves of all normalizations, with a band of one standard deviation.
 
-        A dot marks the chosen epoch, where all trainings share one.
+        A dot marks the selected epoch, if all trainings share one.
         """
         from graphnorm.study.plots import plot_curves
 
         return plot_curves(self)
 
     def to_frame(self) -> pandas.DataFrame:
-        """A row for each normalization and each baseline; what is not known is NaN."""
+        """A row for each normalization and each baseline; unknown values are NaN."""
         need("pandas", "a data frame", "study")
         import pandas
 
         rows = []
         for score in self._all():
-            is_norm = score.name in self.norms and self.norms[score.name] is score
-            test = self.against_best(score.name) if is_norm else None
+            label = self._label(score)
+            test = self.against_best(label)
             kernel = score.name in MODELS and MODELS[score.name].kernel is not None
             rows.append(
                 {
-                    "norm": score.name if is_norm else f"baseline {score.name}",
+                    "norm": label,
                     "mean": score.mean,
                     "std": score.std,
                     "epoch": statistics.median(score.epochs) if score.epochs and not kernel else None,
-                    "epochs_to_target": self.convergence.epochs.get(score.name) if is_norm else None,
-                    "area": self.convergence.area.get(score.name) if is_norm else None,
+                    "epochs_to_target": self.convergence.epochs.get(label),
+                    "area": self.convergence.area.get(label),
                     "seconds": score.seconds,
                     "diverged": score.diverged,
                     "configurations": score.compared,
                     "paper_mean": None if score.paper is None else score.paper.mean,
                     "paper_std": None if score.paper is None else score.paper.std,
-                    "behind_best": 0.0 if is_norm and score.name == self.best else test and test.difference,
+                    "behind_best": 0.0 if label == self.best else test and test.difference,
                     "p_adjusted": None if test is None else test.p_adjusted,
                     "significantly_worse_than_best": test is not None and test.significant,
                 }
@@ -457,10 +454,10 @@ class Result:
         whole = ("diverged", "configurations", "significantly_worse_than_best")
         return frame.astype({column: "float64" for column in frame.columns if column not in whole})
 
-    # For programs
+    # JSON
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything, as JSON has it; see the documentation for the meaning of each field."""
+        """Everything, for JSON; the documentation explains each field."""
         convergence = self.convergence
         of_norms = {
             name: score.to_dict()
@@ -510,7 +507,7 @@ class Result:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Result:
-        """What :meth:`to_dict` wrote; a GraphnormError says what is wrong with another."""
+        """Undo :meth:`to_dict`; a GraphnormError names what is wrong in other values."""
         try:
             if values["format"] != FORMAT:
                 raise GraphnormError(f"the format is {values['format']!r}, not {FORMAT!r}", remedy="compare again")
@@ -530,7 +527,7 @@ class Result:
                 tuple(values["code"]),
                 tuple(values["errors"]),
             )
-            _ = found.title, found.verdict, found.notes  # what is missing shows here
+            _ = found.title, found.verdict, found.notes, found.fingerprint  # a missing field raises here
             return found
         except (KeyError, TypeError, AttributeError, ValueError, IndexError) as error:
             if isinstance(error, GraphnormError):
@@ -539,7 +536,7 @@ class Result:
 
 
 def load_result(folder: str | os.PathLike[str]) -> Result:
-    """The result in the folder that ``graphnorm compare --out`` wrote."""
+    """Load the result from a folder that ``graphnorm compare --out`` wrote."""
     file = Path(folder) / "result.json"
     try:
         return Result.from_dict(json.loads(file.read_text(encoding="utf-8")))
@@ -553,7 +550,7 @@ def load_result(folder: str | os.PathLike[str]) -> Result:
 
 
 def _rounded(value: Any) -> Any:
-    """Values as JSON has them: rounded, and null for what is not a number."""
+    """Round numbers for JSON; NaN and infinity become None."""
     if isinstance(value, dict):
         return {key: _rounded(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -571,11 +568,10 @@ def _number(value: float | None) -> float:
 
 
 def read(store: Store, plan: Plan, *, partial: bool = False, among: Callable[[Trial], bool] | None = None) -> Result:
-    """The result of a plan as far as the store has its trials; it need not be a study of this store.
+    """Read the result of a plan, as far as the store has its trials; it need not be a study of this store.
 
-    partial: where no configuration is finished on all folds and seeds, those of the one that has most count.
-    among: which configurations there may be a choice of, by any trial of each; all of them if left out. What is left
-    with none has no score.
+    partial: if no configuration is finished on all folds and seeds, use those of the configuration with the most.
+    among: select only among configurations whose trials pass this filter.
     """
     records = {record.place: record for record in store.records(plan)}
     groups: dict[tuple[Literal["norms", "baselines"], str], dict[tuple[Any, ...], list[int]]] = {}
@@ -632,12 +628,8 @@ def _read_score(
         paper = reported(trial.dataset, trial.model, trial.norm, protocol.name)
     elif plan.spec.get("catalogued", True):
         paper = reported_baseline(trial.dataset, trial.model, protocol.name)
-    return Score(
-        name,
-        protocol,
-        trials=score.trials,
-        finished=score.finished,
-        configurations=score.configurations,
+    return replace(
+        score,
         choices=chosen.choices,
         compared=chosen.compared,
         took_part=chosen.took_part,
@@ -649,7 +641,7 @@ def _read_score(
 
 
 def _average(members: Sequence[Record], scale: float) -> dict[str, tuple[Curve, Curve]]:
-    """Mean and sample standard deviation, epoch by epoch, of the curves that all members have."""
+    """Mean and sample standard deviation by epoch of the curves that all members have."""
     curves = {}
     for name in CURVES:
         if members and all(name in record.curves for record in members):

@@ -1,9 +1,9 @@
-"""The runner: trains what a store lacks of a plan, whatever happens to workers or to itself.
+"""The runner: trains the trials of a plan that a store lacks, and survives failures and kills.
 
-The driver hands a study's fleets to an engine's workers, and keeps what comes back. It alone writes the store and the
-checkpoints. Whatever happens to a worker, its fleet is begun again from the last checkpoint; a fleet that fails three
-times at one place is recorded as failed and the study goes on. Whatever happens to the driver, the next one finds in
-the store what is finished, and beside it the checkpoints of what was under way.
+The driver hands the fleets of a study to the workers of an engine and saves their answers. It alone writes the store
+and the checkpoints. When a worker fails, its fleet restarts from the last checkpoint. A fleet that fails three times at
+the same checkpoint is recorded as failed, and the study goes on. When the driver is killed, the next one finds the
+finished trials in the store, and next to it the checkpoints of the others.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import os
 import signal
 import threading
 import time
-import uuid
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -59,11 +58,11 @@ __all__ = [
 ATTEMPTS = 3
 STEP_SECONDS = 1.0
 CHECKPOINT_SECONDS = Running.checkpoint
-"""A kill costs at most a minute of work, or an epoch where that takes longer."""
+"""With these, a kill costs at most a minute of work, or one epoch if that takes longer."""
 
 
 class Stopped(KeyboardInterrupt):
-    """A study that was stopped by Ctrl-C or SIGTERM; what it had finished is in the store."""
+    """Ctrl-C or SIGTERM stopped the study; finished trials are in the store."""
 
     def __init__(self, result: Result, number: int) -> None:
         self.result, self.signal = result, number
@@ -79,12 +78,12 @@ def run(
     callbacks: Sequence[Callback] = (),
     keep_state: bool = False,
 ) -> Result:
-    """Train what a store lacks of a plan, and give the result of all of it.
+    """Train the trials of a plan that the store lacks, and return the result of the whole plan.
 
-    The first Ctrl-C or SIGTERM lets fleets finish their epoch and keeps checkpoints; a second Ctrl-C ends at once.
+    The first Ctrl-C or SIGTERM lets fleets finish their epoch and write checkpoints; a second one ends at once.
 
-    data: the graphs; for a plan with fleets of its own, what these are made of.
-    keep_state: whether the outcomes that callbacks get hold the trained weights.
+    data: the graphs; for a plan with its own ``make_fleet``, the data that it takes.
+    keep_state: whether the outcomes passed to callbacks hold the trained weights.
 
     Raises:
         Stopped: at a signal, with the result so far.
@@ -126,7 +125,7 @@ def run(
 
 
 def make_running(**given: Any) -> Running:
-    """Where and how trainings run; what does not fit together, or is not on this machine, is refused."""
+    """Check the options of running; refuse combinations and devices that cannot work."""
     options = options_of(Running)
     running = Running(**{name: options[name].check(name, value) for name, value in given.items() if value is not None})
     if running.engine == "ray":
@@ -134,19 +133,19 @@ def make_running(**given: Any) -> Running:
     for name in ("address", "cpus_per_worker", "gpus_per_worker"):
         if getattr(running, name) is not None:
             option = "--" + name.replace("_", "-")
-            raise StudyError(f"{option} has no meaning for the engine local", remedy="add --engine ray")
+            raise StudyError(f"{option} does not apply to the engine local", remedy="add --engine ray")
     default_device(running.device)
     return running
 
 
 def try_norms(plan: Plan, running: Running) -> None:
-    """Call each normalization of the user's own once, and refuse one that fails."""
+    """Call each custom normalization once, and refuse one that fails."""
     for trial in {trial.norm: trial for trial in plan.trials}.values():
         try_norm(trial.norm, trial.hidden, default_device(running.device))
 
 
 def slots(running: Running) -> int:
-    """How many fleets are trained at a time, as far as that is known before the engine is there."""
+    """Number of fleets trained at a time, as far as it is known before the engine starts."""
     from graphnorm.study.local import choose_devices
 
     if running.engine == "ray":
@@ -155,7 +154,7 @@ def slots(running: Running) -> int:
 
 
 def packing_device(running: Running) -> str | None:
-    """Fleets are packed for the device they will be on."""
+    """The device that the size of fleets is chosen for."""
     if running.engine == "ray":
         return "cuda" if running.gpus_per_worker else "cpu"
     return running.device
@@ -183,10 +182,10 @@ def _make_engine(plan: Plan, data: Any, running: Running, fleets: int) -> Engine
 
 @contextmanager
 def _stopping_on_signals(stop: Callable[[], None]) -> Iterator[list[int]]:
-    """Call ``stop`` at the first SIGINT or SIGTERM, and interrupt at the second; give the list of those received."""
+    """Call ``stop`` at the first SIGINT or SIGTERM, and interrupt at the second; yield the list of signals received."""
     received: list[int] = []
     if threading.current_thread() is not threading.main_thread():
-        yield received  # signals go to the main thread, which decides
+        yield received  # Python delivers signals to the main thread only
         return
 
     def handle(number: int, frame: FrameType | None) -> None:
@@ -205,15 +204,18 @@ def _stopping_on_signals(stop: Callable[[], None]) -> Iterator[list[int]]:
 
 @dataclass
 class _Fleet:
-    """What the driver knows of a fleet."""
+    """The driver's view of a fleet."""
 
     number: int
     trials: list[Trial]
     wanted: dict[str, Trial]
+    """The trials that are still to be trained, by key."""
     epoch: int = 0
-    """Where its last checkpoint is."""
+    """The epoch of the last checkpoint."""
     failures: int = 0
+    """Failures since that checkpoint."""
     failed_after: int = -1
+    """The epoch of the checkpoint that the last failure happened after."""
     begun: bool = False
     saved_at: float = 0.0
 
@@ -230,13 +232,13 @@ class Driver:
     """Runs one study to its end.
 
     Args:
-        store: where the study is, and where results go.
-        study: which one.
-        plan: what it trains.
-        data: its dataset.
-        callbacks: what else learns of the progress.
-        retry_failed: whether trials that failed before are tried again.
-        checkpoint_seconds: how much work a kill may cost, at most, besides one epoch.
+        store: the store that holds the study.
+        study: the study of the plan.
+        plan: the trials.
+        data: the graphs.
+        callbacks: informed of the progress.
+        retry_failed: whether to train again the trials that failed before.
+        checkpoint_seconds: seconds between checkpoints.
         keep_state: whether outcomes hold the trained weights.
     """
 
@@ -268,22 +270,21 @@ class Driver:
 
     @property
     def missing(self) -> list[Trial]:
-        """What is to be trained."""
         return [trial for fleet in self._fleets for trial in fleet.wanted.values()]
 
     def stop(self) -> None:
-        """Let the fleets under way reach the end of their epoch, keep a checkpoint of each, and return from run."""
+        """Let running fleets finish their epoch, write a checkpoint of each, and return from :meth:`run`."""
         self._stopping = True
 
     def run(self, engine: Engine) -> bool:
-        """Train what is missing; say whether all of it was."""
+        """Train the missing trials; return whether all of them are trained."""
         self._engine = engine
         missing = self.missing
         self._session = self._store.begin_session(self._study, engine.name)
-        self._callbacks.tell(lambda callback: callback.on_begin(self._study, self._plan.trials, missing))
+        self._callbacks.tell(Callback.on_begin, self._study, self._plan.trials, missing)
         finished = False
         try:
-            self._queue.extend(fleet for fleet in _rivals_together(self._fleets) if self._is_short(fleet))
+            self._queue.extend(fleet for fleet in _rivals_together(self._fleets) if self._has_work(fleet))
             for norm in dict.fromkeys(fleet.norm for fleet in self._fleets):
                 self._decide_if_all_are_there(norm)
             while self._running or (self._queue and not self._stopping):
@@ -295,30 +296,27 @@ class Driver:
                 self._checkpoints.clear()
             self._store.end_session(self._session, "finished" if finished else "interrupted")
         finally:
-            self._callbacks.tell(lambda callback: callback.on_end(finished))
+            self._callbacks.tell(Callback.on_end, finished)
         return finished
 
-    # Beginning
+    # Start
 
     def _load_fleets(self, retry_failed: bool) -> list[_Fleet]:
         statuses = self._store.statuses(self._study)
-        over = {*FINAL, "dropped"} | (set() if retry_failed else {"failed"})
-        fleets = []
-        for number, trials in self._store.fleets(self._study).items():
-            wanted = {
-                trial.key: trial
-                for trial in trials
-                if statuses.get(trial.key) not in over or not self._was_seen(trial, statuses.get(trial.key))
-            }
-            fleets.append(_Fleet(number, trials, wanted))
-        return fleets
 
-    def _was_seen(self, trial: Trial, status: str | None) -> bool:
-        """Whether the plan's probe, if it has one, has looked at the trial; a training without it is done again."""
-        return self._plan.probe is None or status not in FINAL or bool(self._store.seen(trial))
+        def is_missing(trial: Trial) -> bool:
+            status = statuses.get(trial.key)
+            if status in FINAL:  # a probe needs a training of its own
+                return self._plan.probe is not None and not self._store.seen(trial)
+            return status is None or (status == "failed" and retry_failed)
+
+        return [
+            _Fleet(number, trials, {trial.key: trial for trial in trials if is_missing(trial)})
+            for number, trials in self._store.fleets(self._study).items()
+        ]
 
     def _load_decisions(self) -> dict[str, int]:
-        """The epoch of the last decision about each normalization; 0 before the first."""
+        """The epoch of the last rung that was decided for each normalization; 0 before the first."""
         dropped = self._store.dropped_epochs(self._study)
         decided: dict[str, int] = {}
         for fleet in self._fleets:
@@ -332,8 +330,8 @@ class Driver:
             return dict.fromkeys(trials)
         return dict(zip(trials, make_splits(self._data, list(trials.values())), strict=True))
 
-    def _is_short(self, fleet: _Fleet) -> bool:
-        """Whether there is something to train before the next decision."""
+    def _has_work(self, fleet: _Fleet) -> bool:
+        """Whether the fleet has epochs to train before the next rung."""
         if not fleet.wanted:
             return False
         if self._rungs and (found := self._open_checkpoint(fleet)) is not None:
@@ -346,7 +344,7 @@ class Driver:
         return found if found is not None and fleet.wanted.keys() <= set(found.keys) else None
 
     def _target(self, fleet: _Fleet) -> int:
-        """The epoch of the next decision about the fleet's normalization, or the end."""
+        """The epoch of the next rung for the fleet's normalization, or the end of the training."""
         return next((epoch for epoch, _ in self._rungs if epoch > self._decided[fleet.norm]), fleet.epochs)
 
     # Questions and answers
@@ -379,8 +377,7 @@ class Driver:
             self._store.save(self._session, answer.outcomes)
             del self._running[slot]
             self._over(fleet)
-            outcomes = answer.outcomes
-            self._callbacks.tell(lambda callback: callback.on_outcomes(outcomes))
+            self._callbacks.tell(Callback.on_outcomes, answer.outcomes)
             return
         if answer.checkpoint is not None:
             self._checkpoints.write(fleet.number, answer.checkpoint)
@@ -401,12 +398,12 @@ class Driver:
         trials = tuple(fleet.wanted[key] for key in step.keys)
         if not fleet.begun:
             fleet.begun, fleet.epoch = True, step.epoch
-            self._callbacks.tell(lambda callback: callback.on_fleet(trials, step.epoch))
+            self._callbacks.tell(Callback.on_fleet, trials, step.epoch)
         trained = len(next(iter(step.metrics.values()), ()))
         for place in range(trained):
             row = {name: values[place] for name, values in step.metrics.items()}
             progress = Progress(trials, step.epoch - trained + place + 1, row, step.seconds)
-            self._callbacks.tell(lambda callback, progress=progress: callback.on_epoch(progress))  # type: ignore[misc]
+            self._callbacks.tell(Callback.on_epoch, progress)
 
     def _over(self, fleet: _Fleet) -> None:
         fleet.wanted.clear()
@@ -418,7 +415,7 @@ class Driver:
         trials = list(fleet.wanted.values())
         if failure.out_of_memory and len(trials) > 1:
             self._split(fleet)
-            self._callbacks.tell(lambda callback: callback.on_failure(trials, failure.error, False))
+            self._callbacks.tell(Callback.on_failure, trials, failure.error, False)
             return
         fleet.failures = 1 if fleet.epoch > fleet.failed_after else fleet.failures + 1
         fleet.failed_after = fleet.epoch
@@ -428,11 +425,11 @@ class Driver:
             self._over(fleet)
         elif not self._stopping:
             self._queue.append(fleet)
-        self._callbacks.tell(lambda callback: callback.on_failure(trials, failure.error, final))
+        self._callbacks.tell(Callback.on_failure, trials, failure.error, final)
         self._decide_if_all_are_there(fleet.norm)
 
     def _split(self, fleet: _Fleet) -> None:
-        """Two fleets of half the members each take the place of one that is too large."""
+        """Replace a fleet that is too large by two of half its size."""
         self._checkpoints.remove(fleet.number)
         wanted = list(fleet.wanted.values())
         for half in (wanted[: len(wanted) // 2], wanted[len(wanted) // 2 :]):
@@ -445,7 +442,7 @@ class Driver:
     # Decisions of an adaptive search
 
     def _decide_if_all_are_there(self, norm: str) -> None:
-        """Once every fleet of a normalization waits at a rung, decide which of its configurations go on."""
+        """Once every fleet of a normalization waits at a rung, drop its weaker configurations."""
         busy = {fleet.number for fleet in (*self._queue, *self._running.values())}
         fleets = [fleet for fleet in self._fleets if fleet.norm == norm and fleet.wanted]
         if not self._rungs or not fleets or any(fleet.number in busy for fleet in fleets) or self._stopping:
@@ -461,7 +458,7 @@ class Driver:
         lost = losers([outcome.trial for outcome in outcomes.values()], valid, rung.keep)
         self._store.save_dropped(self._study, self._session, [outcomes[trial.key] for trial in lost], rung.epoch)
         self._decided[norm] = rung.epoch
-        self._callbacks.tell(lambda callback: callback.on_dropped(lost, rung.epoch))
+        self._callbacks.tell(Callback.on_dropped, lost, rung.epoch)
         for fleet in fleets:
             fleet.wanted = {key: t for key, t in fleet.wanted.items() if t not in lost}
             if fleet.wanted:
@@ -471,17 +468,15 @@ class Driver:
 
 
 def _rivals_together(fleets: Sequence[_Fleet]) -> list[_Fleet]:
-    """In an order of training in which a study that is stopped half-way has normalizations to compare."""
-
-    def rivals(fleet: _Fleet) -> tuple[Any, ...]:
-        return replace(fleet.trials[0], norm="").shape
-
-    order = list(dict.fromkeys(map(rivals, fleets)))
-    return sorted(fleets, key=lambda fleet: order.index(rivals(fleet)))
+    """Train all normalizations of a setting one after another, so that a stopped study can compare them."""
+    groups: dict[tuple[Any, ...], list[_Fleet]] = {}
+    for fleet in fleets:
+        groups.setdefault(replace(fleet.trials[0], norm="").shape, []).append(fleet)
+    return [fleet for group in groups.values() for fleet in group]
 
 
 class CheckpointFolder:
-    """The files of a study's fleets, by the fleet's number; each is whole or absent."""
+    """The checkpoints of a study's fleets, one file for each; a file is complete or absent."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -490,48 +485,38 @@ class CheckpointFolder:
         return self.folder / f"fleet-{fleet}.checkpoint"
 
     def write(self, fleet: int, data: bytes) -> None:
-        """Replace a fleet's file at once; on return the disk has it."""
-        fresh = self.folder / f".{uuid.uuid4().hex}"
+        """Replace a fleet's file atomically; on return the disk has it."""
+        path = self._path(fleet)
+        fresh = path.with_suffix(".new")
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             with fresh.open("wb") as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
-            fresh.replace(self._path(fleet))
-            _sync_folder(self.folder)
+            fresh.replace(path)
+            descriptor = os.open(self.folder, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)  # the disk now has the file's name, too
+            finally:
+                os.close(descriptor)
         except OSError as error:
             fresh.unlink(missing_ok=True)
             raise StoreError(
                 f"a checkpoint cannot be written ({error.strerror})",
-                where=self._path(fleet),
+                where=path,
                 remedy="make room and give the same command again; everything finished before is kept",
             ) from error
 
     def read(self, fleet: int) -> bytes | None:
-        """A fleet's file, if there is one."""
         try:
             return self._path(fleet).read_bytes()
         except FileNotFoundError:
             return None
 
     def remove(self, fleet: int) -> None:
-        """Remove a fleet's file."""
         self._path(fleet).unlink(missing_ok=True)
 
     def clear(self) -> None:
-        """Remove the files of all fleets, half-written ones of killed processes included."""
-        for pattern in ("fleet-*.checkpoint", ".[0-9a-f]*"):
-            for path in self.folder.glob(pattern):
-                path.unlink(missing_ok=True)
-
-
-def _sync_folder(folder: Path) -> None:
-    """A new name is on the disk when its folder is."""
-    if os.name == "nt":
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        for path in self.folder.glob("fleet-*"):
+            path.unlink(missing_ok=True)

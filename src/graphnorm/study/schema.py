@@ -1,18 +1,17 @@
 """The tables of a store, and how its file is opened.
 
-* ``studies``: a name, what was asked for (JSON) and when.
-* ``configurations``: the settings of a trial, all but fold and seed (JSON), named by a hash of them.
-* ``trials``: what is to be trained: a configuration, a fold and a seed, named by the key of that content. Several
-  studies may share one.
-* ``members``: which trials a study has, in which order, in which fleet each is trained, and after which epoch the study
-  dropped it, if it did.
-* ``sessions``: one run of the program over a study: host, process, engine, versions, beginning and end.
-* ``outcomes``, ``curves`` and ``seen``: what a trial gave, its curves, and what a probe saw along its training. They
-  are written together or not at all. ``best`` is the largest value of the curve ``valid`` as choices compare it, so
-  that most curves need not be read to choose.
+* ``studies``: name, spec (JSON) and date of each study.
+* ``configurations``: the settings of a trial except fold and seed (JSON), identified by their hash.
+* ``trials``: a configuration, a fold and a seed, identified by the trial's key. Several studies may share a trial.
+* ``members``: the trials of a study, in order, with the fleet that trains each one. ``dropped`` is the epoch after
+  which the study dropped the trial, if it did.
+* ``sessions``: one run of the program over a study: host, process, engine, versions, start and end.
+* ``outcomes``, ``curves`` and ``seen``: how a trial ended, its curves, and what a probe measured during training. They
+  are written in one transaction. ``best`` is the largest value of the curve ``valid``; with it, selection need not
+  read most curves.
 
-``application_id`` tells a store from other SQLite files. A file whose ``user_version`` is not :data:`VERSION` is
-refused.
+``application_id`` distinguishes a store from other SQLite files. A file whose ``user_version`` is not
+:data:`VERSION` is refused.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from pathlib import Path
 
 from graphnorm.errors import StoreError
 
-__all__ = ["APPLICATION_ID", "VERSION", "connect", "store_errors", "transaction"]
+__all__ = ["APPLICATION_ID", "VERSION", "connect", "damaged", "store_errors", "transaction"]
 
 APPLICATION_ID = 0x67724E6D  # "grNm"
 VERSION = 3
@@ -89,7 +88,7 @@ TABLES = (
 
 
 def connect(path: Path, *, writable: bool) -> sqlite3.Connection:
-    """Open a store; a writable one is made where there is none."""
+    """Open a store; with ``writable``, create it if it does not exist."""
     if not writable and not path.is_file():
         raise StoreError("there is no store here", where=path, remedy="name one with --store, or begin a study")
     with store_errors(path):
@@ -106,7 +105,7 @@ def _open(path: Path, writable: bool) -> sqlite3.Connection:
     mode = "rwc" if writable else "ro"
     log = path.with_name(path.name + "-wal")
     if not writable and not os.access(path.parent, os.W_OK) and not log.exists():
-        mode += "&immutable=1"  # nobody can write here, so nobody does; the side files cannot be made either
+        mode += "&immutable=1"  # in a read-only folder SQLite cannot create the files of its log
     if writable:
         path.parent.mkdir(parents=True, exist_ok=True)
     address = f"{path.resolve().as_uri()}?mode={mode}"
@@ -126,7 +125,7 @@ def _prepare(connection: sqlite3.Connection, path: Path, writable: bool) -> None
     connection.execute("PRAGMA fullfsync = ON")  # where fsync alone stops at the drive's cache
     if is_new:
         with transaction(connection):
-            if _check_version(connection, path):  # else another process was faster
+            if _check_version(connection, path):  # otherwise another process has just created the tables
                 for statement in TABLES:
                     connection.execute(statement)
                 connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
@@ -134,7 +133,7 @@ def _prepare(connection: sqlite3.Connection, path: Path, writable: bool) -> None
 
 
 def _check_version(connection: sqlite3.Connection, path: Path) -> bool:
-    """Refuse what is no store of this version; say whether the file is empty."""
+    """Refuse files that are not a store of this version; return whether the file is empty."""
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
@@ -146,14 +145,14 @@ def _check_version(connection: sqlite3.Connection, path: Path) -> bool:
         raise StoreError(
             f"the store has schema {version}, and this version of graphnorm reads schema {VERSION}",
             where=path,
-            remedy="use the version of graphnorm that wrote it, or name another file; this one was left as it is",
+            remedy="use the version of graphnorm that wrote it, or name another file; this file is unchanged",
         )
     return False
 
 
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """All of it or nothing, whatever happens inside or to the process."""
+    """Commit everything or nothing, even if the process dies."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -166,25 +165,27 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 @contextmanager
 def store_errors(path: Path) -> Iterator[None]:
-    """Turn what SQLite raises into a message with a remedy."""
+    """Turn SQLite's errors into messages with a remedy."""
     try:
         yield
     except sqlite3.Error as error:
         raise _explain(error, path) from error
 
 
+def damaged(path: Path, why: object) -> StoreError:
+    remedy = f"save what is readable: graphnorm runs recover {path} NEW.db"
+    return StoreError(f"the store is damaged: {why}", where=path, remedy=remedy)
+
+
 def _explain(error: sqlite3.Error, path: Path) -> StoreError:
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the rest is detail
-    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-        remedy = f"save what is readable: graphnorm runs recover {path} NEW.db"
-        return StoreError(f"the store is damaged ({error})", where=path, remedy=remedy)
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the higher bits hold details
     if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
         remedy = "make room and give the same command again; everything finished before is kept"
         return StoreError(f"the disk is full or fails ({error})", where=path, remedy=remedy)
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-        remedy = "see who writes there, then give the same command again"
-        return StoreError(f"another process kept the store for over {BUSY_SECONDS:.0f} s", where=path, remedy=remedy)
+        remedy = "find the process that writes to it, then give the same command again"
+        return StoreError(f"another process locked the store for over {BUSY_SECONDS:.0f} s", where=path, remedy=remedy)
     if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
-        return StoreError(f"the store cannot be opened ({error})", where=path, remedy="check the folder and its rights")
-    remedy = f"save what is readable: graphnorm runs recover {path} NEW.db"
-    return StoreError(f"the store does not hold what it should ({error})", where=path, remedy=remedy)
+        remedy = "check the folder and its permissions"
+        return StoreError(f"the store cannot be opened ({error})", where=path, remedy=remedy)
+    return damaged(path, error)

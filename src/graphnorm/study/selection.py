@@ -1,12 +1,11 @@
-"""Selection: from the curves of trained members to the epoch, the configuration and the number that are reported.
+"""Selection: from the curves of trained members to the reported epoch, configuration and score.
 
-A protocol's choices read the curve ``valid`` alone. ``test``, where there is one, is read at the chosen place and
-nowhere else.
+Protocols select by the curve ``valid`` alone. The curve ``test`` is read only at the selected epochs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -22,11 +21,11 @@ if TYPE_CHECKING:
 __all__ = ["Choice", "Chosen", "best_of", "choose", "mean_and_std", "select"]
 
 DIGITS = 7
-"""Averages are rounded to so many digits before they are compared, so that ties are ties."""
+"""Averages are rounded to this many digits before they are compared, so that ties are ties."""
 SLACK = 10.0**-DIGITS
-"""For the rounding of averages."""
+"""The largest error of that rounding."""
 AT_ONCE = 32
-"""Configurations whose curves are read in one go."""
+"""Configurations whose curves are read together."""
 DONE, DIVERGED, OPEN = range(3)
 
 Curve = npt.NDArray[np.float32]
@@ -35,39 +34,32 @@ NONE: Curve = np.empty(0, np.float32)
 
 
 class Choice(NamedTuple):
-    """What was chosen for one member (a fold and a seed), and what it scored."""
+    """The selected configuration and epoch of one member (a fold and a seed), and its score."""
 
     fold: int
     seed: int
     configuration: int
-    """Its place among the candidates."""
+    """Index among the candidates."""
     epoch: int | None
     """Counted from 1; None for a member that diverged."""
     score: float
     """The reported metric at that epoch; NaN for a member that diverged."""
     ties: int = 1
-    """Pairs of configuration and epoch that the choosing graphs cannot tell apart; the score is their average."""
+    """Number of pairs of configuration and epoch that tie for best; the score is their average."""
 
 
 def select(candidates: Sequence[Sequence[Outcome]]) -> tuple[Choice, ...]:
-    """Choose configuration and epoch as the protocol says.
+    """Select configuration and epoch by the protocol.
 
-    candidates: for each configuration its outcomes, one for every fold and seed, the same ones for all.
+    candidates: for each configuration its outcomes, one for every fold and seed.
 
-    Ties go to the first configuration and to the earliest epoch. Under a nested protocol, where the few graphs that
-    choose in a fold leave many pairs of configuration and epoch equal, the score is the average over all of these: what
-    a tie broken by chance has on average, whatever the order of the grid. Members that diverged are left out of
-    averages; a configuration with fewer of them is preferred whatever the rest of it scores.
+    Ties go to the first configuration and the earliest epoch. Under a nested protocol the validation part of a fold is
+    so small that many pairs of configuration and epoch tie; the score is the average over all of them, which does not
+    depend on the order of the grid. Averages leave out members that diverged; a configuration with fewer of them is
+    preferred, whatever its score.
     """
+    protocol = find_protocol(candidates[0][0].trial.protocol)
     grids = [{(o.trial.fold, o.trial.seed): o for o in outcomes} for outcomes in candidates]
-    if not grids or not grids[0]:
-        raise ValueError("there is no outcome to choose from")
-    if any(grid.keys() != grids[0].keys() for grid in grids):
-        raise ValueError("the configurations were not trained on the same folds and seeds")
-    names = {outcome.trial.protocol for grid in grids for outcome in grid.values()}
-    if len(names) != 1:
-        raise ValueError(f"outcomes of several protocols cannot be mixed: {', '.join(sorted(names))}")
-    protocol = find_protocol(names.pop())
     members = sorted(grids[0])
     groups = [[m for m in members if m[0] == fold] for fold in sorted({fold for fold, _ in members})]
     choices = []
@@ -80,13 +72,13 @@ def select(candidates: Sequence[Sequence[Outcome]]) -> tuple[Choice, ...]:
             if protocol.nested:
                 scores = np.concatenate([_at_ties(grid[fold, seed], protocol.reported) for grid in equal])
             else:
-                scores = _at(grids[best][fold, seed], protocol.reported, epoch)
-            choices.append(Choice(fold, seed, best, epoch, _average(scores.tolist()), max(1, len(scores))))
+                scores = NONE if epoch is None else grids[best][fold, seed].curves[protocol.reported][[epoch - 1]]
+            choices.append(Choice(fold, seed, best, epoch, mean_and_std(scores.tolist())[0], max(1, len(scores))))
     return tuple(choices)
 
 
 def mean_and_std(values: Sequence[float]) -> tuple[float, float]:
-    """Average and sample standard deviation of the values that are numbers; NaN where too few are.
+    """Mean and sample standard deviation of the finite values; NaN if there are too few.
 
     >>> mean_and_std([1.0, 3.0, float("nan")])
     (2.0, 1.4142135623730951)
@@ -99,16 +91,16 @@ def mean_and_std(values: Sequence[float]) -> tuple[float, float]:
 
 
 class _Option(NamedTuple):
-    """How a configuration does on a group of members."""
+    """A configuration on a group of members."""
 
     diverged: int
     validation: float
     epochs: list[int | None]
-    """For each member, counted from 1; None for one that diverged."""
+    """Counted from 1; None for a member that diverged."""
 
 
 def _evaluate(curves: Sequence[Curve | None], protocol: Protocol) -> _Option:
-    """How a configuration does, by its validation curves; None stands for a member that diverged."""
+    """Evaluate a configuration by its validation curves; None stands for a member that diverged."""
     alive = [curve for curve in curves if curve is not None]
     diverged = len(curves) - len(alive)
     if not alive:
@@ -125,9 +117,9 @@ def _evaluate(curves: Sequence[Curve | None], protocol: Protocol) -> _Option:
 
 
 def best_of(curve: Curve) -> float:
-    """The largest value of a validation curve, as it is compared.
+    """The largest value of a validation curve, rounded for comparison.
 
-    Of several curves, no epoch's average is above the average of these.
+    The average of several curves at one epoch is at most the average of these.
 
     >>> best_of(np.array([0.5, np.nan, 2 / 3], np.float32))
     0.6666667
@@ -136,14 +128,14 @@ def best_of(curve: Curve) -> float:
 
 
 def _average_best(bests: npt.NDArray[np.float64], alive: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
-    """The average of what :func:`best_of` gives of members, (…, members), over those alive; −∞ where none is."""
+    """Average :func:`best_of` over the members that did not diverge (last axis); −∞ if all did."""
     count = alive.sum(axis=-1)
     averages = np.where(alive, bests, 0.0).sum(axis=-1) / np.maximum(count, 1)
     return np.where(count, averages.round(DIGITS), -np.inf)
 
 
 def _chosen_by(curves: Curve) -> npt.NDArray[np.float64]:
-    """What is compared: an epoch without a number is never chosen."""
+    """Round curves for comparison; epochs with NaN become −∞, so they are never chosen."""
     rounded = curves.astype(np.float64).round(DIGITS)
     return np.where(np.isfinite(rounded), rounded, -np.inf)
 
@@ -152,13 +144,8 @@ def _valid(outcome: Outcome) -> Curve | None:
     return None if outcome.status == "diverged" else outcome.curves["valid"]
 
 
-def _at(outcome: Outcome, curve: str, epoch: int | None) -> Curve:
-    """The value at an epoch; none of a member that diverged."""
-    return NONE if epoch is None else outcome.curves[curve][epoch - 1 : epoch]
-
-
 def _at_ties(outcome: Outcome, curve: str) -> Curve:
-    """The values at all epochs whose validation is the best; none of a member that diverged."""
+    """The values at all epochs that tie for the best validation; empty for a member that diverged."""
     valid = _valid(outcome)
     if valid is None:
         return NONE
@@ -167,35 +154,28 @@ def _at_ties(outcome: Outcome, curve: str) -> Curve:
     return at
 
 
-def _average(values: Sequence[float]) -> float:
-    return mean_and_std(values)[0]
-
-
 # From a store
 
 
 class Chosen(NamedTuple):
-    """What the protocol chose for one normalization."""
+    """The selection for one normalization; see the fields of the same names of :class:`~.result.Score`."""
 
     choices: tuple[Choice, ...]
-    """In the order of folds and seeds."""
     compared: int
-    """Configurations that took part, in the fold with the fewest."""
     took_part: tuple[int, ...]
-    """The places of those that did in every fold."""
 
 
 def choose(
     store: Store, plan: Plan, groups: Sequence[Sequence[int]], records: dict[int, Record], *, partial: bool = False
 ) -> Chosen | None:
-    """Choose between configurations by the plan's protocol, reading no more curves than it takes.
+    """Select among configurations by the plan's protocol, reading as few curves as possible.
 
-    A configuration takes part once it is finished on all its folds and seeds; under a nested protocol, where each fold
-    chooses for itself, it takes part in a fold once it is finished there. None where nothing can be chosen.
+    A configuration takes part once it is finished on all folds and seeds. Under a nested protocol each fold selects for
+    itself, among the configurations that are finished there. None if nothing can be selected.
 
-    groups: for each configuration the places of its trials in the plan.
-    records: what the store has of these trials, by place.
-    partial: where no configuration is finished on all members, those of the one that has most count, and no others.
+    groups: for each configuration, the places of its trials in the plan.
+    records: the records of these trials, by place.
+    partial: use only the folds and seeds of the configuration that is finished on the most.
     """
     protocol = find_protocol(plan.trials[groups[0][0]].protocol)
     members = list(dict.fromkeys((plan.trials[p].fold, plan.trials[p].seed) for group in groups for p in group))
@@ -223,7 +203,7 @@ def choose(
 
 
 class _Table:
-    """Where trials stand, as arrays of shape (configurations, members)."""
+    """Places and statuses of trials, as arrays of shape (configurations, members)."""
 
     def __init__(
         self,
@@ -249,10 +229,10 @@ class _Table:
                     self._best[at] = -np.inf if record.best is None else record.best
 
     def best(self, finished: Integers, unit: list[int]) -> list[int]:
-        """The configuration that :func:`select` would choose among all, and under a nested protocol its equals.
+        """The configuration that :func:`select` would choose among all, and under a nested protocol those that tie.
 
-        The average of the members' best decides where each has its own epoch. Where they share one, no epoch's average
-        is above it: the curves are read from the most promising configuration on, until no other can be better.
+        If each member has its own epoch, the average of the members' best values decides. If they share one epoch, that
+        average is an upper bound: curves are read from the highest bound down, until no other configuration can win.
         """
         alive = self.status[finished][:, unit] == DONE
         count = alive.sum(axis=1)
@@ -274,20 +254,16 @@ class _Table:
     def _validations(self, configurations: list[int], unit: list[int]) -> dict[int, float]:
         alive = self.status[configurations][:, unit] == DONE
         places = np.where(alive, self.places[configurations][:, unit], -1).tolist()
-        curves = self._curves([place for row in places for place in row if place >= 0], ["valid"])
+        read = [place for row in places for place in row if place >= 0]
+        records = self._store.records(self._plan, curves=["valid"], places=read)
+        valid = {record.place: record.curves["valid"] for record in records}
         return {
-            configuration: _evaluate(
-                [curves[p]["valid"] if p in curves else None for p in row], self._protocol
-            ).validation
+            configuration: _evaluate([valid.get(place) for place in row], self._protocol).validation
             for configuration, row in zip(configurations, places, strict=True)
         }
 
     def outcomes(self, configuration: int, unit: list[int]) -> list[Outcome]:
-        """The members of a configuration, with the curves that choices and scores are made of."""
+        """The outcomes of a configuration, with the curves that select and report."""
         names = sorted({"valid", self._protocol.reported})
         records = self._store.records(self._plan, curves=names, places=self.places[configuration, unit].tolist())
         return [record.outcome for record in records]
-
-    def _curves(self, places: Iterable[int], names: Sequence[str]) -> dict[int, dict[str, Curve]]:
-        records = self._store.records(self._plan, curves=names, places=places)
-        return {record.place: dict(record.curves) for record in records}

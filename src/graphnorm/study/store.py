@@ -1,10 +1,10 @@
-"""The store: studies and what their trials gave, in one SQLite file.
+"""The store: studies and the outcomes of their trials, in one SQLite file.
 
-A trial is in it wholly or not at all: outcome and curves come in one transaction, and the call returns when the disk
-has it (write-ahead log, ``synchronous=FULL``). Killing the process at any moment leaves a whole file. After a power cut
-every trial that was reported as saved is there, if the disk does what fsync asks of it. Readers see the last whole
-state, and neither wait for the writer nor hold it up. Keep the file on a disk of this machine: the write-ahead log
-needs shared memory, which network file systems do not have.
+A trial is stored completely or not at all: outcome and curves are written in one transaction, and the call returns
+when the disk has them (write-ahead log, ``synchronous=FULL``). A kill at any moment leaves an intact file. After a
+power cut every trial that was reported as saved is there, provided that the disk obeys fsync. Readers see the last
+committed state; they neither wait for the writer nor delay it. Keep the file on a local disk: the write-ahead log needs
+shared memory, which network file systems lack.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import io
 import json
 import os
 import platform
+import shutil
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -31,7 +32,7 @@ import numpy.typing as npt
 from graphnorm._version import exact_version
 from graphnorm.errors import StoreError, StudyError, need
 from graphnorm.study.plan import Plan
-from graphnorm.study.schema import connect, store_errors, transaction
+from graphnorm.study.schema import connect, damaged, store_errors, transaction
 from graphnorm.study.selection import best_of
 from graphnorm.training import Outcome, Trial
 
@@ -44,6 +45,7 @@ __all__ = [
     "Study",
     "pack_array",
     "pack_curve",
+    "remove_store",
     "unpack_array",
     "unpack_curve",
 ]
@@ -51,40 +53,38 @@ __all__ = [
 Curve = npt.NDArray[np.float32]
 Status = Literal["done", "diverged", "dropped", "failed"]
 FINAL = ("done", "diverged")
-"""What is never trained again."""
+"""Trials with these statuses are never trained again."""
 STATUS = "CASE WHEN m.dropped IS NOT NULL THEN 'dropped' WHEN o.status = 'dropped' THEN NULL ELSE o.status END"
-"""How a trial ended in one study: what another study dropped is not dropped here."""
-MOST_NAMED = 5
-"""Names of studies that an error lists."""
+"""The status of a trial in one study: a trial that only another study dropped has none."""
+MOST_NAMED = 5  # studies that an error lists
 
 
 @dataclass(frozen=True)
 class Study:
-    """One line of the list of studies."""
+    """A study of a store, and how far it is."""
 
     id: int
     name: str
     spec: Mapping[str, Any]
-    """What was asked for, as plain values."""
+    """See :attr:`Plan.spec`."""
     created: str
     trials: int
     counts: Mapping[str, int] = field(default_factory=dict)
-    """How many trials ended how; those in none of them are missing."""
+    """Number of trials by status."""
     seconds: float = 0.0
-    """Training time of all its trials."""
+    """Training time of all trials."""
 
     @property
     def finished(self) -> int:
-        """Trials that are trained to the end, diverged ones included."""
+        """Number of trials that were trained to the end or diverged."""
         return sum(self.counts.get(status, 0) for status in FINAL)
 
     @property
     def missing(self) -> int:
-        """Trials that are not trained yet."""
+        """Number of trials that have no status yet."""
         return self.trials - sum(self.counts.values())
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
         return {
             "name": self.name,
             "created": self.created,
@@ -98,10 +98,10 @@ class Study:
 
 @dataclass(frozen=True, eq=False)
 class Record:
-    """What the store holds of one trial of a plan."""
+    """The outcome of one trial of a plan."""
 
     place: int
-    """Among the trials of the plan."""
+    """Index of the trial in the plan."""
     trial: Trial
     status: Status
     epochs: int
@@ -109,22 +109,21 @@ class Record:
     device: str
     finished: str
     code: str
-    """Versions that it was trained with."""
+    """Versions of graphnorm and torch."""
     error: str | None
     best: float | None
-    """The largest value of its validation curve."""
+    """The largest value of the validation curve."""
     curves: Mapping[str, Curve] = field(default_factory=dict, repr=False)
-    """Those that were asked for."""
+    """The curves that the query named."""
 
     @property
     def outcome(self) -> Outcome:
-        """The same as training gives it."""
         status: Literal["done", "diverged"] = "diverged" if self.status == "diverged" else "done"
         return Outcome(self.trial, dict(self.curves), status, self.seconds, self.device)
 
 
 class Session(NamedTuple):
-    """One run of the program over a study: who writes, or wrote."""
+    """One run of the program over a study."""
 
     id: int
     host: str
@@ -132,13 +131,12 @@ class Session(NamedTuple):
     engine: str
     started: str
     ended: str | None = None
-    """None while it runs, and for one that was killed."""
+    """None while it runs, or if it was killed."""
     ending: str | None = None
     """``finished`` or ``interrupted``."""
 
     @property
     def seconds(self) -> float | None:
-        """From its beginning to its end."""
         if self.ended is None:
             return None
         begin, end = (datetime.datetime.fromisoformat(text) for text in (self.started, self.ended))
@@ -170,15 +168,14 @@ class Store:
         self.close()
 
     def close(self) -> None:
-        """Close the file; what was saved is saved already."""
         self._connection.close()
 
     # Studies
 
     def add(self, plan: Plan, fleets: Iterable[Iterable[int]]) -> Study:
-        """Enter a plan as a study, or give the study of this name where its trials are the same.
+        """Enter a plan as a study; return the existing study if it has the same name and trials.
 
-        fleets: which trials, by their places, are trained together; every place once.
+        fleets: the places of trials that are trained together; every place occurs once.
         """
         fleet_of = {place: number for number, places in enumerate(fleets) for place in places}
         if sorted(fleet_of) != list(range(len(plan.trials))):
@@ -193,7 +190,7 @@ class Store:
         found = self.study(plan.name)
         if known is not None and [trial.key for trial in self.trials(found)] != [trial.key for trial in plan.trials]:
             remedy = "give it another name"
-            raise StoreError(f"the study {plan.name!r} is there, with other trials", where=self.path, remedy=remedy)
+            raise StoreError(f"the study {plan.name!r} exists with other trials", where=self.path, remedy=remedy)
         return found
 
     def _trial_id(self, trial: Trial) -> int:
@@ -212,28 +209,23 @@ class Store:
         return id_
 
     def studies(self) -> list[Study]:
-        """Every study, in the order they were begun."""
-        counts: dict[int, dict[str | None, tuple[int, float]]] = {}
-        for study, status, number, seconds in self.rows(
+        """Every study, in order of creation."""
+        by_status: dict[int, list[tuple[str | None, int, float]]] = {}
+        for study, *row in self.rows(
             f"SELECT m.study, {STATUS}, count(*), total(o.seconds) FROM members m "
             "LEFT JOIN outcomes o ON o.trial = m.trial GROUP BY 1, 2"
         ):
-            counts.setdefault(study, {})[status] = (number, seconds)
-        return [
-            Study(
-                id_,
-                name,
-                self._json(spec),
-                created,
-                trials=sum(number for number, _ in counts.get(id_, {}).values()),
-                counts={status: number for status, (number, _) in counts.get(id_, {}).items() if status is not None},
-                seconds=sum(seconds for _, seconds in counts.get(id_, {}).values()),
-            )
-            for id_, name, spec, created in self.rows("SELECT id, name, spec, created FROM studies ORDER BY id")
-        ]
+            by_status.setdefault(study, []).append(tuple(row))
+        studies = []
+        for id_, name, spec, created in self.rows("SELECT id, name, spec, created FROM studies ORDER BY id"):
+            rows = by_status.get(id_, [])
+            counts = {status: number for status, number, _ in rows if status is not None}
+            trials, seconds = sum(number for _, number, _ in rows), sum(seconds for *_, seconds in rows)
+            studies.append(Study(id_, name, self._json(spec), created, trials, counts, seconds))
+        return studies
 
     def study(self, name: str) -> Study:
-        """A study by its name, or by a beginning that only it has."""
+        """Find a study by its name, or by a prefix that no other study has."""
         studies = self.studies()
         matches = [s for s in studies if s.name == name] or [s for s in studies if s.name.startswith(name)]
         if len(matches) > 1:
@@ -250,15 +242,13 @@ class Store:
         raise StoreError(f"there is no study {name!r}", where=self.path, remedy=remedy)
 
     def plan(self, study: Study) -> Plan:
-        """The plan that a study was entered with."""
         return Plan(study.name, dict(study.spec), tuple(self.trials(study)))
 
     def trials(self, study: Study) -> list[Trial]:
-        """The trials of a study, in their order."""
         return [trial for _, trial in self._members(study)]
 
     def fleets(self, study: Study) -> dict[int, list[Trial]]:
-        """The trials of a study as they are trained together, by the fleet's number."""
+        """The trials of each fleet, by the fleet's number."""
         fleets: dict[int, list[Trial]] = {}
         for fleet, trial in self._members(study):
             fleets.setdefault(fleet, []).append(trial)
@@ -281,11 +271,11 @@ class Store:
                 raise StoreError(problem, where=self.path, remedy="update graphnorm")
             self._settings[configuration] = settings
         trial = Trial(**self._settings[configuration], fold=fold, seed=seed)
-        trial.__dict__["key"] = key  # else it is computed when it is first asked for
+        trial.__dict__["key"] = key  # a cached property: the stored key saves hashing the trial again
         return trial
 
     def delete(self, study: Study) -> None:
-        """Remove a study, and the trials that no other study has."""
+        """Delete a study, and the trials that no other study has."""
         with self._writing() as execute:
             execute("DELETE FROM studies WHERE id = ?", (study.id,))
             execute("DELETE FROM outcomes WHERE trial NOT IN (SELECT trial FROM members)")
@@ -296,14 +286,14 @@ class Store:
 
     @property
     def work_folder(self) -> Path:
-        """Where studies keep their locks and checkpoints: beside the file."""
+        """The folder of locks and checkpoints, next to the file."""
         return self.path.with_name(f"{self.path.name}-work")
 
     @contextmanager
     def lock(self, study: Study, *, wait: bool = False) -> Iterator[None]:
-        """Be the only writer of a study; wait until the other one is done, or say who it is.
+        """Hold the study's write lock. If another process holds it, wait for it or name it in an error.
 
-        The system takes the lock back from a process that is gone.
+        The operating system releases the lock of a process that died.
         """
         filelock = need("filelock", "running a study", "data")
         folder = self.work_folder / str(study.id)
@@ -325,7 +315,7 @@ class Store:
             lock.release()
 
     def begin_session(self, study: Study, engine: str) -> int:
-        """Note that this process begins to write to a study."""
+        """Record that this process starts to write to a study; return the session's number."""
         import torch
 
         code = f"graphnorm {exact_version()}, torch {torch.__version__}"
@@ -337,25 +327,24 @@ class Store:
         return int(cursor.lastrowid)
 
     def end_session(self, session: int, ending: str) -> None:
-        """Note that it ended, and how; a killed one has no end."""
         with self._writing() as execute:
             execute("UPDATE sessions SET ended = ?, ending = ? WHERE id = ?", (_now(), ending, session))
 
     def sessions(self, study: Study) -> list[Session]:
-        """The processes that wrote to a study, in the order they began."""
+        """The runs that wrote to a study, in order."""
         rows = self.rows(
             "SELECT id, host, pid, engine, started, ended, ending FROM sessions WHERE study = ? ORDER BY id", study.id
         )
         return [Session(*row) for row in rows]
 
     def save(self, session: int, outcomes: Sequence[Outcome]) -> None:
-        """Keep what some trials gave, all of them or none."""
+        """Save outcomes, all of them or none."""
         with self._writing():
             for outcome in outcomes:
                 self._save(session, outcome, outcome.status)
 
     def save_dropped(self, study: Study, session: int, outcomes: Sequence[Outcome], epoch: int) -> None:
-        """Keep what there is of trials that a study drops after an epoch."""
+        """Save the curves so far of trials that a study drops after an epoch."""
         with self._writing() as execute:
             for outcome in outcomes:
                 self._save(session, outcome, "dropped")
@@ -363,7 +352,6 @@ class Store:
                 execute("UPDATE members SET dropped = ? WHERE study = ? AND trial = ?", row)
 
     def save_failed(self, session: int, trials: Sequence[Trial], error: str) -> None:
-        """Note that some trials could not be trained, and why."""
         with self._writing():
             for trial in trials:
                 self._save(session, Outcome(trial, {}), "failed", error)
@@ -374,7 +362,7 @@ class Store:
         known = execute("SELECT status FROM outcomes WHERE trial = ?", (id_,)).fetchone()
         if known is not None:
             if known[0] in FINAL and not outcome.seen:
-                return  # another study was faster; a result is never replaced
+                return  # another study has trained it meanwhile; a result is never replaced
             execute("DELETE FROM outcomes WHERE trial = ?", (id_,))
         epochs = max((len(curve) for curve in outcome.curves.values()), default=0)
         best = best_of(outcome.curves["valid"]) if "valid" in outcome.curves else None
@@ -386,7 +374,7 @@ class Store:
         self._connection.executemany("INSERT INTO seen VALUES (?, ?, ?)", seen)
 
     def move_to_fleet(self, study: Study, trials: Sequence[Trial]) -> int:
-        """Put some trials of a study into a fleet of their own, and give its number."""
+        """Move trials of a study into a new fleet, and return its number."""
         with self._writing() as execute:
             (fleet,) = execute("SELECT max(fleet) + 1 FROM members WHERE study = ?", (study.id,)).fetchone()
             for trial in trials:
@@ -395,7 +383,7 @@ class Store:
         return int(fleet)
 
     def statuses(self, study: Study) -> dict[str, Status]:
-        """How each trial of a study ended, by its key; missing ones are not there."""
+        """The status of each trial by key; trials that are still missing are left out."""
         rows = self.rows(
             f"SELECT t.key, {STATUS} FROM members m JOIN trials t ON t.id = m.trial "
             "JOIN outcomes o ON o.trial = m.trial WHERE m.study = ?",
@@ -404,7 +392,7 @@ class Store:
         return {key: status for key, status in rows if status is not None}
 
     def dropped_epochs(self, study: Study) -> dict[str, int]:
-        """After which epoch the study dropped a trial, by its key."""
+        """The epoch after which the study dropped a trial, by the trial's key."""
         rows = self.rows(
             "SELECT t.key, m.dropped FROM members m JOIN trials t ON t.id = m.trial "
             "WHERE m.study = ? AND m.dropped IS NOT NULL",
@@ -415,7 +403,7 @@ class Store:
     # Reading
 
     def records(self, plan: Plan, *, curves: Sequence[str] = (), places: Iterable[int] | None = None) -> list[Record]:
-        """What there is of the trials of a plan, or of those in some places, in their order, with the curves named.
+        """The records of a plan's trials, or of those at some places, in order and with the named curves.
 
         The plan need not be a study of this store: trials are found by their keys.
         """
@@ -458,12 +446,12 @@ class Store:
         ]
 
     def seen(self, trial: Trial) -> dict[str, npt.NDArray[Any]]:
-        """What a probe saw along the training of a trial; nothing where none looked."""
+        """The arrays that a probe measured during the training of a trial; empty without a probe."""
         rows = self.rows("SELECT name, data FROM seen WHERE trial = (SELECT id FROM trials WHERE key = ?)", trial.key)
         return {name: self._unpacked(data, unpack_array) for name, data in rows}
 
     def finished_keys(self) -> set[str]:
-        """The keys of all trials that are trained to the end, whichever study they are of."""
+        """The keys of all trials of the store that are done or diverged."""
         done = "SELECT t.key FROM trials t JOIN outcomes o ON o.trial = t.id WHERE o.status IN ('done', 'diverged')"
         return {key for (key,) in self.rows(done)}
 
@@ -471,10 +459,9 @@ class Store:
         try:
             return unpack(data)
         except (zlib.error, ValueError, EOFError) as error:
-            raise self._damaged(f"an array does not unpack: {error}") from error
+            raise damaged(self.path, f"an array does not unpack ({error})") from error
 
     def rows(self, statement: str, *parameters: Any) -> list[tuple[Any, ...]]:
-        """What a query finds."""
         with store_errors(self.path):
             return self._connection.execute(statement, parameters).fetchall()
 
@@ -487,15 +474,18 @@ class Store:
         try:
             return json.loads(text)
         except ValueError as error:
-            raise self._damaged(str(error)) from error
+            raise damaged(self.path, error) from error
 
-    def _damaged(self, why: str) -> StoreError:
-        remedy = f"save what is readable: graphnorm runs recover {self.path} NEW.db"
-        return StoreError(f"the store is damaged: {why}", where=self.path, remedy=remedy)
+
+def remove_store(path: Path) -> None:
+    """Delete a store with its log, locks and checkpoints."""
+    for ending in ("", "-wal", "-shm"):
+        path.with_name(path.name + ending).unlink(missing_ok=True)
+    shutil.rmtree(path.with_name(f"{path.name}-work"), ignore_errors=True)
 
 
 def pack_curve(curve: Curve) -> bytes:
-    """A curve as bytes: float32, deflated.
+    """Compress a curve as float32.
 
     >>> unpack_curve(pack_curve(np.array([0.5, 0.75, np.nan], np.float32)))
     array([0.5 , 0.75,  nan], dtype=float32)
@@ -504,26 +494,26 @@ def pack_curve(curve: Curve) -> bytes:
 
 
 def unpack_curve(data: bytes) -> Curve:
-    """The curve that :func:`pack_curve` made bytes of; ``zlib.error`` or ``ValueError`` where they are damaged."""
+    """Undo :func:`pack_curve`; damaged bytes raise ``zlib.error`` or ``ValueError``."""
     return np.frombuffer(zlib.decompress(data), "<f4").astype(np.float32)
 
 
 def pack_array(values: npt.NDArray[Any]) -> bytes:
-    """An array of any shape and type as bytes, deflated."""
+    """Compress an array of any shape and type."""
     buffer = io.BytesIO()
     np.save(buffer, values, allow_pickle=False)
     return zlib.compress(buffer.getvalue(), 9)
 
 
 def unpack_array(data: bytes) -> npt.NDArray[Any]:
-    """The array that :func:`pack_array` made bytes of; errors as of :func:`unpack_curve`, or ``EOFError``."""
+    """Undo :func:`pack_array`; damaged bytes raise ``zlib.error``, ``ValueError`` or ``EOFError``."""
     found: npt.NDArray[Any] = np.load(io.BytesIO(zlib.decompress(data)), allow_pickle=False)
     return found
 
 
 def _now() -> str:
-    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    return _time(time.time())
 
 
-def _time(seconds: int) -> str:
+def _time(seconds: float) -> str:
     return datetime.datetime.fromtimestamp(seconds, datetime.UTC).isoformat(timespec="seconds")

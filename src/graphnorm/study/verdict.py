@@ -1,4 +1,4 @@
-"""The verdict and the notes of a result: no sentence says more than the tests do."""
+"""The verdict and the notes of a result; they claim no more than the tests show."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ if TYPE_CHECKING:
 __all__ = ["ABOUT_BASELINES", "judge", "note_on_last_batch", "notes"]
 
 SAME = 1e-4
-"""Means that differ by less than this, as they are shown, are equal."""
+"""Means that differ by less than this count as equal."""
 SMALL_LAST_BATCH = 8
-"""A last batch is called small below one part in so many of a full one. A sixteenth was seen to slow training."""
+"""A last batch is small if it has less than an eighth of a full one. A sixteenth was seen to slow training."""
 ABOUT_BASELINES = "baselines have the same folds and their own settings; they are neither ranked nor tested"
 
 
 def judge(result: Result) -> str:
-    """Which normalization is best, over which others that is significant, and where it is not."""
+    """Name the best normalization, those it beats significantly, and those it does not."""
     metric, unit = result.protocol.metric, result.protocol.task.unit
     where = f"on {result.dataset} with {result.model} and these settings"
     if not result.ranking:
         if result.baselines and not result.norms:
             return f"{listing(list(result.baselines))} is a baseline and is not ranked."
-        return f"Nothing can be said: no training {where} came to its end."
+        return f"Nothing can be concluded: no training {where} was finished."
     best, *others = result.ranking
     mean = result.norms[best].mean
     score = f"{result.norms[best].shown} {unit}"
     if not has_learned(mean, result.chance):
         return (
-            f"Nothing can be said: the highest {metric} {where} is that of {best}, {score}, and chance has "
+            f"Nothing can be concluded: the highest {metric} {where} is {score} ({best}), and chance is "
             f"{result.chance:.1f} {unit}. Train for longer."
         )
     if not others:
@@ -62,7 +62,7 @@ def judge(result: Result) -> str:
 
 
 def notes(result: Result) -> list[str]:
-    """What a reader of the table must know."""
+    """Warnings and explanations for readers of the table."""
     protocol, spec = result.protocol, result.spec
     found = [
         f"{name}: {score.diverged} of {len(score.choices)} trainings diverged and are left out"
@@ -77,25 +77,24 @@ def notes(result: Result) -> list[str]:
     if result.unfinished:
         found.append(f"not trained: {', '.join(result.unfinished)}")
     if failed := result.counts.get("failed"):
-        found.append(f"{counted(failed, 'trial')} failed: `graphnorm runs show` says why, --retry-failed tries again")
+        found.append(f"{counted(failed, 'trial')} failed: `graphnorm runs show` tells why, --retry-failed tries again")
     if result.norms and protocol.name == "paper":
-        found.append("protocol paper: the folds that choose are those reported, so numbers are optimistic")
+        found.append("protocol paper: the same folds choose the epoch and are reported, so numbers are optimistic")
     if result.norms and len(sizes := result.values_of("batch_size")) == 1:
         found += note_on_last_batch(spec.get("train_sizes") or (), sizes[0])
     compared = [score.compared for score in result.norms.values() if score.choices]
     if len(set(compared)) > 1:
-        found.append("numbers of trained configurations differ: more of them to choose from is an advantage")
+        found.append("the numbers of trained configurations differ: a larger choice is an advantage")
     if protocol.unit == "fold" and any(score.paper for score in result.norms.values()):
         found += unlike_the_paper(spec["folds"], max(result.values_of("epochs")), max(compared, default=0))
     if any(test.p_adjusted is not None for test in result.tests):
         found.append(_about_tests(result))
     if protocol.unit == "seed" and result.norms:
-        found.append("significance is over seeds on one split: it says nothing about other splits")
+        found.append("significance is over seeds on one split and does not extend to other splits")
     return found
 
 
 def _about_tests(result: Result) -> str:
-    """Which test the p-values are of."""
     protocol = result.protocol
     test = f"paired over {protocol.unit}s" if protocol.paired else f"Welch's test of unpaired {protocol.unit}s"
     correction = " for overlapping training sets and" if protocol.paired and result.overlap else ""
@@ -103,9 +102,9 @@ def _about_tests(result: Result) -> str:
 
 
 def note_on_last_batch(train_sizes: Collection[int], batch_size: int) -> list[str]:
-    """A warning where the last mini-batch of an epoch is small, with a batch size that leaves more; else nothing.
+    """Warn if the last mini-batch of an epoch is small, and name a batch size that leaves more graphs for it.
 
-    train_sizes: how many graphs train.
+    train_sizes: numbers of training graphs.
 
     >>> print(*note_on_last_batch([3329], 128))
     the last mini-batch has 1 graph (others 128), which can slow training; --batch-size 129 leaves 104

@@ -1,8 +1,7 @@
-"""What a worker does: begin a fleet, go on with it for about so long, say where it stands.
+"""Workers: each trains one fleet at a time and answers the driver's questions.
 
-An engine carries these messages to wherever the worker is. The driver asks and the worker answers, so a worker never
-does anything that the driver does not know of, and one that dies has lost nothing but the time since its last
-checkpoint.
+An engine carries questions and answers between the driver and its workers, wherever these run. A worker acts only when
+asked, so if it dies, only the work since the last checkpoint is lost.
 """
 
 from __future__ import annotations
@@ -42,51 +41,51 @@ __all__ = [
 
 MAGIC = b"graphnorm-fleet-2\n"
 CODE = f"graphnorm {__version__}, torch {torch.__version__}"
-"""Other versions may train differently: their checkpoints are not used."""
+"""Checkpoints of other versions are not used: they may train differently."""
 
 
 class Begin(NamedTuple):
-    """Take up a fleet, from its checkpoint where there is one."""
+    """Start a fleet, or continue it from its checkpoint."""
 
     trials: tuple[Trial, ...]
     splits: tuple[Split, ...]
     wanted: frozenset[str]
-    """Keys of the members that are to be trained; others are left out, or dropped from the checkpoint."""
+    """Keys of the members to train; the others are left out, or dropped from the checkpoint."""
     make_fleet: Callable[..., Any]
     checkpoint: bytes | None = None
     probe: Any = None
-    """Looks at every member's model after some epochs."""
+    """Measures every member's model after some epochs."""
     keep_state: bool = False
-    """Whether outcomes are to hold the trained weights."""
+    """Whether outcomes hold the trained weights."""
 
 
 class Advance(NamedTuple):
-    """Go on for about so many seconds, but no further than ``until``."""
+    """Train for about ``seconds``, at most up to the epoch ``until``."""
 
     seconds: float
     """Unless it is 0, at least one epoch is trained."""
     until: int
     checkpoint: bool = False
-    """Whether the answer is to hold a checkpoint; at ``until`` it always does, the end of the training excepted."""
+    """Whether the answer holds a checkpoint. At ``until`` it always does, except at the end of the training."""
 
 
 class Step(NamedTuple):
-    """Where the fleet stands."""
+    """The state of the fleet after a question."""
 
     epoch: int
     keys: tuple[str, ...]
-    """Of the members, in their order."""
+    """Keys of the members, in order."""
     metrics: dict[str, npt.NDArray[np.float32]]
-    """(epochs trained now, members)."""
+    """Shape (epochs trained now, members)."""
     seconds: float
-    """Training time since the fleet's beginning."""
+    """Training time since the fleet started."""
     checkpoint: bytes | None = None
     outcomes: list[Outcome] | None = None
-    """At the end of the training."""
+    """Set at the end of the training."""
 
 
 class Failure(NamedTuple):
-    """The fleet raised an error, or its worker is gone."""
+    """The fleet raised an error, or its worker died."""
 
     error: str
     details: str = ""
@@ -99,11 +98,10 @@ Answer = Step | Failure
 
 
 class Engine(Protocol):
-    """Where the workers of a study are, and how questions and answers reach them.
+    """Starts workers and carries questions and answers.
 
-    An engine has so many ``slots``, each with one worker. It carries one question at a time to a slot, and hands back
-    the answers as they come. A worker that is lost is an answer too (:class:`Failure` with ``worker_lost``), and the
-    engine has a new one in its place by then.
+    An engine has ``slots``, each with one worker that gets one question at a time. If a worker dies, the answer is a
+    :class:`Failure` with ``worker_lost``, and the engine has already replaced the worker.
     """
 
     name: str
@@ -113,20 +111,20 @@ class Engine(Protocol):
         """Send a question to a slot that has answered its last one."""
 
     def answers(self, timeout: float) -> Iterable[tuple[int, Answer]]:
-        """Give the answers that have come; wait up to ``timeout`` seconds for the first."""
+        """Return the answers that have arrived; wait up to ``timeout`` seconds for the first."""
 
     def close(self) -> None:
-        """End the workers, whatever they do."""
+        """End the workers, whatever they are doing."""
 
 
 class Worker:
     """Trains one fleet at a time.
 
-    data: the graphs, or what else the fleets are made of; it has ``to(device)``.
+    data: the graphs, or other data of the fleets that has ``to(device)``.
     """
 
-    def __init__(self, data: Any, device: str | None = None) -> None:
-        self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    def __init__(self, data: Any, device: str) -> None:
+        self.device = torch.device(device)
         self._data = data.to(self.device)
         self._fleet: Any = None
         self._task: Begin | None = None
@@ -134,7 +132,7 @@ class Worker:
         self._seconds_per_epoch = 0.0
 
     def answer(self, question: Question) -> Answer:
-        """Do what is asked; an error of the training is an answer too."""
+        """Answer a question; an error in training is an answer, too."""
         try:
             return self._begin(question) if isinstance(question, Begin) else self._advance(question)
         except Exception as error:
@@ -143,7 +141,7 @@ class Worker:
             return Failure(f"{type(error).__name__}: {error}", traceback.format_exc(), out_of_memory=too_large)
 
     def _begin(self, task: Begin) -> Step:
-        self._fleet, self._task, self._seen = None, task, {}  # the memory of the last one is needed
+        self._fleet, self._task, self._seen = None, task, {}  # frees the memory of the last fleet
         found = None if task.checkpoint is None else unpack_checkpoint(task.checkpoint)
         members = dict(
             zip((trial.key for trial in task.trials), zip(task.trials, task.splits, strict=True), strict=True)
@@ -169,7 +167,7 @@ class Worker:
 
     def _advance(self, question: Advance) -> Step:
         if self._fleet is None:
-            raise RuntimeError("there is no fleet to go on with")
+            raise RuntimeError("there is no fleet to train")
         fleet, trained = self._fleet, list[Progress]()
         stop = time.perf_counter() + question.seconds
         while fleet.epoch < question.until and question.seconds:
@@ -184,7 +182,7 @@ class Worker:
         return self._where(trained, question)
 
     def _next_stop(self, until: int) -> int:
-        """The next epoch after which the probe looks, or ``until``."""
+        """The next epoch at which the probe measures, or ``until``."""
         probe = self._task and self._task.probe
         looks = [] if probe is None else [epoch for epoch in probe.at if epoch > self._fleet.epoch]
         return int(min([*looks, until]))
@@ -229,19 +227,19 @@ class Worker:
 
 
 class Checkpoint(NamedTuple):
-    """Where a fleet stands."""
+    """A fleet in the middle of its training."""
 
     keys: tuple[str, ...]
-    """Of its members."""
+    """Keys of the members."""
     epoch: int
     outcomes: list[dict[str, Any]]
-    """What there is of each member so far, as keyword arguments of :class:`Outcome`."""
+    """The outcome of each member so far, as keyword arguments of :class:`Outcome`."""
     state: dict[str, Any]
-    """The fleet's own ``state_dict``."""
+    """The fleet's ``state_dict``."""
 
 
 def pack_checkpoint(keys: Sequence[str], epoch: int, outcomes: Sequence[Outcome], state: dict[str, Any]) -> bytes:
-    """The bytes of a checkpoint, with their own checksum."""
+    """Serialize a checkpoint, with a checksum."""
     parts = [
         {
             "curves": _tensors(outcome.curves),
@@ -259,7 +257,7 @@ def pack_checkpoint(keys: Sequence[str], epoch: int, outcomes: Sequence[Outcome]
 
 
 def unpack_checkpoint(data: bytes) -> Checkpoint | None:
-    """What :func:`pack_checkpoint` made bytes of; None where they are damaged or of another version."""
+    """Undo :func:`pack_checkpoint`; None if the bytes are damaged or of another version."""
     start = len(MAGIC) + hashlib.sha256().digest_size
     content = data[start:]
     if not data.startswith(MAGIC) or data[len(MAGIC) : start] != hashlib.sha256(content).digest():
@@ -275,7 +273,7 @@ def unpack_checkpoint(data: bytes) -> Checkpoint | None:
 
 
 def _tensors(arrays: dict[str, npt.NDArray[Any]]) -> dict[str, torch.Tensor]:
-    """Tensors are read back without running code that a file names."""
+    """Unlike arrays, tensors can be loaded with ``weights_only``, which runs no code of the file."""
     return {name: torch.from_numpy(np.ascontiguousarray(values)) for name, values in arrays.items()}
 
 
@@ -283,9 +281,9 @@ def _tensors(arrays: dict[str, npt.NDArray[Any]]) -> dict[str, torch.Tensor]:
 
 
 def pack_custom_norms(trials: Iterable[Trial]) -> bytes:
-    """The factories of the trials' own normalizations, for workers in other processes; empty where there are none.
+    """Pickle the factories of custom normalizations for workers in other processes; empty if there are none.
 
-    Code that is not installed (a script, a notebook, a module beside it) travels by value.
+    Code that is not installed, such as a script or a notebook, is pickled by value.
     """
     factories = {name: REGISTRY[name].args[1] for name in {trial.norm for trial in trials} - BUILT_IN}  # type: ignore[attr-defined]
     if not factories:
@@ -301,6 +299,6 @@ def pack_custom_norms(trials: Iterable[Trial]) -> bytes:
 
 
 def register_custom_norms(packed: bytes) -> None:
-    """Make known what :func:`pack_custom_norms` packed."""
+    """Register the normalizations that :func:`pack_custom_norms` packed."""
     for name, factory in pickle.loads(packed).items() if packed else ():
         register_norm(name, factory)
