@@ -76,24 +76,27 @@ class BatchNorm(Norm):
             return self._by_running_averages(x, segments, residual)
         statistics = self.statistics_in_training
         y, mean, var = self._standardize(x, segments, residual, scope="batch", statistics=statistics)
-        if self.training and self.running_mean is not None:
-            self._update(mean[0].detach(), var[0].detach(), x, segments)
+        if self.training:
+            self._update(mean[0], var[0], x, segments)
         return y
 
     def _by_running_averages(self, x: Tensor, segments: Segments | None, residual: Tensor | None) -> Tensor:
-        assert self.running_mean is not None and self.running_var is not None
-        averages = {"mean": self.running_mean[None], "var": self.running_var[None]}
+        mean, var = self.running_mean, self.running_var
+        assert mean is not None and var is not None
+        averages = {"mean": mean[None], "var": var[None]}
         return self._standardize(x, segments, residual, scope="batch", statistics="given", **averages)[0]
 
     @torch.no_grad()
     def _update(self, mean: Tensor, var: Tensor, x: Tensor, segments: Segments | None) -> None:
-        """Update the running averages with a batch of n rows; as in torch, with the unbiased variance n/(n-1)·v."""
-        assert self.running_mean is not None and self.running_var is not None and self.num_batches_tracked is not None
-        self.num_batches_tracked.add_(1)
+        """Add a batch of n rows to the running averages, if there are any; as in torch, with the variance n/(n-1)·v."""
+        running_mean, running_var, batches = self.running_mean, self.running_var, self.num_batches_tracked
+        if running_mean is None or running_var is None or batches is None:
+            return
+        batches.add_(1)
         weight, unbias = _running_weights(x.shape[0], segments, self.momentum)
         if self.momentum is None:
-            weight = weight / self.num_batches_tracked.to(mean.dtype)
-        for running, value in ((self.running_mean, mean), (self.running_var, var * unbias)):
+            weight = weight / batches.to(mean.dtype)
+        for running, value in ((running_mean, mean), (running_var, var * unbias)):
             share = weight.to(running.dtype) if isinstance(weight, Tensor) else weight
             running.copy_(torch.lerp(running, value.to(running.dtype), share))
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, get_type_hints
 
 import torch
 from torch import Tensor
@@ -75,8 +75,9 @@ def define(
 ) -> Op:
     """Make an operation of ``forward`` and ``backward``.
 
-    Both take their arguments by position, tensors before options. Where ``fake`` is given, their annotations are the
-    schema of the custom operators.
+    Both take their arguments by position, tensors before options. An argument that is annotated as a NamedTuple stands
+    for its fields: the operation is called with these, and the function gets the tuple. Where ``fake`` is given, the
+    annotations are the schema of the custom operators.
 
     Args:
         name: what autograd and the compiler call it, in snake case.
@@ -92,6 +93,7 @@ def define(
         fake: for ``torch.compile``, functions that give empty results of ``forward`` and of ``backward``. Without them
             the operation must not be called while compiling.
     """
+    forward, backward, reference, save = map(_flattened, (forward, backward, reference, save))
     names, backward_names = (tuple(inspect.signature(f).parameters) for f in (forward, backward))
     tensors = sum(argument in dims for argument in backward_names)
     assert all(argument in dims for argument in backward_names[:tensors]), "tensors come first"
@@ -131,7 +133,7 @@ def define(
         saved = unwrap_dead_wrappers(ctx.saved_tensors)
         wanted = [k for k in again if ctx.needs_input_grad[k]]
 
-        def closed_form(*some: Tensor) -> tuple[Tensor, ...]:
+        def closed_form(*some: Tensor) -> Any:
             given = dict(zip(wanted, some, strict=True))
             return reference(*(given.get(k, tensor) for k, tensor in enumerate(saved)), *ctx.options)
 
@@ -157,13 +159,37 @@ def define(
 
     compiled = torch.library.custom_op(f"graphnorm::{name}", forward, mutates_args=())
     compiled_backward = torch.library.custom_op(f"graphnorm::{name}_backward", backward, mutates_args=())
-    compiled.register_fake(fake[0])
-    compiled_backward.register_fake(fake[1])
+    compiled.register_fake(_flattened(fake[0]))
+    compiled_backward.register_fake(_flattened(fake[1]))
     compiled.register_autograd(gradients_by(lambda: compiled_backward), setup_context=save_for_backward)
     compiled_backward.register_autograd(double_backward_rule, setup_context=save_for_double_backward)
     compiled.register_vmap(_vmap_rule(compiled, stacking))
     compiled_backward.register_vmap(_vmap_rule(compiled_backward, backward_stacking))
     return Op(eager, eager_backward, compiled)
+
+
+def _flattened(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same function with the fields of its NamedTuples as arguments of their own."""
+    hints = get_type_hints(function)
+    parameters: list[inspect.Parameter] = []
+    tuples: list[tuple[Any, slice]] = []  # the last one first
+    for name, parameter in inspect.signature(function).parameters.items():
+        hint, fields, begin = hints[name], {name: hints[name]}, len(parameters)
+        if hasattr(hint, "_fields"):
+            fields = get_type_hints(hint)
+            tuples.insert(0, (hint._make, slice(begin, begin + len(fields))))
+        parameters += [inspect.Parameter(field, parameter.kind, annotation=kind) for field, kind in fields.items()]
+    if not tuples:
+        return function
+
+    def flattened(*arguments: Any) -> Any:
+        values = list(arguments)
+        for make, fields in tuples:
+            values[fields] = [make(values[fields])]
+        return function(*values)
+
+    flattened.__signature__ = inspect.Signature(parameters, return_annotation=hints["return"])  # type: ignore[attr-defined]
+    return flattened
 
 
 # ---- eager mode ------------------------------------------------------------------------------------------------

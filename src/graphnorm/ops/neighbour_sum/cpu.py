@@ -80,19 +80,19 @@ def backward(
     dy, x, edge_x = dy.contiguous(), contiguous(x), contiguous(edge_x)
     dx, da, dw = reference.not_wanted(dy)
     lead, channels = dy.shape[:-2], dy.shape[-1]
-    if wanted.x:
+    if wanted.dx:
         assert problem.t_col is not None
         dx = output(dy.shape, dy.dtype)
-        total = torch.empty(lead, dtype=torch.float64) if wanted.self_weight else None
+        total = torch.empty(lead, dtype=torch.float64) if wanted.dw else None
         reverse = (problem.t_rowptr, problem.t_col, problem.t_edge, problem.rowptr if problem.mean else None)
         masked = edge_x if problem.relu else None
         _run(_BACKWARD, dy, masked, x, dx, reverse, problem.t_col.shape[-1], problem, total)
         dw = dw if total is None else total.to(dw.dtype)
-    elif wanted.self_weight:
+    elif wanted.dw:
         dw = reference.backward(dy, x, edge_x, problem, Wanted(False, None, True))[2]
-    if wanted.edges is not None:
-        da = output((*lead, wanted.edges, channels), dy.dtype)
+    if wanted.da is not None:
+        da = output((*lead, wanted.da, channels), dy.dtype)
         ahead = (problem.rowptr, problem.col, problem.edge_of, None)
         masked_x, masked_edges = (x, edge_x) if problem.relu else (None, None)
-        _run(_EDGE_GRADIENT, dy, masked_edges, masked_x, da, ahead, wanted.edges, problem)
+        _run(_EDGE_GRADIENT, dy, masked_edges, masked_x, da, ahead, wanted.da, problem)
     return dx, da, dw

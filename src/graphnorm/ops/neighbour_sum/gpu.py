@@ -466,20 +466,20 @@ def backward(
     """As :func:`graphnorm.ops.neighbour_sum.reference.backward`."""
     dy, x, edge_x = dy.contiguous(), contiguous(x), contiguous(edge_x)
     dx, da, dw = reference.not_wanted(dy)
-    if wanted.x:
+    if wanted.dx:
         assert problem.t_rowptr is not None
         degree = problem.rowptr.contiguous() if problem.mean else None
         reverse = (problem.t_rowptr.contiguous(), contiguous(problem.t_col), contiguous(problem.t_edge))
         edges = _Edges(*reverse, contiguous(problem.scale), degree)
-        own = x if problem.relu or wanted.self_weight else None
+        own = x if problem.relu or wanted.dw else None
         masked = edge_x if problem.relu else None
-        dx, partial = _sums(dy, masked, own, edges, problem, BACKWARD, wanted.self_weight)
+        dx, partial = _sums(dy, masked, own, edges, problem, BACKWARD, wanted.dw)
         if partial is not None:
             dw = partial.sum(-1, dtype=torch.float64).to(partial.dtype)
-    elif wanted.self_weight:
+    elif wanted.dw:
         dw = reference.backward(dy, x, edge_x, problem, Wanted(False, None, True))[2]
-    if wanted.edges is not None:
-        da = _edge_gradient(dy, x, edge_x, problem, wanted.edges)
+    if wanted.da is not None:
+        da = _edge_gradient(dy, x, edge_x, problem, wanted.da)
     return dx, da, dw
 
 

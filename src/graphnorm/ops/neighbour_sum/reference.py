@@ -66,9 +66,9 @@ class Problem(NamedTuple):
 class Wanted(NamedTuple):
     """Which gradients to compute; the others come back empty."""
 
-    x: bool
-    edges: int | None  # E, where the gradient of edge_x is wanted
-    self_weight: bool
+    dx: bool
+    da: int | None  # E, where it is wanted
+    dw: bool
 
 
 class _Edges(NamedTuple):
@@ -189,22 +189,22 @@ def backward(
     flat = dy.to(acc).reshape(members, problem.rows, channels)
     out = flat if scale is None else flat * scale
     dx, da, dw = not_wanted(dy)
-    if wanted.x or wanted.edges is not None:
-        edges = _edges(problem, members, count_edges(problem, edge_x) if wanted.edges is None else wanted.edges)
+    if wanted.dx or wanted.da is not None:
+        edges = _edges(problem, members, count_edges(problem, edge_x) if wanted.da is None else wanted.da)
         message = edges.of_row(out * _per_row(problem, acc) if problem.mean else out)
         message = message if scale is None else message * edges.of_col(scale)
         if problem.relu:
             message = torch.where(_before_relu(edges, x, edge_x, acc) <= 0, 0, message)
-        if wanted.x:
+        if wanted.dx:
             own = out * _self_weight(problem, acc)
             sums = edges.by_col(message) + (own if scale is None else own * scale)
             dx = sums.to(dy.dtype).reshape(dy.shape)
-        if wanted.edges is not None:
+        if wanted.da is not None:
             ordered = (
                 message if edges.feature is None else torch.zeros_like(message).index_copy(0, edges.feature, message)
             )
-            da = ordered.to(dy.dtype).reshape(*lead, wanted.edges, channels)
-    if wanted.self_weight:
+            da = ordered.to(dy.dtype).reshape(*lead, wanted.da, channels)
+    if wanted.dw:
         assert x is not None
         own = x.to(acc).reshape(flat.shape) * (out if scale is None else out * scale)
         dw = own.flatten(1).sum(-1, dtype=wide_dtype(own)).to(acc).reshape(lead)

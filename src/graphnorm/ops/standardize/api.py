@@ -98,9 +98,7 @@ def standardize(
         y, mean, var = _exported(x, segments, scope, residual, (weight, bias, mean_scale, mean, var), options)
     else:
         ptr, order, max_size = layout(x, segments, scope)
-        y, mean, var = standardize_op(
-            x, residual, weight, bias, mean_scale, ptr, order, mean, var, *options, max_size
-        )  # fmt: skip
+        y, mean, var = standardize_op(x, residual, weight, bias, mean_scale, ptr, order, mean, var, *options, max_size)
     return y if late is None else y + late, mean, var
 
 
@@ -145,65 +143,29 @@ def kernels_for(x: Tensor, graphs: int) -> Any:
     return choose_kernels(x, graphs, reference, cpu, "graphnorm.ops.standardize.gpu")
 
 
-def _forward(
-    x: Tensor,
-    residual: Tensor | None,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    mean_scale: Tensor | None,
-    ptr: Tensor | None,
-    order: Tensor | None,
-    mean: Tensor | None,
-    var: Tensor | None,
-    eps: float,
-    relu: bool,
-    statistics: str,
-    max_size: int | None,
-) -> tuple[Tensor, Tensor, Tensor]:
+def _forward(x: Tensor, residual: Tensor | None, problem: Problem) -> tuple[Tensor, Tensor, Tensor]:
     """Output, mean and variance; the latter are empty where they were given."""
-    problem = Problem(weight, bias, mean_scale, ptr, order, mean, var, eps, relu, statistics, max_size)
     y, mean, var = kernels_for(x, problem.graphs).forward(x, residual, problem)
-    assert mean is not None and var is not None
-    return (y, mean, var) if statistics != GIVEN else (y, mean.new_empty(0), var.new_empty(0))
+    return (y, mean, var) if problem.statistics != GIVEN else (y, mean.new_empty(0), var.new_empty(0))
 
 
-def _backward(
-    dy: Tensor,
-    x: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    mean_scale: Tensor | None,
-    ptr: Tensor | None,
-    order: Tensor | None,
-    mean: Tensor | None,
-    var: Tensor | None,
-    eps: float,
-    relu: bool,
-    statistics: str,
-    max_size: int | None,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _backward(dy: Tensor, x: Tensor, problem: Problem) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """dx and the gradients of weight, bias and mean_scale, whether these are there or not."""
-    problem = Problem(weight, bias, mean_scale, ptr, order, mean, var, eps, relu, statistics, max_size)
-    dx, dweight, dbias, dmean_scale = kernels_for(x, problem.graphs).backward(dy, x, problem)
-    return dx, dweight, dbias, dmean_scale
+    gradients: tuple[Tensor, Tensor, Tensor, Tensor] = kernels_for(x, problem.graphs).backward(dy, x, problem)
+    return gradients
 
 
-def _reference_backward(dy: Tensor, x: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    return reference.backward(dy, x, Problem(*rest))
-
-
-def _save(wanted: Any, outputs: tuple[Tensor, ...], x: Tensor, residual: Any, *rest: Any) -> tuple[Any, ...]:
+def _save(
+    wanted: Any, outputs: tuple[Tensor, Tensor, Tensor], x: Tensor, residual: Any, problem: Problem
+) -> tuple[Any, ...]:
     """The input, and two numbers per segment and channel."""
-    weight, bias, mean_scale, ptr, order, mean, var, eps, relu, statistics, max_size = rest
-    if statistics != GIVEN:
-        _, mean, var = outputs
-    return x, weight, bias, mean_scale, ptr, order, mean, var, eps, relu, statistics, max_size
+    if problem.statistics != GIVEN:
+        problem = problem._replace(mean=outputs[1], var=outputs[2])
+    return x, *problem
 
 
-def _fake_forward(x: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
-    ptr, statistics = rest[4], rest[10]
-    graphs = 1 if ptr is None else ptr.shape[-1] - 1
-    shape = (0,) if statistics == GIVEN else statistics_shape(x, graphs)
+def _fake_forward(x: Tensor, residual: Any, problem: Problem) -> tuple[Tensor, Tensor, Tensor]:
+    shape = (0,) if problem.statistics == GIVEN else statistics_shape(x, problem.graphs)
     mean, var = x.new_empty(shape, dtype=wide_dtype(x)), x.new_empty(shape, dtype=accumulation_dtype(x.dtype))
     return x.new_empty(x.shape), mean, var
 
@@ -218,7 +180,7 @@ standardize_op = define(
     "standardize",
     _forward,
     _backward,
-    _reference_backward,
+    reference.backward,
     dims={
         "x": 2, "residual": 2, "weight": 1, "bias": 1, "mean_scale": 1, "ptr": 1, "order": 1, "mean": 2, "var": 2,
         "dy": 2,

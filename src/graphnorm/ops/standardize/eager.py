@@ -48,12 +48,9 @@ class _Planned(torch.autograd.Function):
         x, weight, bias, mean_scale, *kept = ctx.saved_tensors
         plan, parameters = ctx.plan, (weight, bias, mean_scale)
         if is_grad_enabled() or is_functorch_wrapped_tensor(dy):
-            problem = plan.problem
-            statistics = plan.statistics(*kept)
-            dx, *dparameters = standardize_op.backward(
-                dy, x, weight, bias, mean_scale, problem.ptr, problem.order, *statistics,
-                problem.eps, problem.relu, problem.statistics, problem.max_size,
-            )  # fmt: skip
+            mean, var = plan.statistics(*kept)
+            problem = plan.problem._replace(weight=weight, bias=bias, mean_scale=mean_scale, mean=mean, var=var)
+            dx, *dparameters = standardize_op.backward(dy, x, *problem)
             dparameters = [d if p is not None else None for d, p in zip(dparameters, parameters, strict=True)]
         else:
             dx, dparameters = plan.backward(dy, x, parameters, *kept)
