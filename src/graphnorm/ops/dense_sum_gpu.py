@@ -8,9 +8,9 @@ import triton.language as tl
 from torch import Tensor
 
 from graphnorm.adjacency import Blocks
-from graphnorm.backends import contiguous
+from graphnorm.backends import contiguous, member_stride
 from graphnorm.ops.launch import Tile, kinds, launch
-from graphnorm.ops.split_bfloat16 import PART, split_bfloat16
+from graphnorm.ops.tiles_gpu import PART, exact_dot
 
 SIZES = ("rows", "slots", "tiles", "start_stride", "ptr_stride", "scale_stride")
 """Integer arguments of the kernel. They change from batch to batch, so Triton must not compile them in."""
@@ -80,10 +80,7 @@ def sum_blocks(
                 )  # fmt: skip
                 if scale is not None:
                     sent = sent * tl.load(scale + first + k, mask=there, other=0.0)[:, None]
-                high, middle, low = split_bfloat16(sent, PART)
-                total = tl.dot(count, low, total)
-                total = tl.dot(count, middle, total)
-                total = tl.dot(count, high, total)
+                total = exact_dot(count, sent, total, PART)
             product = finish(
                 total, values, x, out, scale, weight, member * rows + first + local, first + local, local < size,
                 channel, CHANNELS, BR,
@@ -121,7 +118,6 @@ def run(
     start, ptr = blocks.start.contiguous(), blocks.ptr.contiguous()
     tensors = (values, x, out, blocks.values, start, ptr, scale, self_weight, partial)
     key = (channels, constant, kinds(*tensors))
-    strides = (0 if t is None or t.dim() == 1 else t.shape[1] for t in (start, ptr, scale))
-    arguments = (*tensors, rows, slots, tiles, *strides)
-    launch(sum_blocks, key, members * programs, tile, arguments, channels, constant, PART, at_once)
+    arguments = (*tensors, rows, slots, tiles, *map(member_stride, (start, ptr, scale)))
+    launch(sum_blocks, out.device, key, members * programs, tile, arguments, channels, constant, PART, at_once)
     return out, None if partial is None else partial.sum(-1, dtype=torch.float64).to(torch.float32)

@@ -14,7 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from graphnorm.backends import chosen_backend, has_c_kernel
 
-__all__ = ["Kernels", "choose_kernels", "optional_triton_kernels", "triton_kernels"]
+__all__ = ["Kernels", "choose_kernels", "interpreted", "optional_triton_kernels", "triton_kernels"]
 
 
 class Kernels(NamedTuple):
@@ -34,7 +34,7 @@ def triton_kernels(module: str) -> ModuleType | None:
     return importlib.import_module(module)
 
 
-def _interpreted() -> bool:
+def interpreted() -> bool:
     """Whether Triton's interpreter is on, which runs the GPU kernels on CPU tensors."""
     return os.environ.get("TRITON_INTERPRET") == "1"
 
@@ -42,7 +42,7 @@ def _interpreted() -> bool:
 def optional_triton_kernels(module: str, features: Tensor) -> ModuleType | None:
     """The Triton kernels for these features, or ``None``: of an operation whose alternative is plain torch."""
     name = chosen_backend()
-    wanted = (features.is_cuda and name in ("auto", "triton")) or (name == "triton" and _interpreted())
+    wanted = (features.is_cuda and name in ("auto", "triton")) or (name == "triton" and interpreted())
     return triton_kernels(module) if wanted else None
 
 
@@ -72,7 +72,7 @@ def choose_kernels(features: Tensor, results: int, reference: Any, cpu: Any, tri
             )
         return cpu
     gpu = triton_kernels(triton_module)
-    if gpu is None or not (features.is_cuda or _interpreted()):
+    if gpu is None or not (features.is_cuda or interpreted()):
         raise RuntimeError(
             f"backend 'triton' cannot run a tensor on {features.device}: it needs Triton (pip install triton) and "
             "a GPU, or TRITON_INTERPRET=1 in the environment for Triton's interpreter"

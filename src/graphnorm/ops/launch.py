@@ -8,8 +8,8 @@ goes straight to the driver, through the C library. On tiny batches a launch tak
 from __future__ import annotations
 
 import ctypes
-import os
 import threading
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -17,8 +17,9 @@ import torch
 from torch import Tensor
 
 from graphnorm.backends import library
+from graphnorm.ops.dispatch import interpreted
 
-_INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+_INTERPRETED = interpreted()
 _LARGEST_INT32 = 2**31 - 1
 _compiled: dict[tuple[Any, ...], Any] = {}
 
@@ -152,20 +153,33 @@ class Launches:
             self.variants[kind] = b"".join(known)
 
 
+def on_device(device: torch.device) -> AbstractContextManager[Any]:
+    """Make a device the current one, on which Triton launches."""
+    elsewhere = device.index is not None and device.index != torch._C._cuda_getDevice()
+    return torch.cuda.device(device) if elsewhere else nullcontext()
+
+
 def launch(
-    kernel: Any, key: tuple[Any, ...], programs: int, tile: Tile, arguments: tuple[Any, ...], *constants: Any
+    kernel: Any,
+    device: torch.device,
+    key: tuple[Any, ...],
+    programs: int,
+    tile: Tile,
+    arguments: tuple[Any, ...],
+    *constants: Any,
 ) -> None:
     """Launch ``programs`` programs of a kernel whose sizes change from call to call.
 
     As :class:`Launch`, but ``key`` also covers how tensors are aligned (:func:`kinds`).
     """
     constants = (*constants, tile.rows, tile.channels)
-    key = (id(kernel), tile, *key)
+    key = (id(kernel), device.index, tile, *key)
     compiled = _compiled.get(key)
-    if compiled is not None:
-        compiled[(programs, 1, 1)](*arguments, *constants)
-        return
-    compiled = kernel[(programs,)](*arguments, *constants, **tile.options)
+    with on_device(device):
+        if compiled is not None:
+            compiled[(programs, 1, 1)](*arguments, *constants)
+            return
+        compiled = kernel[(programs,)](*arguments, *constants, **tile.options)
     if not _INTERPRETED and all(a <= _LARGEST_INT32 for a in arguments if isinstance(a, int)):
         _compiled[key] = compiled
 

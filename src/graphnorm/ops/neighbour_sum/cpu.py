@@ -5,17 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from graphnorm.backends import TYPES, address, contiguous, library, output
+from graphnorm.backends import TYPES, address, contiguous, library, member_stride, output
 from graphnorm.ops.neighbour_sum import reference
 from graphnorm.ops.neighbour_sum.reference import Problem, Wanted
 from graphnorm.ops.precision import accumulation_dtype
 
 _FORWARD, _BACKWARD, _EDGE_GRADIENT = 0, 1, 2
-
-
-def _stride(tensor: Tensor | None) -> int:
-    """From one member to the next; 0 where they share it."""
-    return 0 if tensor is None or tensor.dim() == 1 else tensor.shape[1]
 
 
 def _run(
@@ -38,7 +33,7 @@ def _run(
     scale, self_weight = contiguous(problem.scale, acc), contiguous(problem.self_weight, acc)
     arrays: list[int] = []
     for t in kept:
-        arrays += (0, 0, 0) if t is None else (t.data_ptr(), _stride(t), t.dtype == torch.int32)
+        arrays += (0, 0, 0) if t is None else (t.data_ptr(), member_stride(t), t.dtype == torch.int32)
     library.neighbour_sum(
         problem.constant,
         TYPES[out.dtype],
@@ -52,7 +47,7 @@ def _run(
         out.data_ptr(),
         *arrays,
         address(scale),
-        _stride(scale),
+        member_stride(scale),
         address(self_weight),
         problem.relu,
         problem.mean,

@@ -20,11 +20,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from graphnorm.backends import contiguous
+from graphnorm.backends import contiguous, member_stride
 from graphnorm.ops.launch import Tile, kinds, launch, power_of_two
 from graphnorm.ops.neighbour_sum import reference
 from graphnorm.ops.neighbour_sum.reference import Problem, Wanted
 from graphnorm.ops.precision import accumulation_dtype
+from graphnorm.ops.tiles_gpu import accumulator, tile_mask
 
 SIZES = (
     "rows", "edges", "rowptr_stride", "col_stride", "edge_stride", "scale_stride", "degree_stride", "tiles", "limit",
@@ -57,16 +58,6 @@ def row_at(rowptr, edge, rows):
         low = low + tl.maximum(passed - 1, 0) * step
         high = tl.minimum(low + step, high)
     return low
-
-
-@triton.jit
-def tile_mask(inside, channel, CHANNELS: tl.constexpr, BC: tl.constexpr):
-    """Which elements of a tile exist; channels are compared only where the last block is not full."""
-    if CHANNELS % BC == 0:
-        mask = inside[:, None]
-    else:
-        mask = inside[:, None] & (channel < CHANNELS)[None, :]
-    return mask
 
 
 @triton.jit
@@ -383,13 +374,8 @@ def plan(members: int, rows: int, edges: int, channels: int) -> Plan:
     return Plan(by_row, unroll, limit, chunk, join, Tile(32, block, 4))
 
 
-def _stride(tensor: Tensor | None) -> int:
-    """From one member to the next; 0 where they share it."""
-    return 0 if tensor is None or tensor.dim() == 1 else tensor.shape[1]
-
-
 class _Edges(NamedTuple):
-    """One direction of the edges, ready for the"""
+    """One direction of the edges, contiguous."""
 
     rowptr: Tensor
     col: Tensor | None
@@ -398,7 +384,7 @@ class _Edges(NamedTuple):
     degree: Tensor | None  # rowptr of the other direction, where messages are divided by the number of edges
 
     def strides(self) -> tuple[int, ...]:
-        return tuple(_stride(t) for t in self)
+        return tuple(map(member_stride, self))
 
 
 def _sums(
@@ -417,7 +403,7 @@ def _sums(
     members, rows = lead[0] if lead else 1, edges.rowptr.shape[-1] - 1
     count = edge_values.shape[-2] if edges.col is None and edge_values is not None else _length(edges.col)
     cut = plan(members, rows, count, channels)
-    acc = tl.float64 if features.dtype == torch.float64 else tl.float32
+    acc = accumulator(features.dtype)
     out = torch.empty((*lead, rows, channels), dtype=features.dtype, device=features.device)
     tiles, blocks = -(-rows // cut.rows.rows), -(-channels // cut.rows.channels)
     wide = accumulation_dtype(features.dtype)
@@ -429,7 +415,7 @@ def _sums(
     options: tuple[Any, ...] = (problem.relu, mean, direction, acc, cut.unroll)
     arguments: tuple[Any, ...] = (*tensors, *sizes, tiles, cut.limit)
     launch(
-        sum_rows, key, members * tiles * blocks, cut.rows, arguments, channels, problem.constant, *options
+        sum_rows, out.device, key, members * tiles * blocks, cut.rows, arguments, channels, problem.constant, *options
     )  # fmt: skip
     longest = count if problem.max_degree is None else min(count, problem.max_degree)
     if longest > cut.limit:
@@ -438,10 +424,10 @@ def _sums(
         programs = members * chunks * 2 * blocks
         arguments = (values, edge_values, x, *edges, slots, *sizes, chunks, cut.limit)
         options = (problem.relu, direction, acc, _UNROLL_CHUNK)
-        launch(sum_chunks, key, programs, cut.chunk, arguments, channels, *options)
+        launch(sum_chunks, out.device, key, programs, cut.chunk, arguments, channels, *options)
         arguments = (values, out, edges.rowptr, edges.scale, self_weight, slots, rows, count)
-        arguments += (_stride(edges.rowptr), _stride(edges.scale), chunks, cut.limit)
-        launch(join_chunks, key, programs, cut.join, arguments, channels, problem.constant, mean, acc)
+        arguments += (member_stride(edges.rowptr), member_stride(edges.scale), chunks, cut.limit)
+        launch(join_chunks, out.device, key, programs, cut.join, arguments, channels, problem.constant, mean, acc)
     return out, partial
 
 
@@ -490,11 +476,21 @@ def _edge_gradient(dy: Tensor, x: Tensor | None, edge_x: Tensor | None, problem:
     tile = plan(members, rows, count, channels).edges
     out = torch.empty((*lead, count, channels), dtype=dy.dtype, device=dy.device)
     tiles = -(-count // tile.rows)
-    acc = tl.float64 if dy.dtype == torch.float64 else tl.float32
     masked = (x, edge_x) if problem.relu else (None, None)
     tensors = (dy, *masked, out, *edges[:4])
     key = (kinds(*tensors), channels, problem.relu, problem.mean)
     arguments = (*tensors, rows, count, *edges.strides()[:4], tiles, max(1, rows).bit_length())
     programs = members * tiles * -(-channels // tile.channels)
-    launch(edge_gradient, key, programs, tile, arguments, channels, problem.relu, problem.mean, acc)
+    launch(
+        edge_gradient,
+        out.device,
+        key,
+        programs,
+        tile,
+        arguments,
+        channels,
+        problem.relu,
+        problem.mean,
+        accumulator(dy.dtype),
+    )
     return out

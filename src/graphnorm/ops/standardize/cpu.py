@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from graphnorm.backends import TYPES, address, contiguous, is_small, library, output, output_like
+from graphnorm.backends import TYPES, address, contiguous, is_small, library, member_stride, output, output_like
 from graphnorm.ops.precision import accumulation_dtype
 from graphnorm.ops.standardize.reference import DETACHED, GIVEN, LIVE, Parameters, Problem, statistics_shape
 
@@ -40,9 +40,9 @@ class Plan:
             channels,
             problem.graphs,
             address(ptr),
-            0 if ptr is None or ptr.dim() == 1 else ptr.shape[1],
+            member_stride(ptr),
             address(order),
-            0 if order is None or order.dim() == 1 else rows,
+            member_stride(order),
             int(problem.relu),
             _STATISTICS[problem.statistics],
         )

@@ -8,14 +8,14 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
-import triton.language as tl
 from torch import Tensor
 
-from graphnorm.backends import contiguous, library
+from graphnorm.backends import contiguous, library, member_stride
 from graphnorm.ops.launch import Launch, Launches, Tile, can_be_early, power_of_two, scratch
 from graphnorm.ops.precision import accumulation_dtype
 from graphnorm.ops.standardize import kernels
 from graphnorm.ops.standardize.reference import GIVEN, LIVE, Parameters, Problem, statistics_shape
+from graphnorm.ops.tiles_gpu import accumulator
 
 _UNLIMITED = 2**31 - 1  # rows: no segment is longer
 _LARGEST_TILE = 64  # rows of a segment that still fits the registers of one program
@@ -108,10 +108,8 @@ class Work:
         if ptr is None and self.cut.fits:  # one small segment: the kernel for tiles needs its boundaries
             ptr = torch.arange(0, rows + 1, rows, device=x.device)
         self.ptr, self.order = ptr, order
-        ptr_stride = 0 if ptr is None or ptr.dim() == 1 else ptr.shape[1]
-        order_stride = 0 if order is None or order.dim() == 1 else rows
         self.members, self.channels, self.graphs = members, channels, graphs
-        self.layout = (rows, graphs, ptr_stride, order_stride)
+        self.layout = (rows, graphs, member_stride(ptr), member_stride(order))
         self.device, self.acc = x.device, accumulation_dtype(x.dtype)
         self.index = x.device.index if x.is_cuda else None
         self.key = (self.index, x.dtype, ptr is None, order is None)
@@ -148,12 +146,8 @@ class Work:
         tiles = -(-rows // tile.rows)
         return self._launch(kernel, self.members * tiles, tile, (rows, tiles, *sizes), *constants, **rest)
 
-    @property
-    def _triton_dtype(self) -> Any:
-        return tl.float64 if self.acc == torch.float64 else tl.float32
-
     def _forward_launches(self) -> Launches:
-        c, channels, per, acc = self.cut, self.channels, self.per, self._triton_dtype
+        c, channels, per, acc = self.cut, self.channels, self.per, accumulator(self.acc)
         eps, relu, given = self.problem.eps, self.problem.relu, self.problem.statistics == GIVEN
         first, second, early = None, None, bool(per) and can_be_early(self.index)
         sizes: tuple[int, ...]
@@ -178,7 +172,7 @@ class Work:
         return self._forward
 
     def _backward_launches(self) -> Launches:
-        c, channels, per, acc = self.cut, self.channels, self.per, self._triton_dtype
+        c, channels, per, acc = self.cut, self.channels, self.per, accumulator(self.acc)
         eps, relu, live = self.problem.eps, self.problem.relu, self.problem.statistics == LIVE
         second, early = None, bool(per) and can_be_early(self.index)
         sizes: tuple[int, ...]

@@ -28,6 +28,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from graphnorm.ops.tiles_gpu import tile_mask
+
 try:
     from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 except ImportError:  # a Triton for other devices, where no kernel is EARLY
@@ -106,16 +108,6 @@ def offsets(
         if not consecutive:
             row = tl.load(order + member * order_stride + position, mask=inside, other=0)
     return (member * rows + row)[:, None] * CHANNELS + channel[None, :]
-
-
-@triton.jit
-def tile_mask(inside, channel, CHANNELS: tl.constexpr, BC: tl.constexpr):
-    """Which elements of a tile exist; channels are compared only where the last block is not full."""
-    if CHANNELS % BC == 0:
-        mask = inside[:, None]
-    else:
-        mask = inside[:, None] & (channel < CHANNELS)[None, :]
-    return mask
 
 
 @triton.jit
