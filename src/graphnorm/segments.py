@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import weakref
 from collections.abc import Iterable, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -148,7 +148,12 @@ class Segments:
         try:
             ptr = batch.new_empty(batch_size + 1)
         except (RuntimeError, TypeError):  # torch's message would only give the number of bytes
-            _refuse_so_many(given, batch_size)
+            if given is not None:
+                raise ValueError(f"batch_size is {given}: so many graphs do not fit memory; leave it out") from None
+            raise ValueError(
+                f"batch holds id {batch_size - 1}, so there would be {batch_size} graphs, which do not fit memory; "
+                "number them from 0 on, as batch.unique(return_inverse=True)[1] does"
+            ) from None
         if _write_boundaries(batch, ptr):
             self.ptr = ptr
         else:
@@ -172,12 +177,11 @@ class Segments:
         if ptr.shape[0] == 0:
             raise ValueError("ptr is empty; with no graphs it is still [0], one entry more than there are graphs")
         self.ptr = ptr.clone() if is_inference_tensor(ptr) else ptr
-        if not can_read_values(ptr) or (ptr.device.type != "cpu" and not debugging()):
-            return
-        sizes = ptr.diff()
-        if int(ptr[0]) != 0 or bool((sizes < 0).any()):
-            raise ValueError("ptr must start at 0 and never fall; it holds the boundaries of the graphs, as in CSR")
-        self._set_extent(int(ptr[-1]), int(sizes.max()) if len(sizes) else 0)
+        if _may_check(ptr):
+            sizes = ptr.diff()
+            if int(ptr[0]) != 0 or bool((sizes < 0).any()):
+                raise ValueError("ptr must start at 0 and never fall; it holds the boundaries of the graphs, as in CSR")
+            self._set_extent(sizes)
 
     def _read_sizes(self, sizes: Tensor | Iterable[int]) -> None:
         if not isinstance(sizes, Tensor):
@@ -188,13 +192,14 @@ class Segments:
             sizes = sizes if sizes.numel() else sizes.long()
         sizes = _vector_of_integers("sizes", sizes)
         self.ptr = torch.nn.functional.pad(sizes.cumsum(0), (1, 0))
-        if not can_read_values(sizes) or (sizes.device.type != "cpu" and not debugging()):
-            return
-        if bool((sizes < 0).any()):
-            raise ValueError(f"sizes holds {int(sizes.min())}; a graph has at least 0 rows")
-        self._set_extent(int(self.ptr[-1]), int(sizes.max()) if len(sizes) else 0)
+        if _may_check(sizes):
+            if bool((sizes < 0).any()):
+                raise ValueError(f"sizes holds {int(sizes.min())}; a graph has at least 0 rows")
+            self._set_extent(sizes)
 
-    def _set_extent(self, rows: int, largest: int) -> None:
+    def _set_extent(self, sizes: Tensor) -> None:
+        """Check or set num_rows, max_size and may_pad."""
+        rows, largest = int(self.ptr[-1]), int(sizes.max()) if len(sizes) else 0
         if self.num_rows is not None and self.num_rows < rows:
             raise ValueError(f"num_rows is {self.num_rows}, but the graphs own {rows} rows")
         self.num_rows = rows if self.num_rows is None else self.num_rows
@@ -304,7 +309,7 @@ torch.serialization.add_safe_globals([_restored])
 # - its version, which torch counts up with every change in place. Changes that torch does not count go unnoticed:
 #   through batch.data, by the replay of a CUDA graph, by torch.distributed, by kernels or libraries that were given
 #   the memory (DLPack);
-# - batch_size, with None as a value of its own;
+# - batch_size, None included;
 # - the stream, since another stream need not wait for the sort;
 # - inference mode, since training cannot use what is made inside of it.
 #
@@ -403,6 +408,11 @@ def _vector_of_integers(name: str, value: Tensor) -> Tensor:
     return value.long().contiguous()
 
 
+def _may_check(tensor: Tensor) -> bool:
+    """Whether to read values: on a GPU that synchronises."""
+    return can_read_values(tensor) and (tensor.device.type == "cpu" or debugging())
+
+
 def _symbolic_num_graphs(batch: Tensor) -> int:
     """The number of graphs where values cannot be read: a symbol in export, an error inside vmap."""
     if is_abstract(batch):
@@ -431,16 +441,6 @@ def _count(name: str, what: str, value: Any) -> int:
     if count < 0:
         raise ValueError(f"{name} is {count}; it is a number of {what}, so at least 0")
     return count
-
-
-def _refuse_so_many(given: int | None, graphs: int) -> NoReturn:
-    """More graphs than fit into memory: by the ``given`` batch_size, or by the largest id."""
-    if given is not None:
-        raise ValueError(f"batch_size is {given}: so many graphs do not fit memory; leave it out") from None
-    raise ValueError(
-        f"batch holds id {graphs - 1}, so there would be {graphs} graphs, which do not fit memory; "
-        "number them from 0 on, as batch.unique(return_inverse=True)[1] does"
-    ) from None
 
 
 def _write_boundaries(batch: Tensor, ptr: Tensor) -> bool:

@@ -7,7 +7,7 @@ kernels that suit its arguments; neither knows of autograd. :func:`define` adds 
 * *torch.compile*: custom operators ``graphnorm::NAME`` and ``graphnorm::NAME_backward``, which the compiler treats as
   black boxes;
 * *vmap*: M stacked members become one more, leading dimension of the arguments, so that one call serves all;
-* *gradients of gradients*: ``backward`` is an operation of its own, whose gradient is that of its reference.
+* *gradients of gradients*: ``backward`` is an operation too, and its gradient is that of its reference.
 """
 
 from __future__ import annotations
@@ -142,9 +142,9 @@ def define(
         return tuple(found.get(k) for k in range(len(backward_names)))
 
     def choose_backward() -> Callable[..., Any]:
-        """The kernels themselves, unless their result is to be differentiated or stacked in turn."""
-        in_turn = torch.is_grad_enabled() or _are_functorch_transforms_active()
-        return eager_backward.apply if in_turn else backward
+        """The kernels themselves, unless the gradient is differentiated or stacked as well."""
+        as_well = torch.is_grad_enabled() or _are_functorch_transforms_active()
+        return eager_backward.apply if as_well else backward
 
     title = name.title().replace("_", "")
     stacking, backward_stacking = (
@@ -169,7 +169,7 @@ def define(
 
 
 def _flattened(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The same function with the fields of its NamedTuples as arguments of their own."""
+    """The same function with the fields of its NamedTuples as separate arguments."""
     hints = get_type_hints(function)
     parameters: list[inspect.Parameter] = []
     tuples: list[tuple[Any, slice]] = []  # the last one first
@@ -236,7 +236,7 @@ def _autograd_function(
 
 
 def _unwrap(value: Any, level: int) -> tuple[Any, int | None]:
-    """A tensor with its dimension of this level's vmap laid open, and which that is."""
+    """A tensor without this level's vmap, and the dimension that the vmap ran over."""
     if not isinstance(value, Tensor):
         return value, None
     pair: tuple[Tensor, int | None] = functorch._unwrap_batched(functorch.unwrap_if_dead(value), level)

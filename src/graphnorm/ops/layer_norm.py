@@ -50,23 +50,18 @@ def layer_norm(
 
     Args:
         x: features, shape (N, C).
-        residual: shape (N, C), or ``None``.
+        residual: shape (N, C), of x's type, or ``None``.
         weight: γ, shape (C,), or ``None`` for 1.
         bias: β, shape (C,), or ``None`` for 0.
         eps: ε.
         relu: whether act is relu, with slope 1 at exactly 0; the identity otherwise.
 
     Returns:
-        y of x's shape and type; of a wider type where the residual has one.
+        y of x's shape and type.
     """
-    late = None
-    if residual is not None and residual.dtype != x.dtype:
-        residual, late = None, residual
     if torch.compiler.is_exporting() or x.shape[-1] > WIDEST:
-        y = _torch_layer_norm(x, residual, weight, bias, eps, relu)
-    else:
-        y = cast(Tensor, _layer_norm(x, residual, weight, bias, eps, relu))
-    return y if late is None else y + late
+        return _torch_layer_norm(x, residual, weight, bias, eps, relu)
+    return cast(Tensor, _layer_norm(x, residual, weight, bias, eps, relu))
 
 
 def _torch_layer_norm(

@@ -104,7 +104,7 @@ def backward_rows(
         g = gamma * dz
         straight = tl.sum(g, 1) * per_channel
         along = tl.sum(g * hat, 1) * per_channel
-        if CHANNELS == 1:  # g less itself, of which a fused multiply-add would leave a rest
+        if CHANNELS == 1:  # g - g, where a fused multiply-add would leave a remainder
             tl.store(dx + at, tl.zeros((BR, BC), ACC), mask=mask)
         else:
             tl.store(dx + at, r[:, None] * ((g - straight[:, None]) - hat * along[:, None]), mask=mask)

@@ -1,4 +1,4 @@
-"""The ways in: checks with remedies, the operation, and its plain form for export."""
+""":func:`aggregate` and :func:`pool`: checks of the arguments, the operation, and its plain form for export."""
 
 from __future__ import annotations
 

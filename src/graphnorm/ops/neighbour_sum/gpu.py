@@ -157,9 +157,9 @@ def sum_rows(
     CHANNELS: tl.constexpr, CONSTANT: tl.constexpr, RELU: tl.constexpr, MEAN: tl.constexpr, DIRECTION: tl.constexpr,
     ACC: tl.constexpr, UNROLL: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
-    """A tile of rows and a block of channels, but for rows with more than `limit` edges.
+    """A tile of rows and a block of channels, without the rows that have more than `limit` edges.
 
-    `partial`, backward, takes what the tile adds to dw, long rows or not: (members, tiles, blocks).
+    `partial`, backward, takes the tile's part of dw, long rows or not: (members, tiles, blocks).
     """
     blocks: tl.constexpr = (CHANNELS + BC - 1) // BC
     place = (tl.program_id(0) // blocks).to(tl.int64)
@@ -401,7 +401,7 @@ def _sums(
     assert features is not None
     lead, channels = features.shape[:-2], features.shape[-1]
     members, rows = lead[0] if lead else 1, edges.rowptr.shape[-1] - 1
-    count = edge_values.shape[-2] if edges.col is None and edge_values is not None else _length(edges.col)
+    count = reference.count_edges(problem, edge_values)
     cut = plan(members, rows, count, channels)
     acc = accumulator(features.dtype)
     out = torch.empty((*lead, rows, channels), dtype=features.dtype, device=features.device)
@@ -429,11 +429,6 @@ def _sums(
         arguments += (member_stride(edges.rowptr), member_stride(edges.scale), chunks, cut.limit)
         launch(join_chunks, out.device, key, programs, cut.join, arguments, channels, problem.constant, mean, acc)
     return out, partial
-
-
-def _length(col: Tensor | None) -> int:
-    assert col is not None
-    return col.shape[-1]
 
 
 def _ahead(problem: Problem) -> _Edges:

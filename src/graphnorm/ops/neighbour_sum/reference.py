@@ -74,7 +74,7 @@ class Wanted(NamedTuple):
 class _Edges(NamedTuple):
     """The edges of all members end to end, so that one index_add serves all.
 
-    Every member has one row more than it has: number R takes the edges that belong to none.
+    Every member gets one more row, number R, for the edges that belong to none.
     """
 
     members: int
@@ -164,7 +164,8 @@ def forward(x: Tensor | None, edge_x: Tensor | None, problem: Problem) -> Tensor
     features = x if x is not None else edge_x
     assert features is not None
     members = features.shape[0] if features.dim() == 3 else 1
-    acc, scale = accumulation_dtype(features.dtype), _scale(problem, accumulation_dtype(features.dtype))
+    acc = accumulation_dtype(features.dtype)
+    scale = _scale(problem, acc)
     edges = _edges(problem, members, count_edges(problem, edge_x))
     message = _before_relu(edges, x, edge_x, acc)
     message = torch.relu(message) if problem.relu else message
@@ -185,7 +186,8 @@ def backward(
     """dx like x, da like edge_x, dw ([M]). Differentiable in turn. Does not use the transposed arrays."""
     lead, channels = dy.shape[:-2], dy.shape[-1]
     members = lead[0] if lead else 1
-    acc, scale = accumulation_dtype(dy.dtype), _scale(problem, accumulation_dtype(dy.dtype))
+    acc = accumulation_dtype(dy.dtype)
+    scale = _scale(problem, acc)
     flat = dy.to(acc).reshape(members, problem.rows, channels)
     out = flat if scale is None else flat * scale
     dx, da, dw = not_wanted(dy)

@@ -1,4 +1,4 @@
-"""The way in: checks with remedies, the operation, and its plain form for export."""
+""":func:`standardize`: checks of the arguments, the differentiable operation, and its plain form for export."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def standardize(
         residual: added after ``act`` in the same pass, shape (N, C).
 
     Returns:
-        y of x's shape and type; the mean (double) and variance used, shape (G, C), without gradient: empty where they
-        were given, and with scope ``"node"``.
+        y of x's shape and type (or the residual's type, where that is wider); the mean (double) and variance used,
+        shape (G, C), without gradient: empty where they were given, and with scope ``"node"``.
 
     >>> x = torch.tensor([[1.0], [3.0], [5.0]])
     >>> y, mean, var = standardize(x, Segments(sizes=[2, 1]))
@@ -73,11 +73,14 @@ def standardize(
         raise ValueError(f"act is {act!r}; it can be 'relu' or None")
     if not torch.compiler.is_compiling():
         check_eps(eps)
+    late = None  # a residual of another type, which kernels do not take
+    if residual is not None and residual.dtype != x.dtype:
+        residual, late = None, residual
     if scope == "node":
         if mean_scale is not None or statistics != LIVE:
             raise ValueError("scope 'node' takes no mean_scale and has live statistics only")
         y = layer_norm(x, residual, weight, bias, float(eps), act == "relu")
-        return y, x.new_empty(0), x.new_empty(0)
+        return y if late is None else y + late, x.new_empty(0), x.new_empty(0)
     if scope not in SCOPES:
         raise ValueError(f"scope is {scope!r}; the scopes are {', '.join(map(repr, SCOPES))}")
     if statistics not in (LIVE, DETACHED, GIVEN):
@@ -89,10 +92,6 @@ def standardize(
     if mean is not None and var is not None:
         graphs = 1 if segments is None or scope == "batch" else segments.num_graphs
         _check_statistics(x, graphs, mean, var)
-    late = None
-    if residual is not None and residual.dtype != x.dtype:
-        residual, late = None, residual
-
     options = (float(eps), act == "relu", statistics)
     if torch.compiler.is_exporting():
         y, mean, var = _exported(x, segments, scope, residual, (weight, bias, mean_scale, mean, var), options)
@@ -103,7 +102,7 @@ def standardize(
 
 
 def layout(x: Tensor, segments: Segments | None, scope: str) -> tuple[Tensor | None, Tensor | None, int | None]:
-    """ptr, order and a bound on the rows of a segment, of the segments that ``scope`` makes of the graphs."""
+    """The segments that statistics run over: ptr, order and an upper bound on the rows of one segment."""
     rows = x.shape[-2]
     if segments is None or (not segments.may_pad and segments.num_graphs == 1):
         return None, None, rows
@@ -123,7 +122,7 @@ def _exported(
     tensors: tuple[Tensor | None, ...],
     options: tuple[float, bool, str],
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """In plain torch, so that an exported program runs anywhere, in an ONNX runtime too."""
+    """The operation in plain torch, so that an exported program runs anywhere, an ONNX runtime included."""
     if segments is None or (scope == "batch" and not segments.may_pad):
         ids, graphs = torch.zeros(x.shape[0], dtype=torch.int64, device=x.device), 1
     else:

@@ -21,7 +21,7 @@ from graphnorm.ops.standardize.reference import LIVE, Problem
 from graphnorm.segments import Segments
 
 _PLAIN = (Tensor, torch.nn.Parameter)
-_FEW_ROWS = 64  # of a single graph: GPU kernels need its boundaries then, and a plan should make no tensors of its own
+_FEW_ROWS = 64  # of a single graph: GPU kernels then need its boundaries, and the segments have them already
 _MAX_PLANS = 64  # per segments; far more than a model has widths
 
 

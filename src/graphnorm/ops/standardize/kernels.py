@@ -72,10 +72,15 @@ def bounds(ptr, ptr_stride, member, g, rows):
         first = rows * 0
         last = rows
     else:
-        at = ptr + member * ptr_stride + g
-        first = tl.minimum(tl.maximum(tl.load(at), 0), rows)
-        last = tl.minimum(tl.maximum(tl.load(at + 1), first), rows)
+        first = boundary(ptr, ptr_stride, member, g, rows)
+        last = tl.maximum(boundary(ptr, ptr_stride, member, g + 1, rows), first)
     return first, last
+
+
+@triton.jit
+def boundary(ptr, ptr_stride, member, g, rows):
+    """ptr[g] of a member, clamped to it whatever ptr holds."""
+    return tl.minimum(tl.maximum(tl.load(ptr + member * ptr_stride + g), 0), rows)
 
 
 @triton.jit
@@ -208,7 +213,7 @@ def gradient_coefficients(P, Q, n, centre, rest, var, alpha, kept, r, scale, EPS
 
 @triton.jit
 def gradient_of(dy, d, scale, offset, slope, constant, RELU: tl.constexpr):
-    """dx of a tile, of which d = x - centre."""
+    """dx of a tile, given d = x - centre."""
     dz = before_relu(dy, d, scale, offset, RELU)
     return scale[None, :] * ((dz + constant[None, :]) - slope[None, :] * d)
 
@@ -428,8 +433,8 @@ def range_sums(
 ):  # fmt: skip
     """P = Σ dz and Q = Σ dz (x - centre) over positions [first, last).
 
-    APART: whether each element of a tile has sums of its own until the end, so that no tile waits for the sums of the
-    one before; in twice the registers.
+    APART: whether each element of a tile has separate sums until the end, so that no tile waits for the sums of the one
+    before. This takes twice the registers.
     """
     consecutive, shift = run_of(order, order_stride, member, first, last)
     kept: tl.constexpr = BR if APART else 1
@@ -467,12 +472,6 @@ def gradient_range(
 
 
 # ---- forward: the first kernel of a call -------------------------------------------------------------------------
-
-
-@triton.jit
-def _boundary(ptr, ptr_stride, member, g, rows):
-    """ptr[g] of a member, clamped to it whatever ptr holds."""
-    return tl.minimum(tl.maximum(tl.load(ptr + member * ptr_stride + g), 0), rows)
 
 
 @triton.jit
@@ -611,15 +610,15 @@ def backward_tiles(
     block = tl.program_id(0) % blocks
     channel = block * BC + tl.arange(0, BC)
     in_channels = channel < CHANNELS
-    first = _boundary(ptr, ptr_stride, member, g0, rows)
-    last = _boundary(ptr, ptr_stride, member, g0 + 1, rows)
+    first = boundary(ptr, ptr_stride, member, g0, rows)
+    last = boundary(ptr, ptr_stride, member, g0 + 1, rows)
     if g0 == 0:
         fill_outside(dx, None, order, order_stride, member, rows, 0, first, channel, CHANNELS, ACC, BR, BC)
     all_weight = tl.zeros((BC,), ACC)
     all_bias = tl.zeros((BC,), ACC)
     all_mean_scale = tl.zeros((BC,), ACC)
     for g in range(g0, g1):
-        following = _boundary(ptr, ptr_stride, member, tl.minimum(g + 2, g1), rows)
+        following = boundary(ptr, ptr_stride, member, tl.minimum(g + 2, g1), rows)
         if not HALF:
             of_weight, P, of_mean_scale = _backward_tile(
                 x, dy, dx, order, weight, bias, mean_scale, mean, var, member, g, first, last, channel,
