@@ -178,11 +178,14 @@ def test_running_batch_norm_uses_its_averages_in_training():
     assert torch.equal(norm.eval()(x), y)
 
 
-def test_reset_parameters():
-    norm = randomize(make_norm("batch-alpha", 3))
+@pytest.mark.parametrize("name", NAMES)
+def test_reset_parameters(name):
+    norm = randomize(make_norm(name, 3))
     norm(torch.randn(5, 3))
+    torch.manual_seed(0)
     norm.reset_parameters()
-    fresh = make_norm("batch-alpha", 3).state_dict()
+    torch.manual_seed(0)
+    fresh = make_norm(name, 3).state_dict()
     assert all(torch.equal(value, fresh[key]) for key, value in norm.state_dict().items())
 
 
@@ -261,6 +264,7 @@ def test_registry():
         ((torch.randn(5),), ValueError, "x must have shape"),
         ((torch.randn(2, 4, 5),), ValueError, "x must have shape"),
         (([[1.0]],), TypeError, "x must be a tensor"),
+        (("abc",), TypeError, "x must be a tensor"),
         ((torch.ones(4, 5, dtype=torch.int64),), TypeError, r"x must hold floating-point.*x\.float\(\)"),
     ],
 )
@@ -285,13 +289,15 @@ def test_parameters_on_another_device(name):
 
 
 def test_wrong_construction():
-    for channels in (0, -1, 2.5, "8"):
+    for channels in (0, -1, 2.5, "8", None):
         with pytest.raises(ValueError, match="in_channels"):
             GraphNorm(channels)
-    with pytest.raises(ValueError, match="act is 'gelu'"):
-        GraphNorm(3, act="gelu")
-    with pytest.raises(ValueError, match="residual has shape"):
-        GraphNorm(3)(torch.randn(4, 3), residual=torch.randn(4, 2))
+    for act in ("gelu", torch.relu):
+        with pytest.raises(ValueError, match="act is"):
+            GraphNorm(3, act=act)
+    for eps in (-1.0, float("nan"), "x", None):
+        with pytest.raises(ValueError, match="eps is"):
+            GraphNorm(3, eps=eps)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -311,7 +317,7 @@ def test_residual_that_is_no_tensor(name, batch):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_batch_of_another_length(name):
-    """Also where it decides nothing: whoever mixes batches up learns it from any layer."""
+    """Also where a layer does not read it: every layer notices batches that were mixed up."""
     norm, x = make_norm(name, 2), torch.randn(4, 2)
     for module in (norm, norm.eval()):
         for batch in (torch.tensor([0, 0, 1]), Segments(sizes=[2, 1])):

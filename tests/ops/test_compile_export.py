@@ -1,4 +1,4 @@
-"""torch.compile, torch.export and ONNX give what eager mode gives."""
+"""torch.compile, torch.export, ONNX and autocast give the results of eager mode."""
 
 import warnings
 
@@ -8,18 +8,9 @@ import torch._dynamo.testing
 from torch import nn
 
 from graphnorm import GraphNorm, LayerNorm, Segments, make_norm
+from graphnorm.layers import REGISTRY
 
-NAMES = [
-    "layer",
-    "batch",
-    "instance",
-    "graph",
-    "batch-alpha",
-    "batch-running",
-    "batch-detached",
-    "size",
-    "none",
-]
+NAMES = list(REGISTRY)
 
 
 @pytest.fixture(autouse=True)
@@ -171,3 +162,15 @@ def test_exported_layer_is_plain_torch(layer):
     targets = {str(node.target) for node in program.graph.nodes if node.op == "call_function"}
     assert targets
     assert not any("graphnorm" in target for target in targets)
+
+
+def test_autocast():
+    """Under autocast linear layers give bfloat16; the norm keeps it, and its parameters stay float32."""
+    network, x, segments = Network(), torch.randn(14, 3), Segments(sizes=[4, 1, 0, 6, 3])
+    right = network(x, segments)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = network(x, segments)
+        y.float().sum().backward()
+    assert y.dtype == torch.bfloat16
+    assert network.norms[0].weight.grad.dtype == torch.float32
+    assert torch.allclose(y.float(), right, atol=0.1)

@@ -152,7 +152,7 @@ def _before_relu(edges: _Edges, x: Tensor | None, edge_x: Tensor | None, acc: to
     """x of the neighbour plus the edge's own, (M E, C)."""
     values = None if x is None else edges.of_col(x.to(acc))
     if edge_x is not None:
-        own = edge_x.to(acc).reshape(len(edges.row), edge_x.shape[-1])
+        own = edge_x.to(acc).reshape(edges.row.shape[0], edge_x.shape[-1])
         own = own if edges.feature is None else own[edges.feature]
         values = own if values is None else values + own
     assert values is not None
