@@ -1,4 +1,4 @@
-"""Arguments of a wrong type or value at the main functions: an error that names the argument and what it can be."""
+"""A wrong argument of a main function raises an error that names the argument and says what it can be."""
 
 from __future__ import annotations
 

@@ -143,7 +143,7 @@ def test_debug_nests_and_ends():
     assert not graphnorm.backends.debugging()
 
 
-def test_what_is_made_inside_vmap_is_made_once_there():
+def test_inside_vmap_derived_arrays_are_cached():
     def rows(ptr):
         segments = Segments.trusted(ptr, None, 5)
         assert segments.ids(5) is segments.ids(5)
@@ -153,7 +153,7 @@ def test_what_is_made_inside_vmap_is_made_once_there():
     assert torch.func.vmap(rows)(torch.tensor([[0, 2, 5], [0, 5, 5]])).tolist() == [[0, 0, 1, 1, 1], [0] * 5]
 
 
-def test_what_is_made_of_outside_segments_inside_vmap_is_not_kept():
+def test_derived_arrays_of_a_vmap_do_not_outlive_it():
     segments = Segments(sizes=[2, 3])
     torch.func.vmap(lambda x: x + segments.ids(5))(torch.zeros(2, 5))
     assert not torch._C._functorch.is_functorch_wrapped_tensor(segments.ids(5))
@@ -180,7 +180,7 @@ def test_made_in_inference_mode_they_serve_training(make, backend):
         segments = make()
 
     def gradients(segments):
-        """First and second derivative, of everything that is made of segments."""
+        """First and second derivatives of everything that reads segments."""
         y = GraphNorm(2)(x, segments) + graphnorm.make_norm("batch", 2)(x, segments)
         y = y + graphnorm.layers.functional.pool(x, segments)[segments.ids(5)] + x[segments.ids(5)]
         (first,) = torch.autograd.grad(y.square().sum(), x, create_graph=True)
@@ -190,7 +190,7 @@ def test_made_in_inference_mode_they_serve_training(make, backend):
         torch.testing.assert_close(gradients(segments), gradients(right))
 
 
-def test_what_inference_mode_has_asked_for_serves_training():
+def test_derived_arrays_made_in_inference_mode_serve_training():
     batch = torch.tensor(UNSORTED)
     for segments in (Segments(batch=batch), Segments(sizes=[2, 3])):
         with torch.inference_mode():

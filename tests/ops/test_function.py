@@ -1,4 +1,4 @@
-"""What every operation made by ``define`` can do, whatever it computes."""
+"""Properties of every operation that ``define`` makes."""
 
 import pytest
 import torch

@@ -42,7 +42,7 @@ DRIVER = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(Config), ctypes.c_void_p,
 
 
 class Kernel:
-    """Stands for a Triton kernel: counts the launches that go by way of Triton."""
+    """Stands for a Triton kernel: counts the launches through Triton."""
 
     def __init__(self, **metadata: int) -> None:
         self.metadata = SimpleNamespace(shared=128, num_ctas=1, **metadata)
@@ -248,7 +248,7 @@ def test_plans_launch_again_what_they_launched_before(driver, monkeypatch, sizes
         right = [t if isinstance(t, str) else t.data_ptr() for t in tensors if t is not None]
         right += [*launch.integers, *[0] * (READ - len(right) - len(launch.integers))]
         assert values == [v if r == "anywhere" else r for v, r in zip(values, right, strict=True)]
-        assert len(launch.kernel.seen) == 1  # by way of Triton the first time only
+        assert len(launch.kernel.seen) == 1  # through Triton the first time only
 
 
 SAME = """
