@@ -74,7 +74,7 @@ def test_batch_reaches_norms_that_are_called_without():
     assert torch.allclose(converted(x, batch=BATCH), right, atol=1e-5)
 
 
-def test_copies_of_a_converted_model_have_a_batch_of_their_own():
+def test_copies_of_a_converted_model_do_not_share_its_batch():
     model = convert_norms(trained(HandWritten()), exclude=["head.*"]).eval()
     x = nodes()
     right = model(x, BATCH)
@@ -177,9 +177,9 @@ def test_eps_type_and_device_carry_over():
 
 
 def test_nothing_to_convert():
-    with pytest.raises(ValueError, match=r"no BatchNorm layer was found.*is to have torch\.nn\.BatchNorm1d or"):
+    with pytest.raises(ValueError, match=r"no BatchNorm layer was found.*torch\.nn\.BatchNorm1d"):
         convert_norms(nn.Linear(2, 2))
-    with pytest.raises(ValueError, match="was converted before; convert a copy made before that"):
+    with pytest.raises(ValueError, match="was converted before"):
         convert_norms(convert_norms(HandWritten()), to="instance")
     with pytest.raises(ValueError, match="besides those excluded"):
         convert_norms(HandWritten(), exclude=["*"])

@@ -1,4 +1,4 @@
-"""Swap the BatchNorm layers of an existing model for any of ours, without touching its code."""
+"""Replace the BatchNorm layers of an existing model, without changes to its code."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _BATCH_NORMS = (nn.BatchNorm1d, nn.SyncBatchNorm)
 class _CurrentBatch:
     """The graphs of the current forward pass, shared by a model's hooks and its layers.
 
-    The hooks are methods of it, so that the hooks and layers of a copied or unpickled model share a new one.
+    The hooks are its methods, so that a copied or unpickled model gets a new one for its hooks and layers.
     """
 
     def __init__(self, argument: str) -> None:
@@ -63,7 +63,7 @@ class ConvertedNorm(nn.Module):
             if batch is not None and batch.num_rows is not None and batch.num_rows != x.shape[0]:
                 raise ValueError(
                     f"{self.path!r} got {x.shape[0]} rows, but the batch of this forward pass has {batch.num_rows}: "
-                    "it seems to work on something else than nodes, on pooled graphs perhaps. "
+                    "its rows are not nodes, perhaps pooled graphs. "
                     f"Leave it as it is with convert_norms(model, exclude=[{self.path!r}])"
                 )
         return self.norm(x, batch, batch_size)  # type: ignore[no-any-return]
@@ -106,7 +106,7 @@ def convert_norms(
         if any(isinstance(module, ConvertedNorm) for module in model.modules()):
             remedy = "the model was converted before; convert a copy made before that"
         else:
-            remedy = "it is to have torch.nn.BatchNorm1d or PyTorch Geometric's BatchNorm"
+            remedy = "torch.nn.BatchNorm1d and PyTorch Geometric's BatchNorm are replaced"
         raise ValueError(f"no BatchNorm layer was found in the model{besides}; {remedy}")
     if "" in found:
         raise ValueError("the model is itself a BatchNorm layer; make the new one with graphnorm.make_norm(...)")

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from graphnorm.backends import contiguous, library, member_stride
-from graphnorm.ops.launch import Launch, Launches, Tile, can_be_early, power_of_two, scratch
+from graphnorm.ops.launch import Launch, Launches, Tile, can_be_early, on_device, power_of_two, scratch
 from graphnorm.ops.precision import accumulation_dtype
 from graphnorm.ops.standardize import kernels
 from graphnorm.ops.standardize.reference import GIVEN, LIVE, Parameters, Problem, statistics_shape
@@ -203,9 +203,6 @@ class Work:
 
     # ---- every call -------------------------------------------------------------------------------------------
 
-    def _on_current_device(self) -> bool:
-        return self.index is None or self.index == torch._C._cuda_getDevice()
-
     def _stream(self) -> int:
         """The current stream; 0 on a CPU, where Triton's interpreter runs."""
         return 0 if self.index is None else torch._C._cuda_getCurrentRawStream(self.index)
@@ -223,20 +220,18 @@ class Work:
         self, x: Tensor, residual: Tensor | None, parameters: Parameters, mean: Tensor | None, var: Tensor | None
     ) -> Tensor:
         """y. Statistics are read from or written to ``mean`` and ``var``, if these are not ``None``."""
-        if not self._on_current_device():
-            with torch.cuda.device(self.index):
-                return self.apply(x, residual, parameters, mean, var)
         x, residual = x if x.is_contiguous() else x.contiguous(), contiguous(residual)
         weight, bias, mean_scale = map(contiguous, parameters)
-        y, stream = torch.empty_like(x), self._stream()
-        slots = counters = None
-        if self.per and self.problem.statistics != GIVEN:
-            memory = scratch(self.device, self.index, stream)
-            slots = memory.room(self.slot_statistics, torch.float64)
-            counters = memory.counters(self.forward_counters)
+        y, slots, counters = torch.empty_like(x), None, None
         kind = (_type(weight), _type(bias), _type(mean_scale)), (_type(mean), _type(var)), residual is None
-        tensors = (x, y, residual, self.ptr, self.order, weight, bias, mean_scale, mean, var, slots, counters)
-        (self._forward or self._forward_launches())(kind, stream, *tensors)
+        with on_device(self.device):
+            stream = self._stream()
+            if self.per and self.problem.statistics != GIVEN:
+                memory = scratch(self.device, self.index, stream)
+                slots = memory.room(self.slot_statistics, torch.float64)
+                counters = memory.counters(self.forward_counters)
+            tensors = (x, y, residual, self.ptr, self.order, weight, bias, mean_scale, mean, var, slots, counters)
+            (self._forward or self._forward_launches())(kind, stream, *tensors)
         return y
 
     def gradient(
@@ -249,25 +244,24 @@ class Work:
         wanted: tuple[bool, bool, bool] | None = None,
     ) -> tuple[Tensor, Parameters]:
         """dx, and the gradients of the parameters that are there, or those ``wanted``."""
-        if not self._on_current_device():
-            with torch.cuda.device(self.index):
-                return self.gradient(dy, x, parameters, mean, var, wanted)
         x, dy = x if x.is_contiguous() else x.contiguous(), dy if dy.is_contiguous() else dy.contiguous()
         weight, bias, mean_scale = map(contiguous, parameters)
-        dx, stream = torch.empty_like(x), self._stream()
+        dx = torch.empty_like(x)
         there = wanted or (weight is not None, bias is not None, mean_scale is not None)
         dweight = self._gradient_of(weight) if there[0] else None
         dbias = self._gradient_of(bias) if there[1] else None
         dmean_scale = self._gradient_of(mean_scale) if there[2] else None
-        memory = scratch(self.device, self.index, stream)
-        counters = memory.counters(self.backward_counters)
-        if self.per:  # two launches, and another call's may come between them
-            shares = torch.empty((self.shares,), dtype=self.acc, device=self.device)
-        else:
-            shares = memory.room(self.shares, self.acc)
         kind = (_type(weight), _type(bias), _type(mean_scale)), (_type(mean), _type(var)), wanted
-        tensors = (x, dy, dx, self.ptr, self.order, weight, bias, mean_scale, mean, var, shares, counters)
-        (self._backward or self._backward_launches())(kind, stream, *tensors, dweight, dbias, dmean_scale)
+        with on_device(self.device):
+            stream = self._stream()
+            memory = scratch(self.device, self.index, stream)
+            counters = memory.counters(self.backward_counters)
+            if self.per:  # two launches, and another call's may come between them
+                shares = torch.empty((self.shares,), dtype=self.acc, device=self.device)
+            else:
+                shares = memory.room(self.shares, self.acc)
+            tensors = (x, dy, dx, self.ptr, self.order, weight, bias, mean_scale, mean, var, shares, counters)
+            (self._backward or self._backward_launches())(kind, stream, *tensors, dweight, dbias, dmean_scale)
         return dx, (dweight, dbias, dmean_scale)
 
 
