@@ -3,6 +3,9 @@ PYTHON ?= python3
 VENV   := .venv
 PY     := $(VENV)/bin/python
 READY  := $(VENV)/.ready
+DEMO   := $(VENV)/.demo
+NEEDS  := pyproject.toml setup.py constraints.txt $(wildcard src/graphnorm/csrc/*)
+INSTALL = $(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e
 
 # The store of a full reproduction, trained anywhere; see docs/reproduce.md.
 STORE  ?= results/graphnorm.db
@@ -13,14 +16,21 @@ STORE  ?= results/graphnorm.db
 help:           ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-$(READY): pyproject.toml setup.py constraints.txt $(wildcard src/graphnorm/csrc/*)
-	@test -x $(PY) || { echo "making $(VENV) (a few minutes the first time)"; $(PYTHON) -m venv $(VENV); }
-	$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+$(PY):
+	@echo "making $(VENV) (a few minutes the first time)"
+	@$(PYTHON) -m venv $(VENV)
+
+$(DEMO): $(NEEDS) | $(PY)
+	$(INSTALL) ".[study,chem]"
 	@touch $@
+
+$(READY): $(NEEDS) | $(PY)
+	$(INSTALL) ".[dev]"
+	@touch $(DEMO) $@
 
 venv: $(READY)  ## make the environment and compile the CPU kernels
 
-demo: $(READY)  ## which normalization for molecules? about two minutes on two cores
+demo: $(DEMO)   ## which normalization for molecules? about two minutes on two cores
 	$(VENV)/bin/graphnorm compare molecules --out build/demo --overwrite
 
 reproduce-quick: $(READY)  ## the paper's tables and figures, scaled down; under 15 minutes on two cores

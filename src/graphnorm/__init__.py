@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         functional,
         make_norm,
         register_norm,
+        use_batch,
     )
     from graphnorm.segments import Segments
     from graphnorm.study import Result, compare, search
@@ -73,6 +74,7 @@ __all__ = [
     "register_norm",
     "save_model",
     "search",
+    "use_batch",
 ]
 
 

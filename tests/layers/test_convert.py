@@ -3,11 +3,14 @@
 import copy
 import pickle
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
+import graphnorm
 from graphnorm import GraphNorm, Segments, convert_norms
 from graphnorm.layers.convert import ConvertedNorm
 
@@ -74,20 +77,20 @@ def test_batch_reaches_norms_that_are_called_without():
     assert torch.allclose(converted(x, batch=BATCH), right, atol=1e-5)
 
 
-def test_copies_of_a_converted_model_do_not_share_its_batch():
+def test_copies_of_a_converted_model():
     model = convert_norms(trained(HandWritten()), exclude=["head.*"]).eval()
     x = nodes()
     right = model(x, BATCH)
     for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
         assert torch.equal(twin(x, BATCH), right)
-        assert twin.norm._current is not model.norm._current
 
 
 def test_pooled_rows_are_an_error_that_names_the_layer():
     model = convert_norms(HandWritten())
     with pytest.raises(ValueError, match=r"'head\.1' got 3 rows.*has 9.*exclude=\['head\.1'\]"):
         model(nodes(), BATCH)
-    assert model.norm._current.segments is None  # also after an error
+    with pytest.raises(ValueError, match="cannot tell"):  # the batch is forgotten, also after an error
+        model.norm(torch.randn(9, 6))
 
 
 def test_the_batch_is_forgotten_after_the_call():
@@ -172,14 +175,216 @@ def test_eps_type_and_device_carry_over():
     model = convert_norms(nn.Sequential(nn.BatchNorm1d(3, eps=0.1).double()))
     assert model[0].norm.eps == 0.1
     assert model[0].norm.weight.dtype == torch.float64
-    bare = convert_norms(nn.Sequential(nn.BatchNorm1d(3, affine=False)))
-    assert torch.equal(bare[0].norm.weight, torch.ones(3))
+
+
+def test_switches_carry_over():
+    old = nn.BatchNorm1d(3, affine=False, track_running_stats=False)
+    for to in ("graph", "instance", "batch", "layer"):
+        new = convert_norms(nn.Sequential(copy.deepcopy(old)), to=to)[0].norm
+        assert new.weight is None
+        assert new.bias is None
+        assert new(nodes()).shape == (9, 3)
+    x = nodes()
+    batch = convert_norms(nn.Sequential(copy.deepcopy(old)), to="batch").eval()
+    assert torch.allclose(batch(x), old.eval()(x), atol=1e-5)  # by the batch's own statistics
+    frozen = nn.BatchNorm1d(3)
+    frozen.weight.requires_grad_(False)
+    new = convert_norms(nn.Sequential(frozen))[0].norm
+    assert (new.weight.requires_grad, new.bias.requires_grad) == (False, True)
+
+
+def test_what_is_left_behind_is_named():
+    class Functional(nn.Module):
+        def forward(self, x):
+            return nn.functional.batch_norm(x, None, None, training=True)
+
+    model = nn.ModuleDict(
+        {
+            "ours": nn.BatchNorm1d(3),
+            "lazy": nn.LazyBatchNorm1d(),
+            "hetero": pyg_nn.HeteroBatchNorm(3, 2),
+            "written": Functional(),
+        }
+    )
+    with pytest.warns(UserWarning, match=r"lazy.*run the model once.*hetero.*written"):
+        convert_norms(model)
+
+
+# ---- ways of calling a model ----------------------------------------------------------------------------------------
+
+
+class Inner(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear, self.norm = nn.Linear(3, 6), nn.BatchNorm1d(6)
+
+    def forward(self, x, batch=None):
+        return self.norm(self.linear(x))
+
+    def encode(self, x):
+        return self.norm(self.linear(x))
+
+
+class Wrapper(nn.Module):
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, *args, **kwargs):
+        return self.inner(*args, **kwargs)
+
+
+class Anything(Inner):
+    """Looks into what it is given, as models do that are called with tuples, dicts and objects."""
+
+    def forward(self, *args, **kwargs):
+        x = next(v for v in torch.utils._pytree.tree_leaves((args, kwargs)) if getattr(v, "ndim", 0) == 2)
+        return self.encode(x)
+
+
+class TakesOne(Inner):
+    def forward(self, batch):  # the name of the argument is that of the vector
+        return self.encode(batch.x)
+
+
+class Siamese(nn.Module):
+    def __init__(self, shared):
+        super().__init__()
+        self.shared = shared
+
+    def forward(self, left, right):
+        return self.shared.encode(left.x) - self.shared.encode(right.x)
+
+
+class SiameseByCall(Siamese):
+    def forward(self, left, right):
+        return self.shared(left) - self.shared(right)
+
+
+def converted(model):
+    torch.manual_seed(0)
+    for parameter in model.parameters():
+        nn.init.normal_(parameter)
+    return convert_norms(model)
+
+
+def graph_norm(model, x, batch):
+    norm = GraphNorm(6)
+    norm.load_state_dict(model.norm.norm.state_dict())
+    return norm(model.linear(x), batch)
+
+
+def pyg_batch(x=None):
+    x = nodes() if x is None else x
+    return Batch.from_data_list([Data(part) for part in x.split([3, 2, 4])])
+
+
+CALLS = {
+    "batch object": (TakesOne, lambda m, x: m(pyg_batch(x))),
+    "tuple": (Anything, lambda m, x: m((x, pyg_batch(x)))),
+    "dict": (Anything, lambda m, x: m({"x": x, "batch": BATCH})),
+    "nested dict": (Anything, lambda m, x: m({"graph": {"x": x, "batch": BATCH, "batch_size": 3}})),
+    "keywords": (Anything, lambda m, x: m(x=x, batch=BATCH)),
+    "segments in a list": (Anything, lambda m, x: m([x, Segments(batch=BATCH)])),
+    "encode": (Inner, lambda m, x: call_inside_use_batch(m, x)),
+}
+
+
+def call_inside_use_batch(model, x):
+    with graphnorm.use_batch(BATCH):
+        return model.encode(x)
+
+
+@pytest.mark.parametrize("how", CALLS)
+def test_the_batch_is_found(how):
+    kind, call = CALLS[how]
+    model, x = converted(kind()), nodes()
+    assert torch.allclose(call(model, x), graph_norm(model, x, BATCH), atol=1e-6)
+
+
+WRAPPERS = {
+    "one": Wrapper,
+    "two": lambda model: Wrapper(Wrapper(model)),
+    "parallel": nn.DataParallel,
+    "averaged": torch.optim.swa_utils.AveragedModel,
+    "compiled": lambda model: torch.compile(model, backend="eager"),
+}
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute")  # Dynamo's own, where the number of graphs is read
+@pytest.mark.parametrize("how", WRAPPERS)
+@pytest.mark.parametrize("convert_first", [True, False])
+def test_through_wrappers(how, convert_first):
+    x, model, wrap = nodes(), Inner(), WRAPPERS[how]
+    outer = wrap(converted(model)) if convert_first else converted(wrap(model))
+    inner = next(m for m in outer.modules() if isinstance(m, Inner))
+    assert torch.allclose(outer(x, BATCH), graph_norm(inner, x, BATCH), atol=1e-6)
+    assert torch.allclose(outer(x, batch=BATCH), graph_norm(inner, x, BATCH), atol=1e-6)
+
+
+def test_compiled_in_one_graph():
+    model, x = converted(Inner()), nodes()
+    compiled = torch.compile(model, backend="eager", fullgraph=True)
+    assert torch.allclose(compiled(x, BATCH), graph_norm(model, x, BATCH), atol=1e-6)
+
+
+@pytest.mark.parametrize("call", [lambda m: m.encode(nodes()), lambda m: nn.Sequential(m.linear, m.norm)(nodes())])
+def test_no_batch_is_an_error(call):
+    model = converted(Inner())
+    with pytest.raises(ValueError, match="use_batch"):
+        call(model)
+    assert model(nodes()).shape == (9, 6)  # it takes a batch and is called without: one graph
+
+
+def test_two_batches_are_an_error_where_both_could_be_meant():
+    left, right = pyg_batch(), pyg_batch()
+    model = converted(Siamese(Inner()))
+    with pytest.raises(ValueError, match="more than one"):
+        model(left, right)
+    by_call = converted(SiameseByCall(TakesOne()))
+    shared = by_call.shared
+    expected = graph_norm(shared, left.x, BATCH) - graph_norm(shared, right.x, BATCH)
+    assert torch.allclose(by_call(left, right), expected, atol=1e-6)
+
+
+def test_threads_do_not_share_a_batch():
+    model = converted(Inner())
+    batches = [torch.arange(240) // size for size in (2, 3, 5, 8)]
+    x = torch.randn(240, 3)
+    right = [graph_norm(model, x, batch) for batch in batches]
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda k: (k % 4, model(x, batches[k % 4])), range(80)))
+    assert all(torch.allclose(y, right[k], atol=1e-6) for k, y in found)
+
+
+class Checkpointed(Inner):
+    reentrant = True
+
+    def forward(self, x, batch):
+        return checkpoint(self.encode, x, use_reentrant=self.reentrant)
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_checkpointed_layers_have_their_batch_in_backward(reentrant):
+    model = converted(Checkpointed())
+    model.reentrant = reentrant
+    other = torch.tensor([0, 0, 1, 1, 1, 1, 2, 2, 2])
+    x, y = (nodes().requires_grad_() for _ in range(2))
+    (model(x, BATCH).square().sum() + model(y, other).sin().sum()).backward()  # two passes, then backward
+    found = [x.grad, y.grad, *[p.grad.clone() for p in model.parameters()]]
+    for leaf in (x, y, *model.parameters()):
+        leaf.grad = None
+    norm = model.norm.norm
+    right = norm(model.linear(x), BATCH).square().sum() + norm(model.linear(y), other).sin().sum()
+    right.backward()
+    for a, b in zip(found, [x.grad, y.grad, *[p.grad for p in model.parameters()]], strict=True):
+        assert torch.allclose(a, b, atol=1e-4)
 
 
 def test_nothing_to_convert():
-    with pytest.raises(ValueError, match=r"no BatchNorm layer was found.*torch\.nn\.BatchNorm1d"):
+    with pytest.raises(ValueError, match=r"no BatchNorm layer was found.*is to have torch\.nn\.BatchNorm1d or"):
         convert_norms(nn.Linear(2, 2))
-    with pytest.raises(ValueError, match="was converted before"):
+    with pytest.raises(ValueError, match="was converted before; convert a copy made before that"):
         convert_norms(convert_norms(HandWritten()), to="instance")
     with pytest.raises(ValueError, match="besides those excluded"):
         convert_norms(HandWritten(), exclude=["*"])

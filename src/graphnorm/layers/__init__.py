@@ -21,7 +21,7 @@ and the skip connection into the same pass over memory.
 from graphnorm.layers import functional
 from graphnorm.layers.base import Norm
 from graphnorm.layers.batch import AlphaBatchNorm, BatchNorm, DetachedBatchNorm, RunningBatchNorm
-from graphnorm.layers.convert import convert_norms
+from graphnorm.layers.convert import convert_norms, use_batch
 from graphnorm.layers.graph import GraphNorm, GraphSizeNorm, InstanceNorm, LayerNorm, NoNorm
 from graphnorm.layers.other_papers import DiffGroupNorm, MeanSubtractionNorm, MessageNorm, PairNorm
 from graphnorm.layers.registry import (
@@ -62,4 +62,5 @@ __all__ = [
     "name_factory",
     "register_norm",
     "try_norm",
+    "use_batch",
 ]
