@@ -68,7 +68,7 @@ def test_layers_functions_and_models_share(built):
             return self.norm(x)
 
     x, batch = torch.randn(5, 3), vector()
-    for layer in (GraphNorm(3), InstanceNorm(3), GraphSizeNorm(3), graphnorm.make_norm("pair", 3)):
+    for layer in (GraphNorm(3), InstanceNorm(3), GraphSizeNorm(), graphnorm.make_norm("pair", 3)):
         layer(x, batch, 2)
     functional.graph_norm(x, batch, batch_size=2)
     graph_structure(x, torch.tensor([[0, 1], [1, 0]]), batch, 2)

@@ -11,7 +11,7 @@ BATCH = torch.tensor([0, 2, 1, 1, 0, 2, 2])
 
 def test_functions_equal_their_modules():
     x, weight, bias, alpha = torch.randn(7, 4), torch.randn(4), torch.randn(4), torch.randn(4)
-    graph, instance, layer, batch = GraphNorm(4), InstanceNorm(4, affine=True), LayerNorm(4), BatchNorm(4)
+    graph, instance, layer, batch = GraphNorm(4), InstanceNorm(4, affine=True), LayerNorm(4, mode="node"), BatchNorm(4)
     with torch.no_grad():
         for norm in (graph, instance, layer, batch):
             norm.weight.copy_(weight)
@@ -23,7 +23,7 @@ def test_functions_equal_their_modules():
     assert torch.equal(F.batch_norm(x, weight, bias), batch(x))
     running = {"running_mean": batch.running_mean, "running_var": batch.running_var}
     assert torch.equal(F.batch_norm(x, weight, bias, **running), batch.eval()(x))
-    assert torch.equal(F.graph_size_norm(x, BATCH), GraphSizeNorm(4)(x, BATCH))
+    assert torch.equal(F.graph_size_norm(x, BATCH), GraphSizeNorm()(x, BATCH))
 
 
 def test_tail_and_eps_reach_the_operation():

@@ -158,7 +158,7 @@ def test_residual_of_a_wider_type_widens_the_output(device):
 
 
 def test_only_the_inputs_are_kept_for_backward(device, saved_tensors):
-    norm = LayerNorm(64, act="relu", device=device)
+    norm = LayerNorm(64, mode="node", act="relu", device=device)
     x, residual = torch.randn(100, 64, device=device, requires_grad=True), torch.randn(100, 64, device=device)
     with saved_tensors() as saved:
         norm(x, residual=residual)
