@@ -31,6 +31,7 @@ def stream(monkeypatch, cache):
     """Makes CPU tensors count as a GPU's; the one entry is the stream, ``None`` while a CUDA graph is captured."""
     current = [0]
     monkeypatch.setattr(graphnorm.segments, "_stream", lambda batch: current[0])
+    monkeypatch.setattr(graphnorm.segments, "_state", lambda batch: batch._version)
     return current
 
 
@@ -77,10 +78,13 @@ def test_layers_functions_and_models_share(built):
 
 
 @pytest.mark.usefixtures("cache")
-def test_on_a_cpu_nothing_is_cached():
+def test_on_a_cpu_every_change_is_noticed():
     batch = vector()
-    assert as_segments(batch, 2) is not as_segments(batch, 2)
-    assert not graphnorm.segments._cache
+    first = as_segments(batch, 2)
+    assert as_segments(batch, 2) is first
+    for change in (lambda: batch.numpy().fill(1), lambda: batch.data.zero_(), lambda: batch.resize_(3)):
+        change()
+        assert as_segments(batch, 2) == Segments(batch=batch, batch_size=2)
 
 
 @pytest.mark.usefixtures("stream")

@@ -169,15 +169,15 @@ def _run_c(
 _REFERENCE, _C = Kernels(_reference_forward, _reference_backward), Kernels(_c_forward, _c_backward)
 
 
-def _kernels(x: Tensor) -> Any:
-    return choose_kernels(x, x.shape[-2], _REFERENCE, _C, "graphnorm.ops.layer_norm_gpu")
+def _kernels(x: Tensor, *others: Any) -> Any:
+    return choose_kernels(x, x.shape[-2], _REFERENCE, _C, "graphnorm.ops.layer_norm_gpu", others)
 
 
 def _forward(
     x: Tensor, residual: Tensor | None, weight: Tensor | None, bias: Tensor | None, eps: float, relu: bool
 ) -> Tensor:
     """y like x."""
-    y: Tensor = _kernels(x).forward(x, residual, weight, bias, eps, relu)
+    y: Tensor = _kernels(x, residual, weight, bias).forward(x, residual, weight, bias, eps, relu)
     return y
 
 
@@ -185,7 +185,7 @@ def _backward(
     dy: Tensor, x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, relu: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """dx like x, and the gradients of weight and bias, ([M,] C), in the type that sums are taken in."""
-    dx, dweight, dbias = _kernels(x).backward(dy, x, weight, bias, eps, relu)
+    dx, dweight, dbias = _kernels(x, dy, weight, bias).backward(dy, x, weight, bias, eps, relu)
     return dx, dweight, dbias
 
 

@@ -132,14 +132,14 @@ def _may_need_gradient(x: Tensor, edge_x: Tensor | None) -> bool:
 # ---- the operation ---------------------------------------------------------------------------------------------
 
 
-def _kernels(features: Tensor, rows: int) -> Any:
-    return choose_kernels(features, rows, reference, cpu, "graphnorm.ops.neighbour_sum.gpu")
+def _kernels(features: Tensor, rows: int, *others: Any) -> Any:
+    return choose_kernels(features, rows, reference, cpu, "graphnorm.ops.neighbour_sum.gpu", others)
 
 
 def _forward(x: Tensor | None, edge_x: Tensor | None, problem: Problem) -> Tensor:
     """y, ([M,] R, C)."""
     features = cast(Tensor, edge_x if x is None else x)
-    y: Tensor = _kernels(features, problem.rows).forward(x, edge_x, problem)
+    y: Tensor = _kernels(features, problem.rows, x, edge_x, *problem).forward(x, edge_x, problem)
     return y
 
 
@@ -147,7 +147,8 @@ def _backward(
     dy: Tensor, x: Tensor | None, edge_x: Tensor | None, problem: Problem, wanted: Wanted
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of x, edge_x and self_weight; empty where they are not wanted."""
-    gradients: tuple[Tensor, Tensor, Tensor] = _kernels(dy, problem.rows).backward(dy, x, edge_x, problem, wanted)
+    kernels = _kernels(dy, problem.rows, x, edge_x, *problem)
+    gradients: tuple[Tensor, Tensor, Tensor] = kernels.backward(dy, x, edge_x, problem, wanted)
     return gradients
 
 

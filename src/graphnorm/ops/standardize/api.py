@@ -137,20 +137,21 @@ def _exported(
 # ---- the operation ---------------------------------------------------------------------------------------------
 
 
-def kernels_for(x: Tensor, graphs: int) -> Any:
-    """The implementation for these features: a module with ``forward`` and ``backward`` as in the reference."""
-    return choose_kernels(x, graphs, reference, cpu, "graphnorm.ops.standardize.gpu")
+def kernels_for(x: Tensor, graphs: int, *others: Any) -> Any:
+    """The implementation for these arguments: a module with ``forward`` and ``backward`` as in the reference."""
+    return choose_kernels(x, graphs, reference, cpu, "graphnorm.ops.standardize.gpu", others)
 
 
 def _forward(x: Tensor, residual: Tensor | None, problem: Problem) -> tuple[Tensor, Tensor, Tensor]:
     """Output, mean and variance; the latter are empty where they were given."""
-    y, mean, var = kernels_for(x, problem.graphs).forward(x, residual, problem)
+    y, mean, var = kernels_for(x, problem.graphs, residual, *problem).forward(x, residual, problem)
     return (y, mean, var) if problem.statistics != GIVEN else (y, mean.new_empty(0), var.new_empty(0))
 
 
 def _backward(dy: Tensor, x: Tensor, problem: Problem) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """dx and the gradients of weight, bias and mean_scale, whether these are there or not."""
-    gradients: tuple[Tensor, Tensor, Tensor, Tensor] = kernels_for(x, problem.graphs).backward(dy, x, problem)
+    kernels = kernels_for(x, problem.graphs, dy, *problem)
+    gradients: tuple[Tensor, Tensor, Tensor, Tensor] = kernels.backward(dy, x, problem)
     return gradients
 
 

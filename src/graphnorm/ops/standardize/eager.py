@@ -16,11 +16,11 @@ from torch._C import _are_functorch_transforms_active, _len_torch_dispatch_stack
 from torch._C._functorch import is_functorch_wrapped_tensor
 
 from graphnorm.backends import chosen_backend
+from graphnorm.ops.dispatch import is_plain
 from graphnorm.ops.standardize.api import ACTIVATIONS, kernels_for, layout, standardize_op
 from graphnorm.ops.standardize.reference import LIVE, Problem
 from graphnorm.segments import Segments
 
-_PLAIN = (Tensor, torch.nn.Parameter)
 _FEW_ROWS = 64  # of a single graph: GPU kernels then need its boundaries, and the segments have them already
 _MAX_PLANS = 64  # per segments; far more than a model has widths
 
@@ -74,7 +74,9 @@ def standardize_graphs(
 
     Not to be called while compiling.
     """
-    if segments is None or type(x) not in _PLAIN or _are_functorch_transforms_active() or _len_torch_dispatch_stack():
+    if segments is None or _are_functorch_transforms_active() or _len_torch_dispatch_stack():
+        return None
+    if not is_plain(x, weight, bias, mean_scale, residual):
         return None
     key = x.shape, x.dtype, eps, act, chosen_backend()
     found = segments.plans.get(key)
@@ -94,7 +96,7 @@ def standardize_graphs(
         or (
             residual is not None
             and (
-                type(residual) not in _PLAIN
+                not isinstance(residual, Tensor)
                 or residual.shape != shape
                 or residual.dtype is not x.dtype
                 or residual.device != device
