@@ -36,8 +36,7 @@ def drop_entries(x, residual, key, rate, out, site, rows, WIDTH: tl.constexpr, E
     tl.store(out + at, y, mask=inside)
 
 
-ENTRIES, WARPS = 2048, 4
-"""Of one program."""
+ENTRIES, WARPS = 2048, 4  # of one program
 
 
 def drop(x: Tensor, residual: Tensor | None, key: Tensor, rate: Tensor, site: int) -> Tensor:

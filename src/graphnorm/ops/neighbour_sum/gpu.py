@@ -27,11 +27,11 @@ from graphnorm.ops.neighbour_sum.reference import Problem, Wanted
 from graphnorm.ops.precision import accumulation_dtype
 from graphnorm.ops.tiles_gpu import accumulator, tile_mask
 
+# Integer arguments, which Triton must not compile in: they change from batch to batch.
 SIZES = (
     "rows", "edges", "rowptr_stride", "col_stride", "edge_stride", "scale_stride", "degree_stride", "tiles", "limit",
     "chunks", "steps",
 )  # fmt: skip
-"""Integer arguments of kernels. They change from batch to batch, so Triton must not compile them in."""
 
 FORWARD, BACKWARD = 0, 1
 

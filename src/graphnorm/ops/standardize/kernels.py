@@ -35,11 +35,11 @@ try:
 except ImportError:  # a Triton for other devices, where no kernel is EARLY
     gdc_launch_dependents = gdc_wait = None
 
+# Integer arguments, which Triton must not compile in: they change from batch to batch.
 SIZES = (
     "rows", "segments", "ptr_stride", "order_stride", "runs", "run", "limit", "slots", "plane", "window", "windows",
     "slot_plane", "fine_window", "fine_windows", "shorts", "adds", "tiles",
 )  # fmt: skip
-"""Integer arguments of kernels. They change from batch to batch, so Triton must not compile them in."""
 
 GROUP = tl.constexpr(64)
 """Shares of the parameters' gradients that one program adds up; the last one adds up the sums of the groups."""
