@@ -72,8 +72,9 @@ def bounds(ptr, ptr_stride, member, g, rows):
         first = rows * 0
         last = rows
     else:
-        first = boundary(ptr, ptr_stride, member, g, rows)
-        last = tl.maximum(boundary(ptr, ptr_stride, member, g + 1, rows), first)
+        at = ptr + member * ptr_stride + g
+        first = tl.minimum(tl.maximum(tl.load(at), 0), rows)
+        last = tl.minimum(tl.maximum(tl.load(at + 1), first), rows)
     return first, last
 
 
