@@ -8,7 +8,7 @@ import triton.language as tl
 from torch import Tensor
 
 from graphnorm.backends import member_stride
-from graphnorm.ops.launch import on_device, power_of_two
+from graphnorm.ops.launch import compiler_options, on_device, power_of_two
 from graphnorm.ops.tiles_gpu import PART, exact_dot
 
 # Integer arguments, which Triton must not compile in: they change from batch to batch.
@@ -55,6 +55,6 @@ def weight_gradient(dy: Tensor, category: Tensor, categories: int) -> Tensor:
     with on_device(dy.device):
         sum_by_category[(parts, members, strips)](
             dy, category, out, rows, member_stride(category), blocks, members, categories,
-            width, max(16, power_of_two(width)), PART, ROWS, CATEGORIES, num_warps=WARPS,
+            width, max(16, power_of_two(width)), PART, ROWS, CATEGORIES, **compiler_options(WARPS),
         )  # fmt: skip
     return out[0] if parts == 1 else out.sum(0)

@@ -36,7 +36,12 @@ class Tile(NamedTuple):
     @property
     def options(self) -> dict[str, int]:
         """The options for Triton's compiler."""
-        return {"num_warps": self.warps} | ({} if self.registers is None else {"maxnreg": self.registers})
+        return compiler_options(self.warps) | ({} if self.registers is None else {"maxnreg": self.registers})
+
+
+def compiler_options(warps: int) -> dict[str, int]:
+    """Options for Triton's compiler. Its default for fused multiply-adds depends on its version."""
+    return {"num_warps": warps, "enable_fp_fusion": True}
 
 
 def power_of_two(number: int) -> int:

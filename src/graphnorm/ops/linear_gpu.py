@@ -19,7 +19,7 @@ from torch import Tensor
 
 from graphnorm.backends import contiguous
 from graphnorm.ops.dispatch import interpreted
-from graphnorm.ops.launch import on_device, power_of_two
+from graphnorm.ops.launch import compiler_options, on_device, power_of_two
 
 # Integer arguments, which Triton must not compile in: they change from batch to batch.
 SIZES = ("rows", "x_rows", "blocks", "members")
@@ -134,7 +134,7 @@ def _product(x: Tensor, weight: Tensor, bias: Tensor | None, outer: int, *, tran
             product[(parts, members)](
                 x, weight, bias, out, rows, _rows_apart(x), blocks,
                 inner, outer, _padded(inner), _padded(outer), transposed, PRODUCT.rows, PRODUCT.stages,
-                num_warps=PRODUCT.warps,
+                **compiler_options(PRODUCT.warps),
             )  # fmt: skip
     return out
 
@@ -178,6 +178,6 @@ def _gradients(dy: Tensor, x: Tensor, outer: int) -> tuple[Tensor, Tensor]:
         weight_gradient[(parts, members, strips)](
             dy, x, dweight, dbias, rows, _rows_apart(x), blocks, members,
             inner, outer, _padded(inner), width, GRADIENT_PRECISION, GRADIENT.rows, GRADIENT.stages,
-            num_warps=GRADIENT.warps,
+            **compiler_options(GRADIENT.warps),
         )  # fmt: skip
     return dweight, dbias
