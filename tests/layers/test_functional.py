@@ -76,6 +76,12 @@ def test_wrong_arguments_of_standardize(options, words):
         F.standardize(torch.randn(7, 4), Segments(batch=BATCH), **options)
 
 
+def test_features_of_another_shape():
+    for shape in ((7,), (1, 7, 4)):
+        with pytest.raises(ValueError, match="x must have shape"):
+            F.standardize(torch.randn(shape))
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [
@@ -84,6 +90,7 @@ def test_wrong_arguments_of_standardize(options, words):
         (lambda x: F.graph_norm(x, BATCH, [1.0] * 4), "weight must be a tensor, got list"),
         (lambda x: F.graph_norm(x, BATCH, mean_scale=0.5), "mean_scale must be a tensor, got float"),
         (lambda x: F.layer_norm(x, bias=0.5), "bias must be a tensor, got float"),
+        (lambda x: F.graph_norm(x.int(), BATCH), r"floating-point.*x\.float\(\)"),
         (lambda x: F.graph_norm(x, BATCH, residual=1), "residual must be a tensor, got int"),
         (lambda x: F.standardize(x, statistics="given", mean=0, var=1), "mean must be a tensor, got int"),
         (lambda x: F.graph_size_norm(x.tolist(), BATCH), "x must be a tensor of features, got list"),

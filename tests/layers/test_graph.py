@@ -134,7 +134,8 @@ def test_running_averages_equal_torch(momentum, dtype):
 def test_batch_norm_without_running_averages_uses_the_batch_in_evaluation():
     ours, theirs = BatchNorm(5, track_running_stats=False), nn.BatchNorm1d(5, track_running_stats=False)
     x = torch.randn(9, 5)
-    assert torch.allclose(ours.eval()(x), theirs.eval()(x), atol=1e-6)
+    for training in (True, False):
+        assert torch.allclose(ours.train(training)(x), theirs.train(training)(x), atol=1e-6)
 
 
 def test_batch_norm_leaves_padding_out():

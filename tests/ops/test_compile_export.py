@@ -120,11 +120,19 @@ def test_export(name, with_size):
     assert torch.allclose(program(*arguments), network(x, batch), atol=1e-6)
 
 
-@pytest.mark.parametrize("segments", [Segments(sizes=[4, 2]), Segments(batch=torch.tensor([0, 1, 1, 0, 2]))], ids=str)
+@pytest.mark.parametrize(
+    ("name", "segments"),
+    [
+        ("graph", Segments(sizes=[4, 2])),
+        ("graph", Segments(batch=torch.tensor([0, 1, 1, 0, 2]))),
+        ("batch", Segments(sizes=[4, 2], num_rows=8)),
+    ],
+    ids=str,
+)
 @pytest.mark.parametrize("strict", [False, True])
-def test_export_with_segments(segments, strict, tmp_path):
+def test_export_with_segments(name, segments, strict, tmp_path):
     """Segments go into the exported program, and into one that was saved and loaded."""
-    network, x = Network().eval(), torch.randn(segments.num_rows, 3)
+    network, x = Network(name).eval(), torch.randn(segments.num_rows, 3)
     program = torch.export.export(network, (x, segments), strict=strict)
     torch.export.save(program, tmp_path / "network.pt2")
     for twin in (program, torch.export.load(tmp_path / "network.pt2")):

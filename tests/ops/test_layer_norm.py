@@ -4,7 +4,7 @@ import os
 
 import pytest
 import torch
-from torch.func import grad, jacrev, vmap
+from torch.func import grad, vmap
 
 import graphnorm
 from graphnorm import LayerNorm, Segments
@@ -233,16 +233,6 @@ def test_many_members(device):
     assert all(error(f[-1], r.cpu()) < 1e-5 for f, r in zip(found, right, strict=True))
 
 
-def test_vmap_inside_vmap_and_over_parameters_alone(device):
-    x, weight, bias = (torch.randn(*shape, device=device) for shape in ((2, 3, 14, 5), (3, 5), (2, 5)))
-    y = vmap(vmap(layer_norm, (0, 0, None)), (0, None, 0))(x, weight, bias)
-    for i in range(2):
-        for j in range(3):
-            assert torch.allclose(y[i, j], layer_norm(x[i, j], weight[j], bias[i]), atol=1e-6)
-    y = vmap(lambda w: layer_norm(x[0, 0], w))(weight)
-    assert torch.allclose(y[2], layer_norm(x[0, 0], weight[2]), atol=1e-6)
-
-
 @pytest.mark.parametrize("present", [(True, True), (False, True), (True, False)])
 def test_gradcheck_and_gradgradcheck(device, present):
     def draw(*shape):
@@ -273,15 +263,6 @@ def test_penalty_on_forces_with_relu(device):
         lambda x, w, b: right_answer(x, case.ids, scope="node", weight=w, bias=b, act="relu"), case.right
     )  # fmt: skip
     assert max(error(f, r) for f, r in zip(found, right, strict=True)) < 1e-10
-
-
-def test_second_order_by_functorch():
-    x = torch.randn(3, 4, 3).double()
-    first = grad(lambda x: layer_norm(x, act="relu").pow(3).sum())
-    hessian = torch.autograd.functional.hessian(lambda x: layer_norm(x, act="relu").pow(3).sum(), x[1])
-    assert torch.allclose(jacrev(first)(x[1]), hessian)
-    penalty = grad(lambda x: first(x).square().sum())
-    assert torch.allclose(vmap(penalty)(x)[1], penalty(x[1]))
 
 
 def test_output_without_use_and_input_without_gradient(device):

@@ -266,20 +266,6 @@ def test_members_share_what_is_not_theirs(device):
         assert torch.allclose(only_weight[m], output(x[0], w[m]))
 
 
-def test_vmap_inside_vmap(device):
-    case = Case(8, 20, 5, device=device)
-    x, w = torch.randn(2, 3, 8, 5, device=device).double(), torch.randn(3, device=device).double()
-
-    def loss(x, w):
-        return aggregate(x, case.adjacency, self_weight=w, relu=True).square().sum()
-
-    found = vmap(vmap(grad(loss, argnums=(0, 1))), (0, None))(x, w)
-    for i in range(2):
-        for j in range(3):
-            right = grad(loss, argnums=(0, 1))(x[i, j], w[j])
-            assert all(torch.allclose(f[i, j], r) for f, r in zip(found, right, strict=True))
-
-
 @pytest.mark.interpreted
 def test_members_of_pool(device):
     """Members whose boundaries and order differ."""
@@ -292,18 +278,6 @@ def test_members_of_pool(device):
     found = vmap(grad(loss))(x, batch)
     for m in range(3):
         assert torch.allclose(found[m], grad(loss)(x[m], batch[m]))
-
-
-def test_gradient_of_a_gradient_inside_vmap():
-    case = Case(6, 14, 3)
-    x = torch.randn(3, 6, 3).double()
-
-    def penalty(x):
-        energy = grad(lambda x: aggregate(x, case.adjacency, self_weight=0.5, relu=True).pow(3).sum())
-        return energy(x).square().sum()
-
-    found = vmap(grad(penalty))(x)
-    assert torch.allclose(found[1], grad(penalty)(x[1]))
 
 
 def test_transposes_outlive_the_transformation_they_were_first_used_in():

@@ -106,23 +106,6 @@ def test_wrong_boundaries_inside_vmap_stay_in_bounds(device, ptr):
     assert torch.allclose(vmap(run)(x, ptr)[1], run(x[1], ptr[1]), atol=1e-6)
 
 
-def test_vmap_inside_vmap():
-    x, weight, alpha = torch.randn(2, 3, 14, 5), torch.randn(3, 5), torch.randn(2, 5)
-    segments = Segments(sizes=SIZES)
-    inner = vmap(lambda x, w, a: graph_norm(x, segments, w, mean_scale=a), (0, 0, None))
-    y = vmap(inner, (0, None, 0))(x, weight, alpha)
-    for i in range(2):
-        for j in range(3):
-            right = graph_norm(x[i, j], segments, weight[j], mean_scale=alpha[i])
-            assert torch.allclose(y[i, j], right, atol=1e-6)
-
-
-def test_vmap_over_parameters_alone():
-    x, weight = torch.randn(14, 5), torch.randn(3, 5)
-    y = vmap(lambda w: graph_norm(x, Segments(sizes=SIZES), w))(weight)
-    assert torch.allclose(y[2], graph_norm(x, Segments(sizes=SIZES), weight[2]), atol=1e-6)
-
-
 # ---- grad, jacrev, double backward ---------------------------------------------------------------
 
 
@@ -229,17 +212,6 @@ def test_output_that_is_not_used():
     y, mean, _ = standardize(x)
     (y.detach().sum() + mean.sum() + x.sum()).backward()
     assert torch.equal(x.grad, torch.ones_like(x))
-
-
-def test_gradient_of_a_gradient_inside_vmap():
-    x = torch.randn(3, 7, 2).double()
-    segments = Segments(sizes=[3, 4])
-
-    def penalty(x):
-        return grad(lambda x: graph_norm(x, segments).pow(3).sum())(x).square().sum()
-
-    found = vmap(grad(penalty))(x)
-    assert torch.allclose(found[1], grad(penalty)(x[1]))
 
 
 # ---- the custom operators ------------------------------------------------------------------------

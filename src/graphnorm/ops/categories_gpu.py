@@ -8,11 +8,11 @@ import triton.language as tl
 from torch import Tensor
 
 from graphnorm.backends import member_stride
-from graphnorm.ops.launch import on_device, power_of_two
+from graphnorm.ops.launch import compiler_options, on_device, power_of_two
 from graphnorm.ops.tiles_gpu import PART, exact_dot
 
+# Integer arguments, which Triton must not compile in: they change from batch to batch.
 SIZES = ("rows", "category_stride", "blocks", "members", "categories")
-"""Integer arguments of the kernel. They change from batch to batch, so Triton must not compile them in."""
 
 
 @triton.jit(do_not_specialize=SIZES)
@@ -39,10 +39,9 @@ def sum_by_category(
     tl.store(out + at[:, None] * OUT + o[None, :], total, mask=(v < categories)[:, None] & (o < OUT)[None, :])
 
 
-ROWS, CATEGORIES, WARPS = 64, 128, 4
-"""Of a tile, and the warps of a program."""
-PROGRAMS = 1056
-"""To aim at."""
+ROWS, CATEGORIES = 64, 128  # of a tile
+WARPS = 4  # of a program
+PROGRAMS = 1056  # to aim at
 
 
 def weight_gradient(dy: Tensor, category: Tensor, categories: int) -> Tensor:
@@ -56,6 +55,6 @@ def weight_gradient(dy: Tensor, category: Tensor, categories: int) -> Tensor:
     with on_device(dy.device):
         sum_by_category[(parts, members, strips)](
             dy, category, out, rows, member_stride(category), blocks, members, categories,
-            width, max(16, power_of_two(width)), PART, ROWS, CATEGORIES, num_warps=WARPS,
+            width, max(16, power_of_two(width)), PART, ROWS, CATEGORIES, **compiler_options(WARPS),
         )  # fmt: skip
     return out[0] if parts == 1 else out.sum(0)

@@ -12,8 +12,8 @@ from graphnorm.backends import contiguous, member_stride
 from graphnorm.ops.launch import Tile, kinds, launch
 from graphnorm.ops.tiles_gpu import PART, exact_dot
 
+# Integer arguments, which Triton must not compile in: they change from batch to batch.
 SIZES = ("rows", "slots", "tiles", "start_stride", "ptr_stride", "scale_stride")
-"""Integer arguments of the kernel. They change from batch to batch, so Triton must not compile them in."""
 
 
 @triton.jit
@@ -96,10 +96,8 @@ def sum_blocks(
         tl.store(partial + tl.program_id(0), tl.sum(product, 0))
 
 
-TILE, AT_ONCE = Tile(128, 64, 4), 32
-"""The tile of the result, and the columns of the matrix that are multiplied at a time."""
-SMALL_TILE, SMALL_AT_ONCE = Tile(32, 64, 4), 32
-"""The same where no graph has more rows than this tile."""
+TILE, SMALL_TILE = Tile(128, 64, 4), Tile(32, 64, 4)  # of the result; the small one where it holds every graph
+AT_ONCE = 32  # columns of the matrix that are multiplied at a time
 
 
 def run(
@@ -109,7 +107,7 @@ def run(
     values = values.contiguous()
     lead, (rows, channels) = values.shape[:-2], values.shape[-2:]
     members = lead[0] if lead else 1
-    tile, at_once = (SMALL_TILE, SMALL_AT_ONCE) if blocks.max_size <= SMALL_TILE.rows else (TILE, AT_ONCE)
+    tile = SMALL_TILE if blocks.max_size <= SMALL_TILE.rows else TILE
     slots, tiles = blocks.start.shape[-1], -(-blocks.max_size // tile.rows)
     programs = (slots + 1) * tiles * -(-channels // tile.channels)
     out = torch.empty_like(values)
@@ -119,5 +117,5 @@ def run(
     tensors = (values, x, out, blocks.values, start, ptr, scale, self_weight, partial)
     key = (channels, constant, kinds(*tensors))
     arguments = (*tensors, rows, slots, tiles, *map(member_stride, (start, ptr, scale)))
-    launch(sum_blocks, out.device, key, members * programs, tile, arguments, channels, constant, PART, at_once)
+    launch(sum_blocks, out.device, key, members * programs, tile, arguments, channels, constant, PART, AT_ONCE)
     return out, None if partial is None else partial.sum(-1, dtype=torch.float64).to(torch.float32)

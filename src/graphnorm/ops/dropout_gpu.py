@@ -8,7 +8,7 @@ import triton.language as tl
 from torch import Tensor
 
 from graphnorm.backends import contiguous
-from graphnorm.ops.launch import on_device
+from graphnorm.ops.launch import compiler_options, on_device
 
 
 @triton.jit
@@ -36,8 +36,7 @@ def drop_entries(x, residual, key, rate, out, site, rows, WIDTH: tl.constexpr, E
     tl.store(out + at, y, mask=inside)
 
 
-ENTRIES, WARPS = 2048, 4
-"""Of one program."""
+ENTRIES, WARPS = 2048, 4  # of one program
 
 
 def drop(x: Tensor, residual: Tensor | None, key: Tensor, rate: Tensor, site: int) -> Tensor:
@@ -47,5 +46,5 @@ def drop(x: Tensor, residual: Tensor | None, key: Tensor, rate: Tensor, site: in
     if out.numel():
         grid = (triton.cdiv(rows * width, ENTRIES), key.numel())
         with on_device(x.device):
-            drop_entries[grid](x, residual, key, rate, out, site, rows, width, ENTRIES, num_warps=WARPS)
+            drop_entries[grid](x, residual, key, rate, out, site, rows, width, ENTRIES, **compiler_options(WARPS))
     return out

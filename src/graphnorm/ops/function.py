@@ -80,9 +80,9 @@ def define(
     annotations are the schema of the custom operators.
 
     Args:
-        name: what autograd and the compiler call it, in snake case.
+        name: its name for autograd and the compiler, in snake case.
         forward: gives the output, or a tuple whose first entry is the output; the others have no gradient.
-        backward: from dy and what ``save`` kept to a tuple of gradients. One that is not wanted may be empty.
+        backward: from dy and the result of ``save`` to a tuple of gradients. One that is not wanted may be empty.
         reference: ``backward`` in plain torch, for gradients of higher order.
         dims: the number of dimensions of each tensor among the arguments of both, without the M of stacked members.
         save: from (whether each argument needs a gradient, the result of ``forward``, its arguments) to the arguments
@@ -184,8 +184,8 @@ def _flattened(function: Callable[..., Any]) -> Callable[..., Any]:
 
     def flattened(*arguments: Any) -> Any:
         values = list(arguments)
-        for make, fields in tuples:
-            values[fields] = [make(values[fields])]
+        for make, at in tuples:
+            values[at] = [make(values[at])]
         return function(*values)
 
     flattened.__signature__ = inspect.Signature(parameters, return_annotation=hints["return"])  # type: ignore[attr-defined]

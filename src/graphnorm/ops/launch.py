@@ -31,16 +31,21 @@ class Tile(NamedTuple):
     channels: int
     warps: int
     registers: int | None = None
-    """At most so many, so that more programs fit a multiprocessor; the compiler's choice if ``None``."""
+    """An upper bound, so that more programs fit a multiprocessor; the compiler's choice if ``None``."""
 
     @property
     def options(self) -> dict[str, int]:
         """The options for Triton's compiler."""
-        return {"num_warps": self.warps} | ({} if self.registers is None else {"maxnreg": self.registers})
+        return compiler_options(self.warps) | ({} if self.registers is None else {"maxnreg": self.registers})
+
+
+def compiler_options(warps: int) -> dict[str, int]:
+    """Options for Triton's compiler. Its default for fused multiply-adds depends on its version."""
+    return {"num_warps": warps, "enable_fp_fusion": True}
 
 
 def power_of_two(number: int) -> int:
-    """The smallest power of two that is not less."""
+    """The smallest power of two that is at least ``number``."""
     return 1 << max(0, number - 1).bit_length()
 
 
@@ -61,7 +66,7 @@ def _driver() -> int:
 
 
 def _is_plain(metadata: Any, early: bool) -> bool:
-    """Whether a compiled kernel needs only its arguments, and ``early`` as said: no scratch memory, no clusters."""
+    """Whether a compiled kernel needs only its arguments (no scratch memory, no clusters) and is ``early`` if asked."""
     extras = ("global_scratch_size", "profile_scratch_size", "launch_cooperative_grid")
     plain = metadata.num_ctas == 1 and not any(getattr(metadata, name, None) for name in extras)
     return plain and bool(getattr(metadata, "launch_pdl", False)) == early
@@ -190,7 +195,7 @@ def launch(
 # So counters are 0 between launches, and the next launch of the stream can use the same ones. A CUDA graph may be
 # replayed at any time, so each captured launch gets separate memory.
 
-_COUNTERS = 1 << 14  # that a stream begins with
+_COUNTERS = 1 << 14  # of a stream at first
 _STOCK = 1 << 20  # counters of all launches captured in CUDA graphs, per device
 _LARGEST_ROOM = 1 << 18  # elements that are worth keeping
 

@@ -20,8 +20,8 @@ from graphnorm.ops.launch import Tile, kinds, launch, power_of_two
 from graphnorm.ops.precision import accumulation_dtype
 from graphnorm.ops.tiles_gpu import accumulator, tile_mask
 
+# Integer arguments, which Triton must not compile in: they change from batch to batch.
 SIZES = ("rows", "tiles", "parts", "blocks")
-"""Integer arguments of kernels. They change from batch to batch, so Triton must not compile them in."""
 
 
 @triton.jit

@@ -19,10 +19,10 @@ from torch import Tensor
 
 from graphnorm.backends import contiguous
 from graphnorm.ops.dispatch import interpreted
-from graphnorm.ops.launch import on_device, power_of_two
+from graphnorm.ops.launch import compiler_options, on_device, power_of_two
 
+# Integer arguments, which Triton must not compile in: they change from batch to batch.
 SIZES = ("rows", "x_rows", "blocks", "members")
-"""Integer arguments of kernels. They change from batch to batch, so Triton must not compile them in."""
 
 
 @triton.jit(do_not_specialize=SIZES)
@@ -88,18 +88,15 @@ class Cut(NamedTuple):
 
     rows: int  # of a tile
     warps: int
-    stages: int  # tiles on their way at a time
-    programs: int  # about how many to aim at
+    stages: int  # tiles loaded ahead
+    programs: int  # to aim at
 
 
-WIDEST = 128
-"""A weight with more rows or columns does not fit along with its tile of rows: torch's products are faster."""
-FEW_ROWS = 2048
-"""Fewer rows of a member than this do not keep a GPU busy: wide products of all members are then one launch."""
+WIDEST = 128  # rows or columns of a weight that fits along with its tile of rows; beyond, torch's products are faster
+FEW_ROWS = 2048  # of a member: fewer do not keep a GPU busy, so wide products of all members are one launch
 PRODUCT = Cut(rows=64, warps=4, stages=3, programs=1056)
 GRADIENT = Cut(rows=64, warps=4, stages=3, programs=1056)
-GRADIENT_PRECISION = "tf32x3" if interpreted() else "bf16x6"
-"""Triton's interpreter knows only the first, and computes products in full."""
+GRADIENT_PRECISION = "tf32x3" if interpreted() else "bf16x6"  # the interpreter knows only the first
 
 
 def _padded(width: int) -> int:
@@ -137,7 +134,7 @@ def _product(x: Tensor, weight: Tensor, bias: Tensor | None, outer: int, *, tran
             product[(parts, members)](
                 x, weight, bias, out, rows, _rows_apart(x), blocks,
                 inner, outer, _padded(inner), _padded(outer), transposed, PRODUCT.rows, PRODUCT.stages,
-                num_warps=PRODUCT.warps,
+                **compiler_options(PRODUCT.warps),
             )  # fmt: skip
     return out
 
@@ -181,6 +178,6 @@ def _gradients(dy: Tensor, x: Tensor, outer: int) -> tuple[Tensor, Tensor]:
         weight_gradient[(parts, members, strips)](
             dy, x, dweight, dbias, rows, _rows_apart(x), blocks, members,
             inner, outer, _padded(inner), width, GRADIENT_PRECISION, GRADIENT.rows, GRADIENT.stages,
-            num_warps=GRADIENT.warps,
+            **compiler_options(GRADIENT.warps),
         )  # fmt: skip
     return dweight, dbias

@@ -27,13 +27,21 @@ from graphnorm.ops.neighbour_sum.reference import Problem, Wanted
 from graphnorm.ops.precision import accumulation_dtype
 from graphnorm.ops.tiles_gpu import accumulator, tile_mask
 
+# Integer arguments, which Triton must not compile in: they change from batch to batch.
 SIZES = (
     "rows", "edges", "rowptr_stride", "col_stride", "edge_stride", "scale_stride", "degree_stride", "tiles", "limit",
     "chunks", "steps",
 )  # fmt: skip
-"""Integer arguments of kernels. They change from batch to batch, so Triton must not compile them in."""
 
 FORWARD, BACKWARD = 0, 1
+
+
+@triton.jit
+def of_member(array, member, stride):
+    """A member's part of an array, which may be ``None``."""
+    if array is not None:
+        array += member * stride
+    return array
 
 
 @triton.jit
@@ -171,14 +179,10 @@ def sum_rows(
     short = exists & (last - first <= limit)
     count = last - first
     last = tl.where(short, last, first)
-    if col is not None:
-        col += member * col_stride
-    if edge_of is not None:
-        edge_of += member * edge_stride
-    if scale is not None:
-        scale += member * scale_stride
-    if degree is not None:
-        degree += member * degree_stride
+    col = of_member(col, member, col_stride)
+    edge_of = of_member(edge_of, member, edge_stride)
+    scale = of_member(scale, member, scale_stride)
+    degree = of_member(degree, member, degree_stride)
     own = tl.zeros((BR, BC), ACC)
     if x is not None:
         own = load_rows(x, member * rows + row, channel, tile_mask(exists, channel, CHANNELS, BC), CHANNELS, ACC)
@@ -237,15 +241,11 @@ def sum_chunks(
     member = place // 2 // chunks
     rowptr += member * rowptr_stride
     row, _first, _last, begin, end = long_row(rowptr, rows, edges, place // 2 % chunks, which, limit)
+    col = of_member(col, member, col_stride)
+    edge_of = of_member(edge_of, member, edge_stride)
+    scale = of_member(scale, member, scale_stride)
+    degree = of_member(degree, member, degree_stride)
     if begin < end:
-        if col is not None:
-            col += member * col_stride
-        if edge_of is not None:
-            edge_of += member * edge_stride
-        if scale is not None:
-            scale += member * scale_stride
-        if degree is not None:
-            degree += member * degree_stride
         single = tl.arange(0, BR)
         own = tl.zeros((BR, BC), ACC)
         if x is not None:
@@ -273,6 +273,7 @@ def join_chunks(
     member = place // 2 // chunks
     rowptr += member * rowptr_stride
     row, first, last, begin, end = long_row(rowptr, rows, edges, place // 2 % chunks, which, limit)
+    scale = of_member(scale, member, scale_stride)
     if (begin < end) & (begin == first):
         total = tl.zeros((BC,), tl.float64)
         final = (last - 1) // limit
@@ -281,8 +282,6 @@ def join_chunks(
             slot = (member * chunks + chunk) * 2 + (first > chunk * limit).to(tl.int64)
             part = load_rows(slots, slot, channel, tile_mask(chunk <= final, channel, CHANNELS, BC), CHANNELS, ACC)
             total += tl.sum(part.to(tl.float64), 0)
-        if scale is not None:
-            scale += member * scale_stride
         single = tl.arange(0, 1)
         finish(
             total.to(ACC)[None, :], values, out, scale, self_weight, member, row + single, single == 0,

@@ -19,7 +19,6 @@ from graphnorm.ops.tiles_gpu import accumulator
 
 _UNLIMITED = 2**31 - 1  # rows: no segment is longer
 _LARGEST_TILE = 64  # rows of a segment that still fits the registers of one program
-
 _PROGRAMS = 528  # that share one graph, forward: as many as an H200 runs at a time
 
 _launch_again: Any = None if library is None else library.launch

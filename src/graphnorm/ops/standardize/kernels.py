@@ -35,11 +35,11 @@ try:
 except ImportError:  # a Triton for other devices, where no kernel is EARLY
     gdc_launch_dependents = gdc_wait = None
 
+# Integer arguments, which Triton must not compile in: they change from batch to batch.
 SIZES = (
     "rows", "segments", "ptr_stride", "order_stride", "runs", "run", "limit", "slots", "plane", "window", "windows",
     "slot_plane", "fine_window", "fine_windows", "shorts", "adds", "tiles",
 )  # fmt: skip
-"""Integer arguments of kernels. They change from batch to batch, so Triton must not compile them in."""
 
 GROUP = tl.constexpr(64)
 """Shares of the parameters' gradients that one program adds up; the last one adds up the sums of the groups."""
@@ -72,8 +72,9 @@ def bounds(ptr, ptr_stride, member, g, rows):
         first = rows * 0
         last = rows
     else:
-        first = boundary(ptr, ptr_stride, member, g, rows)
-        last = tl.maximum(boundary(ptr, ptr_stride, member, g + 1, rows), first)
+        at = ptr + member * ptr_stride + g
+        first = tl.minimum(tl.maximum(tl.load(at), 0), rows)
+        last = tl.minimum(tl.maximum(tl.load(at + 1), first), rows)
     return first, last
 
 
@@ -529,12 +530,7 @@ def forward_short(
     index = (tl.program_id(0) // blocks).to(tl.int64)
     block = tl.program_id(0) % blocks
     channel = block * BC + tl.arange(0, BC)
-    if PER == 0:
-        _forward_segment(
-            x, y, residual, ptr, order, weight, bias, mean_scale, mean, var, index, channel,
-            rows, segments, ptr_stride, order_stride, limit, CHANNELS, EPS, RELU, GIVEN, ACC, BR, BC,
-        )  # fmt: skip
-    elif index < shorts:
+    if PER == 0 or index < shorts:
         _forward_segment(
             x, y, residual, ptr, order, weight, bias, mean_scale, mean, var, index, channel,
             rows, segments, ptr_stride, order_stride, limit, CHANNELS, EPS, RELU, GIVEN, ACC, BR, BC,
@@ -619,12 +615,7 @@ def backward_tiles(
     all_mean_scale = tl.zeros((BC,), ACC)
     for g in range(g0, g1):
         following = boundary(ptr, ptr_stride, member, tl.minimum(g + 2, g1), rows)
-        if not HALF:
-            of_weight, P, of_mean_scale = _backward_tile(
-                x, dy, dx, order, weight, bias, mean_scale, mean, var, member, g, first, last, channel,
-                rows, segments, order_stride, CHANNELS, EPS, RELU, LIVE, ACC, BR, BC,
-            )  # fmt: skip
-        elif last - first <= BR // 2:
+        if HALF and last - first <= BR // 2:
             of_weight, P, of_mean_scale = _backward_tile(
                 x, dy, dx, order, weight, bias, mean_scale, mean, var, member, g, first, last, channel,
                 rows, segments, order_stride, CHANNELS, EPS, RELU, LIVE, ACC, BR // 2, BC,
@@ -712,22 +703,17 @@ def backward_short(
     place = (tl.program_id(0) // blocks).to(tl.int64)
     block = tl.program_id(0) % blocks
     channel = block * BC + tl.arange(0, BC)
-    if PER == 0:
+    if PER == 0 or place < shorts:
         _backward_run(
             x, dy, dx, ptr, order, weight, bias, mean_scale, mean, var, shares, place // runs, place % runs, channel,
             rows, segments, ptr_stride, order_stride, limit, run, slots, plane,
             CHANNELS, EPS, RELU, LIVE, APART, ACC, BR, BC,
         )  # fmt: skip
-        add_up(
-            shares, counters, dweight, dbias, dmean_scale, place // runs, place % runs, block, channel,
-            runs, slots, plane, CHANNELS, BC,
-        )  # fmt: skip
-    elif place < shorts:
-        _backward_run(
-            x, dy, dx, ptr, order, weight, bias, mean_scale, mean, var, shares, place // runs, place % runs, channel,
-            rows, segments, ptr_stride, order_stride, limit, run, slots, plane,
-            CHANNELS, EPS, RELU, LIVE, APART, ACC, BR, BC,
-        )  # fmt: skip
+        if PER == 0:
+            add_up(
+                shares, counters, dweight, dbias, dmean_scale, place // runs, place % runs, block, channel,
+                runs, slots, plane, CHANNELS, BC,
+            )  # fmt: skip
     else:
         window_sums(
             x, dy, ptr, order, weight, bias, mean_scale, mean, var, shares, counters,
