@@ -1,30 +1,16 @@
-"""The one compiled part: a small C library, optional, free of any torch ABI.
+"""The one compiled part: a small C library, which needs no torch ABI.
 
-Where it cannot be built the package installs all the same and the layers run on plain torch.
+It is optional: where it cannot be built, the package still installs and the layers run on plain torch.
 """
 
-from setuptools import Extension, setup
+from pathlib import Path
 
-HEADERS = (
-    "adam",
-    "arguments",
-    "assemble",
-    "instructions",
-    "jobs",
-    "launch",
-    "layer_norm",
-    "linear",
-    "neighbour_sum",
-    "outputs",
-    "pool",
-    "scalars",
-    "standardize",
-)
+from setuptools import Extension, setup
 
 kernels = Extension(
     "graphnorm._kernels",
     sources=["src/graphnorm/csrc/kernels.c"],
-    depends=[f"src/graphnorm/csrc/{name}.h" for name in HEADERS],
+    depends=sorted(map(str, Path("src/graphnorm/csrc").glob("*.h"))),
     # Contraction to fused multiply-add is fine; reassociation is not: it would undo the shifted sums.
     extra_compile_args=["-O2", "-g0", "-std=gnu11", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast"],
     py_limited_api=True,

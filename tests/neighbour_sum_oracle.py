@@ -1,4 +1,4 @@
-"""Neighbour sums once more, independent of the library: float64, edge by edge by matrix, gradients by torch."""
+"""Neighbour sums, independent of the library: float64, by incidence matrices, gradients by torch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from graphnorm import Adjacency
 from graphnorm.ops.neighbour_sum import aggregate
-from oracle import error
+from oracle import Checked
 
 
 def neighbours(
@@ -33,8 +33,8 @@ def neighbours(
     return s * (total + self_weight * s * x)
 
 
-class Case:
-    """A random multigraph with loops and rows without edges; inputs as they are and in float64 for the oracle."""
+class Case(Checked):
+    """A random multigraph with loops and rows without edges, and the inputs of one call of ``aggregate``."""
 
     def __init__(
         self,
@@ -81,11 +81,7 @@ class Case:
             made["scale"] = normal(rows).abs() + 0.3
         if "edge_x" in parts:
             made["edge_x"] = normal(adjacency.num_edges, channels)
-        wide = torch.float64 if dtype == torch.float64 else torch.float32
-        per_row = ("x", "dy", "edge_x")
-        narrow = {name: t.to(dtype if name in per_row else wide) for name, t in made.items()}
-        self.given = {name: t.to(device) for name, t in narrow.items()}
-        self.right = {name: t.double() for name, t in narrow.items()}  # the very same numbers
+        super().__init__(made, ("x", "dy", "edge_x"), dtype, device)
 
     def _run(self, tensors: dict[str, Tensor], oracle: bool) -> dict[str, Tensor]:
         leaves = {k: t.detach().requires_grad_(k != "scale") for k, t in tensors.items() if k != "dy"}
@@ -99,18 +95,3 @@ class Case:
         wanted = {name: leaf for name, leaf in leaves.items() if name != "scale"}
         gradients = torch.autograd.grad(y, list(wanted.values()), tensors["dy"])
         return {"y": y.detach()} | dict(zip(wanted, gradients, strict=True))
-
-    def results(self) -> dict[str, Tensor]:
-        """Output and gradients by the library."""
-        return self._run(self.given, False)
-
-    def errors(self) -> dict[str, float]:
-        """The relative error of the output and of the gradient of each input."""
-        found, right = self.results(), self._run(self.right, True)
-        assert all(found[k].dtype == self.given[k if k != "y" else "x"].dtype for k in right)
-        return {name: error(found[name], right[name]) for name in right}
-
-    def check(self, tolerance: float) -> None:
-        """All errors within ``tolerance``."""
-        errors = self.errors()
-        assert all(value <= tolerance for value in errors.values()), errors

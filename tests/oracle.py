@@ -1,6 +1,6 @@
-"""The paper's equations once more, independent of the library: float64, graph by graph, gradients by torch.
+"""The paper's equations, independent of the library: float64, graph by graph, gradients by torch.
 
-Nothing here is quick or clever. Every kernel is held against it.
+Nothing here is quick or clever. Every kernel is compared with it.
 """
 
 from __future__ import annotations
@@ -75,8 +75,40 @@ def error(found: Tensor | None, right: Tensor) -> float:
     return (difference / scale if scale > 0 else difference).item()
 
 
-class Case:
-    """Inputs of one call, as they are and in float64 for the oracle."""
+class Checked:
+    """A case with inputs ``given`` to the library and, as the very same numbers in float64, to the oracle.
+
+    A subclass says in ``_run`` how either gets from them to an output and the gradient of each input.
+    """
+
+    def __init__(self, made: dict[str, Tensor], per_row: tuple[str, ...], dtype: torch.dtype, device: Any) -> None:
+        wide = torch.float64 if dtype == torch.float64 else torch.float32
+        narrow = {name: t.to(dtype if name in per_row else wide) for name, t in made.items()}
+        self.given = {name: t.to(device) for name, t in narrow.items()}
+        self.right = {name: t.double() for name, t in narrow.items()}
+
+    def _run(self, tensors: dict[str, Tensor], oracle: bool, **options: Any) -> dict[str, Tensor]:
+        raise NotImplementedError
+
+    def results(self, **options: Any) -> dict[str, Tensor]:
+        """Output and gradients by the library."""
+        found = self._run(self.given, False, **options)
+        assert all(t.dtype == self.given["x" if name == "y" else name].dtype for name, t in found.items())
+        return found
+
+    def errors(self, **options: Any) -> dict[str, float]:
+        """The relative error of the output and of the gradient of each input."""
+        found, right = self.results(**options), self._run(self.right, True, **options)
+        return {name: error(found[name], right[name]) for name in right}
+
+    def check(self, tolerance: float, **options: Any) -> None:
+        """All errors within ``tolerance``."""
+        errors = self.errors(**options)
+        assert all(value <= tolerance for value in errors.values()), errors
+
+
+class Case(Checked):
+    """Inputs of one call of ``standardize``."""
 
     def __init__(
         self,
@@ -112,11 +144,7 @@ class Case:
         made |= {name: start[name] + 0.3 * normal(channels) for name in parameters}
         if residual:
             made["residual"] = normal(rows, channels)
-        per_row = ("x", "dy", "residual")
-        wide = torch.float64 if dtype == torch.float64 else torch.float32
-        narrow = {name: t.to(dtype if name in per_row else wide) for name, t in made.items()}
-        self.given = {name: t.to(device) for name, t in narrow.items()}
-        self.right = {name: t.double() for name, t in narrow.items()}  # the very same numbers
+        super().__init__(made, ("x", "dy", "residual"), dtype, device)
         self.options = options
 
     def _run(self, tensors: dict[str, Tensor], oracle: bool, **options: Any) -> dict[str, Tensor]:
@@ -132,16 +160,17 @@ class Case:
         )
         return {"y": y.detach()} | dict(zip(leaves, gradients, strict=True))
 
-    def errors(self, **options: Any) -> dict[str, float]:
-        """The relative error of the output and of the gradient of each input."""
-        found, right = self._run(self.given, False, **options), self._run(self.right, True, **options)
-        return {name: error(found[name], right[name]) for name in right}
 
-    def check(self, tolerance: float, **options: Any) -> None:
-        """All errors within ``tolerance``."""
-        errors = self.errors(**options)
-        assert all(value <= tolerance for value in errors.values()), errors
-
-    def results(self, **options: Any) -> dict[str, Tensor]:
-        """Output and gradients by the library."""
-        return self._run(self.given, False, **options)
+def laid_out(tensor: Tensor, layout: str) -> Tensor:
+    """A tensor of the same shape and values elsewhere in memory; "expanded", all columns are the first one."""
+    if not tensor.numel():
+        return tensor
+    if layout == "strided":
+        return tensor.repeat_interleave(2, 1)[:, ::2]
+    if layout == "transposed":
+        return tensor.T.contiguous().T
+    if layout == "expanded":
+        return tensor[:, :1].expand_as(tensor)
+    if layout == "offset":
+        return torch.cat([tensor.flatten()[:1], tensor.flatten()])[1:].view_as(tensor)
+    return tensor

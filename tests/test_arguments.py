@@ -1,4 +1,4 @@
-"""Arguments of a wrong type or value at the main functions: an error that names the argument and what it can be."""
+"""A wrong argument of a main function raises an error that names the argument and says what it can be."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import re
 from typing import Any
 
 import pytest
-import torch
 from torch import nn
 
 import graphnorm
@@ -14,7 +13,6 @@ from graphnorm import analysis, data
 from graphnorm.data import synthetic
 
 GRAPHS = synthetic.trees(num_graphs=20, seed=0)
-X = torch.zeros(3, 4)
 
 
 def compare(**options: Any) -> object:
@@ -34,25 +32,13 @@ def enter_backend(name: Any) -> None:
     ("call", "kind", "words"),
     [
         (lambda: graphnorm.make_norm([], 64), TypeError, "name must be that of a normalization, got []. The known"),
-        (lambda: graphnorm.make_norm(None, 64), TypeError, "name must be that of a normalization, got None"),
-        (lambda: graphnorm.make_norm("x", 64), ValueError, "unknown normalization 'x'. The known ones are none, layer"),
-        (lambda: graphnorm.make_norm("graph", None), ValueError, "in_channels is None; it is the number of features"),
-        (lambda: graphnorm.make_norm("graph", 4, eps="x"), ValueError, "eps is 'x'; it is a small number"),
-        (lambda: graphnorm.make_norm("graph", 4, eps=float("nan")), ValueError, "eps is nan; it is a small number"),
-        (lambda: graphnorm.make_norm("graph", 4, act=torch.relu), ValueError, "it can be 'relu' or None"),
-        (lambda: graphnorm.GraphNorm("64"), ValueError, "in_channels is '64'; it is the number of features"),
-        (lambda: graphnorm.GraphNorm(4)("abc"), TypeError, "x must be a tensor of features, got str"),
-        (lambda: graphnorm.GraphNorm(4)(X, [0, 0, 1]), TypeError, "batch must be a tensor of integers, got list"),
         (lambda: graphnorm.Segments(sizes="abc"), TypeError, "sizes must hold integers, the rows of each graph, got"),
         (lambda: graphnorm.Segments(sizes=5), TypeError, "sizes must hold integers, the rows of each graph, got 5"),
         (lambda: graphnorm.Segments(sizes=[[1], [1, 2]]), TypeError, "sizes must hold integers, the rows of each"),
-        (lambda: graphnorm.Segments(batch="abc"), TypeError, "batch must be a tensor of integers, got str"),
         (lambda: convert(42), TypeError, "model must be a torch module, got 42"),
-        (lambda: convert(to="x"), ValueError, "unknown normalization 'x'"),
         (lambda: convert(to=5), TypeError, "name must be that of a normalization, got 5"),
         (lambda: convert(exclude=5), TypeError, "exclude must be a list of paths, got 5"),
         (lambda: convert(exclude="head"), TypeError, "exclude must be a list of paths, got 'head'"),
-        (lambda: enter_backend("x"), ValueError, "unknown backend 'x'; the backends are 'auto'"),
         (lambda: enter_backend([]), ValueError, "unknown backend []; the backends are 'auto'"),
         (lambda: graphnorm.register_norm(5, nn.LayerNorm), TypeError, "name must be a text, got 5"),
         (lambda: data.load(5), TypeError, "name_or_path must be a dataset's name or a path, got 5"),

@@ -1,4 +1,4 @@
-"""Choosing kernels: by name, nested, and clear words where a name cannot be served."""
+"""Choosing kernels by name; blocks nest; a name that cannot be used raises an error."""
 
 import pytest
 import torch

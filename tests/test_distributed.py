@@ -1,4 +1,7 @@
-"""Two processes under DistributedDataParallel: the gradients are the mean of what each would find alone."""
+"""Two processes under DistributedDataParallel: the gradients are the mean of those of each process alone."""
+
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -41,12 +44,7 @@ def work(rank, folder):
 
 @pytest.mark.skipif(not torch.distributed.is_available(), reason="torch was built without torch.distributed")
 def test_gradients_are_averaged(tmp_path):
-    import subprocess
-    import sys
-
-    code = f"import sys; sys.path.insert(0, {str(__import__('pathlib').Path(__file__).parent)!r}); "
-    code += "import test_distributed as t; t.work(int(sys.argv[1]), sys.argv[2])"
-    processes = [subprocess.Popen([sys.executable, "-c", code, str(rank), str(tmp_path)]) for rank in range(2)]
+    processes = [subprocess.Popen([sys.executable, __file__, str(rank), str(tmp_path)]) for rank in range(2)]
     try:
         assert [process.wait(timeout=120) for process in processes] == [0, 0]
     finally:
@@ -59,3 +57,7 @@ def test_gradients_are_averaged(tmp_path):
         found = torch.load(tmp_path / f"{rank}.pt")
         for f, a, b in zip(found, *alone, strict=True):
             assert torch.allclose(f, (a + b) / 2, atol=1e-6)
+
+
+if __name__ == "__main__":
+    work(int(sys.argv[1]), sys.argv[2])

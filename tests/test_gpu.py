@@ -1,4 +1,4 @@
-"""What only a GPU can show. Most values and gradients are in tests/ops, which run on every set of kernels."""
+"""Tests that need a GPU. Most values and gradients are in tests/ops, which run on every set of kernels."""
 
 import warnings
 
@@ -76,7 +76,7 @@ def test_nothing_waits_for_the_device(name, given, rows, no_synchronisation):
     state = {name: value.clone() for name, value in norm.state_dict().items()}
     first = step(batch)
     norm.load_state_dict(state)  # running averages
-    unread = batch.clone()  # of which no layer has remembered the segments
+    unread = batch.clone()  # whose segments are not cached
     with no_synchronisation():
         again = step(unread)
     for found, right in zip(again, first, strict=True):
@@ -101,6 +101,20 @@ def test_building_segments_does_not_wait(no_synchronisation):
     assert by_ptr.ptr.tolist() == [0, 3, 60]
 
 
+def captured(step, *arguments):
+    """A CUDA graph of ``step(*arguments)``, and the tensors that it writes to."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            step(*arguments)
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        outputs = step(*arguments)
+    return graph, outputs
+
+
 @pytest.mark.parametrize("name", ["graph", "batch", "instance", "layer"])
 @pytest.mark.parametrize("rows", [60, 20_000])  # short graphs, and long ones, which take two kernels each way
 def test_cuda_graph_replays_with_new_inputs(name, rows):
@@ -112,15 +126,7 @@ def test_cuda_graph_replays_with_new_inputs(name, rows):
         y = norm(features, batch, 5)
         return y.detach(), *torch.autograd.grad(y.square().sum(), features)
 
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(3):
-            step(x)
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        y, gradient = step(x)
+    graph, (y, gradient) = captured(step, x)
     with torch.no_grad():
         x.copy_(3 + torch.randn_like(x))
         batch.copy_(torch.randint(0, 5, (rows,)))
@@ -173,7 +179,7 @@ def test_bound_on_sizes_that_is_too_small_stays_in_bounds():
     segments = Segments(sizes=torch.tensor([400, 100], device="cuda"), num_rows=500, max_size=16)
     before = x.clone()
     y = graph_norm(x, segments)
-    torch.cuda.synchronize()  # an address out of bounds would be told of here
+    torch.cuda.synchronize()  # reports an address out of bounds
     assert y.shape == x.shape
     assert torch.equal(x, before)
 
@@ -205,8 +211,9 @@ def test_nan_parameters_do_not_hang(sizes):
     assert torch.isfinite(norm(x, Segments(sizes=sizes).to("cuda"))).all()
 
 
-def test_compiled():
-    norm = GraphNorm(16, act="relu", device="cuda")
+@pytest.mark.parametrize("name", ["graph", "layer"])
+def test_compiled(name):
+    norm = make_norm(name, 16, act="relu", device="cuda")
     compiled = torch.compile(norm, fullgraph=True, dynamic=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch's own, about the machine and its own deprecations
@@ -319,20 +326,6 @@ def test_rows_of_a_fleet(members, rows):
         assert all(error(f[m], r.cpu()) < 2e-6 for f, r in zip(found, right, strict=True))
 
 
-def test_rows_compiled():
-    norm = make_norm("layer", 16, act="relu", device="cuda")
-    compiled = torch.compile(norm, fullgraph=True, dynamic=True)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch's own, about the machine and its own deprecations
-        torch.compiler.reset()
-        for rows in (60, 91):
-            x = torch.randn(rows, 16, device="cuda", requires_grad=True)
-            y, right = compiled(x), norm(x)
-            assert torch.allclose(y, right, atol=1e-6)
-            (found,), (expected,) = (torch.autograd.grad(t.square().sum(), x) for t in (y, right))
-            assert torch.allclose(found, expected, atol=1e-5)
-
-
 def test_more_than_two_to_the_31_elements_in_rows():
     rows = 2**31 // 64 + 70_000
     if torch.cuda.mem_get_info()[0] < 10 * rows * 64:
@@ -394,15 +387,7 @@ def test_neighbour_sums_in_a_cuda_graph_replay_with_new_graphs():
         y = aggregate(x, Adjacency(rowptr=rowptr, col=col), self_weight=1.5)
         return y.detach(), *torch.autograd.grad(y.square().sum(), x)
 
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(3):
-            step(*static)
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        found = step(*static)
+    graph, found = captured(step, *static)
     new = (cases[1].adjacency.rowptr, cases[1].adjacency.col, cases[1].given["x"])
     for old, value in zip(static, new, strict=True):
         old.copy_(value)

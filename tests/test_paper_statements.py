@@ -1,4 +1,4 @@
-"""What the paper proves, checked in numbers. Its H has a column for each node; the shift is H·N."""
+"""Statements that the paper proves, checked numerically. Its H has a column for each node; the shift is H·N."""
 
 import pytest
 import torch

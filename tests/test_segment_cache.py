@@ -1,4 +1,4 @@
-"""Segments of a batch tensor are made once, and anew wherever they could be wrong. The GPU's rules, shown on a CPU."""
+"""The segments of a batch tensor are cached, and never used where they could be wrong. The GPU's rules, on a CPU."""
 
 import gc
 import threading
@@ -19,18 +19,19 @@ from graphnorm.segments import as_segments
 
 
 @pytest.fixture
-def memory(monkeypatch):
-    """What is remembered, nothing at first."""
+def cache(monkeypatch):
+    """The cache, empty at first."""
     monkeypatch.setattr(graphnorm.segments, "_cache", {})
     monkeypatch.setattr(graphnorm.segments._drop_from_cache, "__defaults__", (graphnorm.segments._cache,))
     return graphnorm.segments._cache
 
 
 @pytest.fixture
-def stream(monkeypatch, memory):
-    """Makes CPU tensors count as a GPU's; the one entry is the stream, ``None`` while a CUDA graph is recorded."""
+def stream(monkeypatch, cache):
+    """Makes CPU tensors count as a GPU's; the one entry is the stream, ``None`` while a CUDA graph is captured."""
     current = [0]
     monkeypatch.setattr(graphnorm.segments, "_stream", lambda batch: current[0])
+    monkeypatch.setattr(graphnorm.segments, "_state", lambda batch: batch._version)
     return current
 
 
@@ -68,7 +69,7 @@ def test_layers_functions_and_models_share(built):
             return self.norm(x)
 
     x, batch = torch.randn(5, 3), vector()
-    for layer in (GraphNorm(3), InstanceNorm(3), GraphSizeNorm(3), graphnorm.make_norm("pair", 3)):
+    for layer in (GraphNorm(3), InstanceNorm(3), GraphSizeNorm(), graphnorm.make_norm("pair", 3)):
         layer(x, batch, 2)
     functional.graph_norm(x, batch, batch_size=2)
     graph_structure(x, torch.tensor([[0, 1], [1, 0]]), batch, 2)
@@ -76,11 +77,14 @@ def test_layers_functions_and_models_share(built):
     assert len(built) == 1
 
 
-@pytest.mark.usefixtures("memory")
-def test_on_a_cpu_nothing_is_remembered():
+@pytest.mark.usefixtures("cache")
+def test_on_a_cpu_every_change_is_noticed():
     batch = vector()
-    assert as_segments(batch, 2) is not as_segments(batch, 2)
-    assert not graphnorm.segments._cache
+    first = as_segments(batch, 2)
+    assert as_segments(batch, 2) is first
+    for change in (lambda: batch.numpy().fill(1), lambda: batch.data.zero_(), lambda: batch.resize_(3)):
+        change()
+        assert as_segments(batch, 2) == Segments(batch=batch, batch_size=2)
 
 
 @pytest.mark.usefixtures("stream")
@@ -98,7 +102,7 @@ def test_on_a_cpu_nothing_is_remembered():
     ],
     ids=["copy", "entry", "view", "detached", "out", "resize", "set", "inference"],
 )
-def test_a_change_in_place_is_seen(change):
+def test_a_change_in_place_is_noticed(change):
     batch = vector()
     first = as_segments(batch, 2)
     change(batch)
@@ -108,7 +112,7 @@ def test_a_change_in_place_is_seen(change):
 
 
 @pytest.mark.usefixtures("stream")
-def test_a_change_of_what_it_is_a_view_of_is_seen():
+def test_a_change_of_what_it_is_a_view_of_is_noticed():
     base = torch.tensor([7, 7, 0, 0, 1])
     batch = base[2:]
     assert as_segments(batch, 2).ptr.tolist() == [0, 2, 3]
@@ -140,13 +144,13 @@ def test_another_stream(stream):
 
 @pytest.mark.usefixtures("stream")
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int32])
-def test_forgotten_with_the_tensor(memory, dtype):
+def test_freed_with_the_tensor(cache, dtype):
     batch = vector().to(dtype)
     gc.disable()  # no cycle that it would have to find
     try:
         norm, x = GraphNorm(3), torch.randn(5, 3, requires_grad=True)
         y = norm(x, batch, 2) + x.index_select(0, batch)
-        assert len(memory) == 1
+        assert len(cache) == 1
         segments = as_segments(batch, 2)
         gone = [
             weakref.ref(batch),
@@ -158,36 +162,36 @@ def test_forgotten_with_the_tensor(memory, dtype):
         del batch, segments, y
     finally:
         gc.enable()
-    assert not memory
+    assert not cache
     assert [reference() for reference in gone] == [None] * 4
 
 
 @pytest.mark.usefixtures("stream")
-def test_kept_by_the_user_they_outlive_the_tensor(memory):
+def test_kept_by_the_user_they_outlive_the_tensor(cache):
     batch = vector()
     segments = as_segments(batch, 2)
     del batch
-    assert not memory
+    assert not cache
     assert segments.ids(5).tolist() == vector().tolist()
 
 
 @pytest.mark.usefixtures("stream")
-def test_many_living_tensors_do_not_pile_up(memory):
+def test_many_living_tensors_do_not_pile_up(cache):
     batches = [vector() for _ in range(3 * graphnorm.segments._MAX_CACHED)]
     for batch in batches:
         assert as_segments(batch, 2) is as_segments(batch, 2)
-    assert 0 < len(memory) <= graphnorm.segments._MAX_CACHED
+    assert 0 < len(cache) <= graphnorm.segments._MAX_CACHED
 
 
 @pytest.mark.usefixtures("stream")
-def test_nothing_is_remembered_of_wrong_input(memory):
+def test_wrong_input_is_not_cached(cache):
     for batch, size in ((torch.tensor([0, 5]), 2), (torch.tensor([0.0]), 1), (torch.tensor([[0]]), 1)):
         with pytest.raises((TypeError, ValueError)):
             as_segments(batch, size)
-    assert not memory
+    assert not cache
 
 
-# ---- where nothing is found, and nothing remembered ---------------------------------------------------
+# ---- where the cache is not used ---------------------------------------------------
 
 
 class Watching(TorchDispatchMode):
@@ -219,7 +223,7 @@ def inside_a_trace(check, stream):
         torch.jit.trace(lambda x: check() or x + 1, torch.zeros(2), check_trace=False)
 
 
-def inside_a_recording(check, stream):
+def inside_a_capture(check, stream):
     stream[0] = None
     check()
     stream[0] = 0
@@ -227,9 +231,9 @@ def inside_a_recording(check, stream):
 
 @pytest.mark.parametrize(
     "inside",
-    [inside_debug, inside_a_dispatch_mode, inside_vmap, inside_grad, inside_a_trace, inside_a_recording],
+    [inside_debug, inside_a_dispatch_mode, inside_vmap, inside_grad, inside_a_trace, inside_a_capture],
 )
-def test_made_anew(inside, stream, memory):
+def test_not_cached(inside, stream, cache):
     known, new, checked = vector(), vector(), []
     first = as_segments(known, 2)
 
@@ -240,16 +244,16 @@ def test_made_anew(inside, stream, memory):
 
     inside(check, stream)
     assert checked
-    assert len(memory) == 1
+    assert len(cache) == 1
     assert as_segments(known, 2) is first
 
 
 @pytest.mark.usefixtures("stream")
-def test_debug_checks_every_call(monkeypatch):
-    """Also a batch whose segments are known; on a GPU that is where ids out of range are told of."""
+def test_debug_checks_every_call():
+    """Also those with a cached batch: on a GPU only debug() reports ids out of range."""
     batch, norm, x = vector(), GraphNorm(3), torch.randn(5, 3)
     norm(x, batch, 2)
-    batch.data[0] = 9  # unseen
+    batch.data[0] = 9  # unnoticed
     norm(x, batch, 2)
     with graphnorm.debug(), pytest.raises(ValueError, match="batch holds id 9"):
         norm(x, batch, 2)
@@ -257,7 +261,7 @@ def test_debug_checks_every_call(monkeypatch):
 
 @pytest.mark.usefixtures("stream")
 @pytest.mark.parametrize("way", ["compile", "export"])
-def test_compiled_and_exported_programs_read_the_batch(way, memory):
+def test_compiled_and_exported_programs_read_the_batch(way, cache):
     class Two(nn.Module):
         def __init__(self):
             super().__init__()
@@ -268,33 +272,33 @@ def test_compiled_and_exported_programs_read_the_batch(way, memory):
 
     model, x, batch = Two(), torch.randn(5, 3), vector()
     model(x, batch)
-    (known,) = memory.values()
+    (known,) = cache.values()
     if way == "compile":
         torch.compiler.reset()
         program = torch.compile(model, backend="aot_eager", fullgraph=True)
         program(x, batch)
     else:
         program = torch.export.export(model, (x, batch)).module()
-    assert list(memory.values()) == [known]
+    assert list(cache.values()) == [known]
     other = torch.tensor([0, 0, 1, 1, 1])
-    batch.data.copy_(other)  # unseen, so that remembered segments would give another result
+    batch.data.copy_(other)  # unnoticed, so that cached segments would give another result
     assert torch.allclose(program(x, batch), model(x, other), atol=1e-6)
     assert not torch.allclose(program(x, batch), model(x, batch), atol=1e-2)
 
 
 @pytest.mark.usefixtures("stream")
-def test_inference_tensors_have_no_version(memory):
+def test_inference_tensors_have_no_version(cache):
     with torch.inference_mode():
         batch = vector()
         assert as_segments(batch, 2) is not as_segments(batch, 2)
         batch.zero_()
         assert as_segments(batch, 2).ptr.tolist() == [0, 5, 5]
     assert as_segments(batch, 2) is not as_segments(batch, 2)
-    assert not memory
+    assert not cache
 
 
 @pytest.mark.usefixtures("stream")
-def test_what_inference_mode_has_made_is_not_found_by_training():
+def test_training_does_not_find_the_segments_of_inference_mode():
     batch = vector()
     with torch.inference_mode():
         first = as_segments(batch, 2)
@@ -307,22 +311,22 @@ def test_what_inference_mode_has_made_is_not_found_by_training():
 
 
 @pytest.mark.usefixtures("stream")
-def test_subclasses_and_numbers_that_are_no_ints(memory):
+def test_subclasses_and_numbers_that_are_no_ints(cache):
     class Special(torch.Tensor):
         pass
 
     special, batch = vector().as_subclass(Special), torch.zeros(3, dtype=torch.long)
     assert as_segments(special, 2) is not as_segments(special, 2)
     assert as_segments(batch, True) is not as_segments(batch, True)
-    assert not memory
+    assert not cache
 
 
 # ---- threads -------------------------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("stream")
-def test_threads(memory):
-    """Each thread has vectors of its own, which it changes and frees, and all share one."""
+def test_threads(cache):
+    """Each thread changes and frees its own vectors, and all share one."""
     shared, threads, rounds = vector(), 8, 150
     right, start = Segments(batch=shared, batch_size=2), threading.Barrier(threads)
 
@@ -339,5 +343,5 @@ def test_threads(memory):
 
     with ThreadPoolExecutor(threads) as pool:
         assert sum(pool.map(work, range(threads))) == threads * rounds
-    assert len(memory) <= 1
+    assert len(cache) <= 1
     assert as_segments(shared, 2) is as_segments(shared, 2)

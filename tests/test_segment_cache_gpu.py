@@ -1,4 +1,4 @@
-"""Remembered segments where they are meant for: on a GPU, with its streams and recordings."""
+"""The cache of segments on a GPU, with streams and CUDA graphs."""
 
 import gc
 
@@ -36,15 +36,15 @@ def test_two_layers_share_and_wait_once(monkeypatch, no_synchronisation):
         first.cuda(), second.cuda()
 
 
-def test_a_change_in_place_is_seen():
+def test_a_change_in_place_is_noticed():
     norm, x, batch = GraphNorm(16, device="cuda"), torch.randn(60, 16, device="cuda"), vector()
     norm(x, batch, GRAPHS)
     batch.copy_(vector())
     assert torch.equal(norm(x, batch, GRAPHS), norm(x, Segments(batch=batch, batch_size=GRAPHS)))
 
 
-def test_a_recording_reads_the_ids_at_each_replay():
-    """Though the segments of the same tensor were remembered before, on the stream of the recording itself."""
+def test_a_cuda_graph_reads_the_ids_at_each_replay():
+    """Although the segments of the same tensor were cached before, on the stream of the capture itself."""
     first, second = GraphNorm(16, device="cuda"), InstanceNorm(16)
     x, batch = torch.randn(60, 16, device="cuda"), vector()
     stream = torch.cuda.Stream()
@@ -52,26 +52,26 @@ def test_a_recording_reads_the_ids_at_each_replay():
     with torch.cuda.stream(stream):
         for _ in range(3):
             second(first(x, batch, GRAPHS), batch, GRAPHS)
-        remembered = as_segments(batch, GRAPHS)
-        assert as_segments(batch, GRAPHS) is remembered
+        cached = as_segments(batch, GRAPHS)
+        assert as_segments(batch, GRAPHS) is cached
     torch.cuda.current_stream().wait_stream(stream)
-    recording = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(recording, stream=stream):
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream):
         assert as_segments(batch, GRAPHS) is not as_segments(batch, GRAPHS)
         y = second(first(x, batch, GRAPHS), batch, GRAPHS)
     with torch.cuda.stream(stream):
-        assert as_segments(batch, GRAPHS) is remembered
+        assert as_segments(batch, GRAPHS) is cached
     torch.cuda.current_stream().wait_stream(stream)
     for _ in range(2):
         other = vector()
         batch.copy_(other)
-        recording.replay()
+        graph.replay()
         segments = Segments(batch=other, batch_size=GRAPHS)
         assert torch.allclose(y, second(first(x, segments), segments), atol=1e-5)
         assert torch.allclose(y, second(first(x, batch, GRAPHS), batch, GRAPHS), atol=1e-5)
 
 
-def test_another_stream_makes_its_own():
+def test_another_stream_has_other_segments():
     batch, stream = vector(), torch.cuda.Stream()
     first = as_segments(batch, GRAPHS)
     stream.wait_stream(torch.cuda.current_stream())
@@ -96,7 +96,7 @@ def test_memory_goes_with_the_tensor():
     assert torch.cuda.memory_allocated() == before
 
 
-def test_debug_checks_a_batch_that_is_known():
+def test_debug_checks_a_cached_batch():
     norm, x, batch = GraphNorm(4, device="cuda"), torch.randn(60, 4, device="cuda"), vector()
     batch[7] = GRAPHS
     norm(x, batch, GRAPHS)

@@ -113,7 +113,11 @@ def test_70000_graphs():
         ({"sizes": [2, 1], "max_size": 1.5}, TypeError, "max_size must be an int, the number of rows, got 1.5"),
         ({"sizes": [2, 1], "max_size": 1}, ValueError, "max_size is 1, but a graph has 2 rows; leave it out"),
         ({"batch": torch.tensor([0, 10**15])}, ValueError, r"batch holds id 10{15}.*unique\(return_inverse=True\)"),
-        ({"batch": torch.tensor([2**63 - 1, 0])}, ValueError, "batch holds id 9223372036854775807, so there would be"),
+        (
+            {"batch": torch.tensor([2**63 - 1, 0])},
+            ValueError,
+            "batch holds id 9223372036854775807, so 2 rows would form",
+        ),
         ({"batch": torch.tensor([0]), "batch_size": 10**15}, ValueError, "batch_size is 10{15}: so many graphs do not"),
         ({"batch": torch.tensor([0], device="meta")}, ValueError, "batch_size is needed where .* cannot be read"),
     ],
@@ -143,7 +147,7 @@ def test_debug_nests_and_ends():
     assert not graphnorm.backends.debugging()
 
 
-def test_what_is_made_inside_vmap_is_made_once_there():
+def test_inside_vmap_derived_arrays_are_cached():
     def rows(ptr):
         segments = Segments.trusted(ptr, None, 5)
         assert segments.ids(5) is segments.ids(5)
@@ -153,7 +157,7 @@ def test_what_is_made_inside_vmap_is_made_once_there():
     assert torch.func.vmap(rows)(torch.tensor([[0, 2, 5], [0, 5, 5]])).tolist() == [[0, 0, 1, 1, 1], [0] * 5]
 
 
-def test_what_is_made_of_outside_segments_inside_vmap_is_not_kept():
+def test_derived_arrays_of_a_vmap_do_not_outlive_it():
     segments = Segments(sizes=[2, 3])
     torch.func.vmap(lambda x: x + segments.ids(5))(torch.zeros(2, 5))
     assert not torch._C._functorch.is_functorch_wrapped_tensor(segments.ids(5))
@@ -180,7 +184,7 @@ def test_made_in_inference_mode_they_serve_training(make, backend):
         segments = make()
 
     def gradients(segments):
-        """First and second derivative, of everything that is made of segments."""
+        """First and second derivatives of everything that reads segments."""
         y = GraphNorm(2)(x, segments) + graphnorm.make_norm("batch", 2)(x, segments)
         y = y + graphnorm.layers.functional.pool(x, segments)[segments.ids(5)] + x[segments.ids(5)]
         (first,) = torch.autograd.grad(y.square().sum(), x, create_graph=True)
@@ -190,7 +194,7 @@ def test_made_in_inference_mode_they_serve_training(make, backend):
         torch.testing.assert_close(gradients(segments), gradients(right))
 
 
-def test_what_inference_mode_has_asked_for_serves_training():
+def test_derived_arrays_made_in_inference_mode_serve_training():
     batch = torch.tensor(UNSORTED)
     for segments in (Segments(batch=batch), Segments(sizes=[2, 3])):
         with torch.inference_mode():

@@ -1,6 +1,6 @@
 """Normalization for graph neural networks: drop-in layers at memory speed, and a bench to choose between them.
 
-What needs torch, or more, is imported when it is first asked for: the command line answers at once.
+Names that need torch are imported at their first use, so that the command line starts quickly.
 """
 
 from importlib import import_module
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
         DiffGroupNorm,
         GraphNorm,
         GraphSizeNorm,
+        GroupNorm,
+        HeteroBatchNorm,
+        HeteroLayerNorm,
         InstanceNorm,
         LayerNorm,
         MeanSubtractionNorm,
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
         NoNorm,
         Norm,
         PairNorm,
+        RMSNorm,
         RunningBatchNorm,
         convert_norms,
         functional,
@@ -43,7 +47,7 @@ _WHERE = {
     **dict.fromkeys(("Result", "compare", "search"), "study"),
     **dict.fromkeys(("load_model", "save_model"), "training.model_file"),
 }
-"""Where a name is; all others are in ``layers``."""
+"""The module of each name; all others are in ``layers``."""
 
 __all__ = [
     "Adjacency",
@@ -53,6 +57,9 @@ __all__ = [
     "DiffGroupNorm",
     "GraphNorm",
     "GraphSizeNorm",
+    "GroupNorm",
+    "HeteroBatchNorm",
+    "HeteroLayerNorm",
     "InstanceNorm",
     "LayerNorm",
     "MeanSubtractionNorm",
@@ -60,6 +67,7 @@ __all__ = [
     "NoNorm",
     "Norm",
     "PairNorm",
+    "RMSNorm",
     "Result",
     "RunningBatchNorm",
     "Segments",
@@ -82,7 +90,7 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found = getattr(import_module(f"{__name__}.{_WHERE.get(name, 'layers')}"), name)
-    globals()[name] = found  # the next time it is there
+    globals()[name] = found  # not looked up again
     return found
 
 

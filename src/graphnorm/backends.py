@@ -145,6 +145,11 @@ def contiguous(tensor: Tensor | None, dtype: torch.dtype | None = None) -> Tenso
     return tensor.to(dtype or tensor.dtype).contiguous()
 
 
+def member_stride(tensor: Tensor | None) -> int:
+    """From one member's entries to the next one's in an array ([M,] entries); 0 where members share them."""
+    return 0 if tensor is None or tensor.dim() == 1 else tensor.shape[1]
+
+
 def address(tensor: Tensor | None) -> int:
     """Where a tensor's elements begin; 0 for ``None``."""
     return 0 if tensor is None else tensor.data_ptr()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import weakref
 from collections.abc import Iterable, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -140,15 +140,20 @@ class Segments:
         return None
 
     def _read_batch_on_cpu(self, batch: Tensor, batch_size: int | None) -> None:
-        rows, given = batch.shape[0], batch_size
+        rows = batch.shape[0]
         if batch_size is None:
             batch_size = int(batch.max()) + 1 if rows else 0
             if batch_size < 0:
                 raise ValueError(f"batch holds the negative id {batch_size - 1}; graph ids start at 0")
+            if batch_size > max(_MOST_GRAPHS, 64 * rows):
+                raise ValueError(
+                    f"batch holds id {batch_size - 1}, so {rows} rows would form {batch_size} graphs, nearly all "
+                    "empty; number them from 0 on, as batch.unique(return_inverse=True)[1] does, or pass batch_size"
+                )
         try:
             ptr = batch.new_empty(batch_size + 1)
         except (RuntimeError, TypeError):  # torch's message would only give the number of bytes
-            _refuse_so_many(given, batch_size)
+            raise ValueError(f"batch_size is {batch_size}: so many graphs do not fit memory; leave it out") from None
         if _write_boundaries(batch, ptr):
             self.ptr = ptr
         else:
@@ -172,12 +177,11 @@ class Segments:
         if ptr.shape[0] == 0:
             raise ValueError("ptr is empty; with no graphs it is still [0], one entry more than there are graphs")
         self.ptr = ptr.clone() if is_inference_tensor(ptr) else ptr
-        if not can_read_values(ptr) or (ptr.device.type != "cpu" and not debugging()):
-            return
-        sizes = ptr.diff()
-        if int(ptr[0]) != 0 or bool((sizes < 0).any()):
-            raise ValueError("ptr must start at 0 and never fall; it holds the boundaries of the graphs, as in CSR")
-        self._set_extent(int(ptr[-1]), int(sizes.max()) if len(sizes) else 0)
+        if _may_check(ptr):
+            sizes = ptr.diff()
+            if int(ptr[0]) != 0 or bool((sizes < 0).any()):
+                raise ValueError("ptr must start at 0 and never fall; it holds the boundaries of the graphs, as in CSR")
+            self._set_extent(sizes)
 
     def _read_sizes(self, sizes: Tensor | Iterable[int]) -> None:
         if not isinstance(sizes, Tensor):
@@ -188,13 +192,14 @@ class Segments:
             sizes = sizes if sizes.numel() else sizes.long()
         sizes = _vector_of_integers("sizes", sizes)
         self.ptr = torch.nn.functional.pad(sizes.cumsum(0), (1, 0))
-        if not can_read_values(sizes) or (sizes.device.type != "cpu" and not debugging()):
-            return
-        if bool((sizes < 0).any()):
-            raise ValueError(f"sizes holds {int(sizes.min())}; a graph has at least 0 rows")
-        self._set_extent(int(self.ptr[-1]), int(sizes.max()) if len(sizes) else 0)
+        if _may_check(sizes):
+            if bool((sizes < 0).any()):
+                raise ValueError(f"sizes holds {int(sizes.min())}; a graph has at least 0 rows")
+            self._set_extent(sizes)
 
-    def _set_extent(self, rows: int, largest: int) -> None:
+    def _set_extent(self, sizes: Tensor) -> None:
+        """Check or set num_rows, max_size and may_pad."""
+        rows, largest = int(self.ptr[-1]), int(sizes.max()) if len(sizes) else 0
         if self.num_rows is not None and self.num_rows < rows:
             raise ValueError(f"num_rows is {self.num_rows}, but the graphs own {rows} rows")
         self.num_rows = rows if self.num_rows is None else self.num_rows
@@ -297,22 +302,23 @@ torch.serialization.add_safe_globals([_restored])
 
 # ---- the segments of a layer's batch vector --------------------------------------------------------------------
 
-# A model calls all of its layers with the same tensor `batch`. On a GPU, reading it takes a sort, and a synchronisation
-# where batch_size is left out; both take longer than a layer does on a small batch. So the segments of a tensor are
-# cached for as long as that tensor object lives and nothing of this has changed:
+# A model calls all of its layers with the same tensor `batch`. On a small batch, reading it takes as long as a layer;
+# on a GPU it takes a sort, and a synchronisation where batch_size is left out. So the segments of a tensor are cached
+# for as long as that tensor object lives and nothing of this has changed:
 #
-# - its version, which torch counts up with every change in place. Changes that torch does not count go unnoticed:
-#   through batch.data, by the replay of a CUDA graph, by torch.distributed, by kernels or libraries that were given
-#   the memory (DLPack);
-# - batch_size, with None as a value of its own;
+# - on a CPU, the ids, which are compared with a copy: numpy may change them without torch knowing;
+# - on a GPU, the tensor's version, which torch counts up with every change in place. Changes that torch does not count
+#   go unnoticed: through batch.data, by the replay of a CUDA graph, by torch.distributed, by kernels or libraries that
+#   were given the memory (DLPack);
+# - batch_size, None included;
 # - the stream, since another stream need not wait for the sort;
 # - inference mode, since training cannot use what is made inside of it.
 #
-# Not cached are segments of tensors on a CPU, where reading takes one quick pass and numpy may change values
-# unnoticed; of inference tensors, which have no version; of subclasses; inside graphnorm.debug(), which checks every
-# call; while a CUDA graph is captured, which has to read the ids at each replay; while compiling, exporting or tracing;
-# inside torch.func transforms and dispatch modes.
+# Not cached are segments of inference tensors, which have no version; of subclasses; inside graphnorm.debug(), which
+# checks every call; while a CUDA graph is captured, which has to read the ids at each replay; while compiling,
+# exporting or tracing; inside torch.func transforms and dispatch modes.
 
+_MOST_GRAPHS = 1 << 24  # that a few rows may form where batch_size does not say how many there are
 _MAX_CACHED = 64  # far more than the batches in use at a time; beyond that the whole cache is cleared
 
 _Key = tuple[int, int | None, int, bool]
@@ -321,11 +327,18 @@ _Key = tuple[int, int | None, int, bool]
 class _CacheEntry(weakref.ref[Tensor]):
     """A batch vector, which may be freed at any time, and its segments."""
 
-    __slots__ = ("key", "segments", "version")
+    __slots__ = ("key", "segments", "state")
 
     key: _Key
-    version: int
+    state: int | Tensor
+    """The tensor's version, or a copy of its ids."""
     segments: Segments
+
+    def still_holds(self, batch: Tensor) -> bool:
+        if self() is not batch:
+            return False
+        state = self.state
+        return state == batch._version if isinstance(state, int) else torch.equal(state, batch)
 
 
 # Only single operations of a dict, which need no lock. With a lock, a tensor freed while another is being cached would
@@ -336,7 +349,7 @@ _cache: dict[_Key, _CacheEntry] = {}
 def as_segments(batch: Tensor | Segments | None, batch_size: int | None = None) -> Segments | None:
     """The second argument of a layer as segments; ``None`` stands for one graph.
 
-    On a GPU all layers that are called with the same tensor share its segments.
+    All layers that are called with the same tensor share its segments.
     """
     if isinstance(batch, Segments):
         if batch_size is not None and batch_size != batch.num_graphs:
@@ -349,17 +362,20 @@ def as_segments(batch: Tensor | Segments | None, batch_size: int | None = None) 
     key = _cache_key(batch, batch_size)
     if key is None:
         return Segments.temporary(batch, batch_size)
-    version = batch._version
     found = _cache.get(key)
-    if found is not None and found.version == version and found() is batch:
+    if found is not None and found.still_holds(batch):
         return found.segments
     entry = _CacheEntry(batch, _drop_from_cache)
-    entry.key, entry.version = key, version
+    entry.key, entry.state = key, _state(batch)
     entry.segments = Segments.temporary(batch.detach(), batch_size)  # holds the ids, but not the object `batch`
     if len(_cache) >= _MAX_CACHED:
         _cache.clear()
     _cache[key] = entry
     return entry.segments
+
+
+def _state(batch: Tensor) -> int | Tensor:
+    return batch._version if batch.is_cuda else batch.clone()
 
 
 def _drop_from_cache(freed: _CacheEntry, cache: dict[_Key, _CacheEntry] = _cache) -> None:
@@ -384,7 +400,9 @@ def _cache_key(batch: Tensor, batch_size: int | None) -> _Key | None:
 
 
 def _stream(batch: Tensor) -> int | None:
-    """The current stream of the tensor's GPU; ``None`` on a CPU, and while a CUDA graph is captured."""
+    """The current stream of the tensor's GPU, -1 on a CPU; ``None`` elsewhere, and while a CUDA graph is captured."""
+    if batch.is_cpu:
+        return -1
     if not batch.is_cuda or torch._C._cuda_isCurrentStreamCapturing():
         return None
     return torch._C._cuda_getCurrentRawStream(batch.get_device())
@@ -400,7 +418,14 @@ def _vector_of_integers(name: str, value: Tensor) -> Tensor:
         raise TypeError(f"{name} must hold integers, got {value.dtype}; convert it with {name}.long()")
     if value.dim() != 1:
         raise ValueError(f"{name} must be one-dimensional, got shape {tuple(value.shape)}")
+    if not torch.compiler.is_compiling() and type(value) is not Tensor and hasattr(value, "as_tensor"):
+        value = value.as_tensor()  # PyTorch Geometric's Index wraps the ids
     return value.long().contiguous()
+
+
+def _may_check(tensor: Tensor) -> bool:
+    """Whether to read values: on a GPU that synchronises."""
+    return can_read_values(tensor) and (tensor.device.type == "cpu" or debugging())
 
 
 def _symbolic_num_graphs(batch: Tensor) -> int:
@@ -433,21 +458,11 @@ def _count(name: str, what: str, value: Any) -> int:
     return count
 
 
-def _refuse_so_many(given: int | None, graphs: int) -> NoReturn:
-    """More graphs than fit into memory: by the ``given`` batch_size, or by the largest id."""
-    if given is not None:
-        raise ValueError(f"batch_size is {given}: so many graphs do not fit memory; leave it out") from None
-    raise ValueError(
-        f"batch holds id {graphs - 1}, so there would be {graphs} graphs, which do not fit memory; "
-        "number them from 0 on, as batch.unique(return_inverse=True)[1] does"
-    ) from None
-
-
 def _write_boundaries(batch: Tensor, ptr: Tensor) -> bool:
     """Fill ``ptr`` (G + 1) from a sorted CPU vector of ids; False, with ptr undefined, if it is unsorted or out of
     range."""
     graphs = ptr.shape[0] - 1
-    if library is not None:
+    if library is not None and type(batch) is Tensor:
         return bool(library.boundaries(batch.data_ptr(), batch.shape[0], graphs, ptr.data_ptr()) < 0)
     if bool(((batch < 0) | (batch >= graphs)).any()) or bool((batch[1:] < batch[:-1]).any()):
         return False

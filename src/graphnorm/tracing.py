@@ -1,4 +1,4 @@
-"""Tensors without values of their own: inside a ``torch.func`` transform, a compilation, a CUDA graph."""
+"""Tensors whose values cannot be read: inside a ``torch.func`` transform, a compilation, a CUDA graph."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ BATCH = torch.tensor([0, 2, 1, 1, 0, 2, 2])
 
 def test_functions_equal_their_modules():
     x, weight, bias, alpha = torch.randn(7, 4), torch.randn(4), torch.randn(4), torch.randn(4)
-    graph, instance, layer, batch = GraphNorm(4), InstanceNorm(4, affine=True), LayerNorm(4), BatchNorm(4)
+    graph, instance, layer, batch = GraphNorm(4), InstanceNorm(4, affine=True), LayerNorm(4, mode="node"), BatchNorm(4)
     with torch.no_grad():
         for norm in (graph, instance, layer, batch):
             norm.weight.copy_(weight)
@@ -23,7 +23,7 @@ def test_functions_equal_their_modules():
     assert torch.equal(F.batch_norm(x, weight, bias), batch(x))
     running = {"running_mean": batch.running_mean, "running_var": batch.running_var}
     assert torch.equal(F.batch_norm(x, weight, bias, **running), batch.eval()(x))
-    assert torch.equal(F.graph_size_norm(x, BATCH), GraphSizeNorm(4)(x, BATCH))
+    assert torch.equal(F.graph_size_norm(x, BATCH), GraphSizeNorm()(x, BATCH))
 
 
 def test_tail_and_eps_reach_the_operation():
@@ -76,6 +76,12 @@ def test_wrong_arguments_of_standardize(options, words):
         F.standardize(torch.randn(7, 4), Segments(batch=BATCH), **options)
 
 
+def test_features_of_another_shape():
+    for shape in ((7,), (1, 7, 4)):
+        with pytest.raises(ValueError, match="x must have shape"):
+            F.standardize(torch.randn(shape))
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [
@@ -84,6 +90,7 @@ def test_wrong_arguments_of_standardize(options, words):
         (lambda x: F.graph_norm(x, BATCH, [1.0] * 4), "weight must be a tensor, got list"),
         (lambda x: F.graph_norm(x, BATCH, mean_scale=0.5), "mean_scale must be a tensor, got float"),
         (lambda x: F.layer_norm(x, bias=0.5), "bias must be a tensor, got float"),
+        (lambda x: F.graph_norm(x.int(), BATCH), r"floating-point.*x\.float\(\)"),
         (lambda x: F.graph_norm(x, BATCH, residual=1), "residual must be a tensor, got int"),
         (lambda x: F.standardize(x, statistics="given", mean=0, var=1), "mean must be a tensor, got int"),
         (lambda x: F.graph_size_norm(x.tolist(), BATCH), "x must be a tensor of features, got list"),

@@ -1,4 +1,4 @@
-"""The competitors against PyTorch Geometric's layers of the same names."""
+"""Normalizations of other papers against PyTorch Geometric's layers of the same names."""
 
 import warnings
 

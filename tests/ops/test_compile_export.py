@@ -1,4 +1,4 @@
-"""torch.compile, torch.export and ONNX give what eager mode gives."""
+"""torch.compile, torch.export, ONNX and autocast give the results of eager mode."""
 
 import warnings
 
@@ -8,18 +8,9 @@ import torch._dynamo.testing
 from torch import nn
 
 from graphnorm import GraphNorm, LayerNorm, Segments, make_norm
+from graphnorm.layers import REGISTRY
 
-NAMES = [
-    "layer",
-    "batch",
-    "instance",
-    "graph",
-    "batch-alpha",
-    "batch-running",
-    "batch-detached",
-    "size",
-    "none",
-]
+NAMES = list(REGISTRY)
 
 
 @pytest.fixture(autouse=True)
@@ -129,11 +120,19 @@ def test_export(name, with_size):
     assert torch.allclose(program(*arguments), network(x, batch), atol=1e-6)
 
 
-@pytest.mark.parametrize("segments", [Segments(sizes=[4, 2]), Segments(batch=torch.tensor([0, 1, 1, 0, 2]))], ids=str)
+@pytest.mark.parametrize(
+    ("name", "segments"),
+    [
+        ("graph", Segments(sizes=[4, 2])),
+        ("graph", Segments(batch=torch.tensor([0, 1, 1, 0, 2]))),
+        ("batch", Segments(sizes=[4, 2], num_rows=8)),
+    ],
+    ids=str,
+)
 @pytest.mark.parametrize("strict", [False, True])
-def test_export_with_segments(segments, strict, tmp_path):
+def test_export_with_segments(name, segments, strict, tmp_path):
     """Segments go into the exported program, and into one that was saved and loaded."""
-    network, x = Network().eval(), torch.randn(segments.num_rows, 3)
+    network, x = Network(name).eval(), torch.randn(segments.num_rows, 3)
     program = torch.export.export(network, (x, segments), strict=strict)
     torch.export.save(program, tmp_path / "network.pt2")
     for twin in (program, torch.export.load(tmp_path / "network.pt2")):
@@ -171,3 +170,15 @@ def test_exported_layer_is_plain_torch(layer):
     targets = {str(node.target) for node in program.graph.nodes if node.op == "call_function"}
     assert targets
     assert not any("graphnorm" in target for target in targets)
+
+
+def test_autocast():
+    """Under autocast linear layers give bfloat16; the norm keeps it, and its parameters stay float32."""
+    network, x, segments = Network(), torch.randn(14, 3), Segments(sizes=[4, 1, 0, 6, 3])
+    right = network(x, segments)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = network(x, segments)
+        y.float().sum().backward()
+    assert y.dtype == torch.bfloat16
+    assert network.norms[0].weight.grad.dtype == torch.float32
+    assert torch.allclose(y.float(), right, atol=0.1)

@@ -1,7 +1,6 @@
 """Products with adjacency matrices against the aggregation edge by edge."""
 
 import dataclasses
-import os
 
 import pytest
 import torch
@@ -9,13 +8,18 @@ from torch.func import vmap
 
 import graphnorm
 from graphnorm.adjacency import Adjacency, Blocks, write_blocks
+from graphnorm.backends import chosen_backend
 from graphnorm.data import synthetic
 from graphnorm.ops.neighbour_sum import aggregate
 from graphnorm.training.inputs import Matrices
 
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-DEVICE = "cuda" if torch.cuda.is_available() and not INTERPRETED else "cpu"
-needs_kernel = pytest.mark.skipif(DEVICE == "cpu" and not INTERPRETED, reason="needs Triton's interpreter, or a GPU")
+
+@pytest.fixture
+def kernel_device(device):
+    """The devices with a kernel for matrices."""
+    if chosen_backend() != "triton":
+        pytest.skip("other kernels add up edge by edge")
+    return device
 
 
 @pytest.fixture
@@ -45,21 +49,17 @@ def test_matrices_are_not_for_the_cpu(dense_graphs):
     assert Matrices.of(dense_graphs) is None
 
 
-@needs_kernel
 @pytest.mark.interpreted
-@pytest.mark.parametrize("backend", ["triton"])
 @pytest.mark.parametrize("channels", [64, 5])
 @pytest.mark.parametrize("scaled", [False, True])
-def test_sums_equal_those_edge_by_edge(dense_graphs, backend, channels, scaled):
-    """Two members with graphs of their own, an empty place and padded rows; values and all gradients."""
-    dense_graphs = dense_graphs.to(DEVICE)
+def test_sums_equal_those_edge_by_edge(dense_graphs, kernel_device, channels, scaled):
+    """Two members with different graphs, an empty place and padded rows; values and all gradients."""
+    dense_graphs = dense_graphs.to(kernel_device)
     ids = torch.tensor([[1, 0, -1], [3, 2, 1]])
     batch = dense_graphs.batch(ids, bounds=dense_graphs.bounds(ids)._replace(max_nodes=130))
     matrices = Matrices(*write_blocks(dense_graphs.node_ptr, dense_graphs.rowptr, dense_graphs.col), 70)
-    generator = torch.Generator().manual_seed(0)
-    x = torch.randn(2, 130, channels, generator=generator).to(DEVICE)
-    weight = torch.tensor([1.5, -0.5], device=DEVICE)
-    dy = torch.randn(x.shape, generator=generator).to(DEVICE)
+    x, dy = torch.randn(2, 2, 130, channels, device=kernel_device)
+    weight = torch.tensor([1.5, -0.5], device=kernel_device)
 
     def results(use_matrices, dtype, name):
         given = x.to(dtype).requires_grad_(), weight.to(dtype).requires_grad_()
@@ -75,27 +75,25 @@ def test_sums_equal_those_edge_by_edge(dense_graphs, backend, channels, scaled):
             return y, *torch.autograd.grad(y, given, dy.to(dtype))
 
     expected = results(False, torch.float64, "reference")
-    for found, exact in zip(results(True, torch.float32, backend), expected, strict=True):
+    for found, exact in zip(results(True, torch.float32, "triton"), expected, strict=True):
         assert (found - exact).abs().max() <= 2e-6 * exact.abs().max()
 
 
-@needs_kernel
 @pytest.mark.interpreted
-@pytest.mark.parametrize("backend", ["triton"])
-def test_gradient_of_the_gradient(dense_graphs, backend):
-    dense_graphs = dense_graphs.to(DEVICE)
+def test_gradient_of_the_gradient(dense_graphs, kernel_device):
+    dense_graphs = dense_graphs.to(kernel_device)
     batch = dense_graphs.batch([0, 3])
     values, start = write_blocks(dense_graphs.node_ptr, dense_graphs.rowptr, dense_graphs.col)
     blocks = Blocks(values, start[batch.ids], batch.ptr, 70)
-    x = torch.randn(45, 3, generator=torch.Generator().manual_seed(1)).to(DEVICE)
+    x = torch.randn(45, 3, device=kernel_device)
 
     def second(blocks, name):
-        h, w = x.clone().requires_grad_(), torch.tensor(0.7, device=DEVICE, requires_grad=True)
+        h, w = x.clone().requires_grad_(), torch.tensor(0.7, device=kernel_device, requires_grad=True)
         edges = Adjacency.trusted(batch.rowptr, batch.col, symmetric=True, blocks=blocks)
         with graphnorm.backend(name):
             y = aggregate(h, edges, self_weight=w)
             first = torch.autograd.grad(y.square().sum(), (h, w), create_graph=True)
             return torch.autograd.grad(first[0].square().sum() + first[1], (h, w))
 
-    for found, exact in zip(second(blocks, backend), second(None, "reference"), strict=True):
+    for found, exact in zip(second(blocks, "triton"), second(None, "reference"), strict=True):
         torch.testing.assert_close(found, exact, rtol=1e-5, atol=1e-3)

@@ -1,8 +1,8 @@
-"""What every operation made by ``define`` can do, whatever it computes."""
+"""Properties of every operation that ``define`` makes."""
 
 import pytest
 import torch
-from torch.func import vjp, vmap
+from torch.func import grad, jacrev, vjp, vmap
 
 from graphnorm import Adjacency, Segments
 from graphnorm.layers.functional import aggregate, graph_norm, layer_norm, pool
@@ -72,3 +72,35 @@ def test_compiled_in_one_graph(name):
     for one, other in zip(*gradients, strict=True):
         torch.testing.assert_close(one, other)
     torch.compiler.reset()
+
+
+def close(found, right):
+    for one, other in zip(found, right, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_vmap_inside_vmap_and_over_one_argument_alone(device, name):
+    x, weight = inputs(device, 3)
+    gradients = grad(lambda x, weight: OPERATIONS[name](x, weight).pow(3).sum(), argnums=(0, 1))
+    both = vmap(vmap(gradients), (0, None))(torch.stack([x, -x]), weight)
+    crossed = vmap(vmap(gradients, (0, None)), (None, 0))(x, weight)
+    for k in range(3):
+        close([t[1, k] for t in both], gradients(-x[k], weight[k]))
+        close([t[k, 0] for t in crossed], gradients(x[0], weight[k]))
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_second_order_inside_vmap(device, name):
+    x, weight = inputs(device, 3)
+
+    def loss(x, weight):
+        return OPERATIONS[name](x, weight).pow(3).sum()
+
+    def penalty(x, weight):
+        return grad(loss)(x, weight).square().sum()
+
+    found = vmap(grad(penalty, argnums=(0, 1)))(x, weight)
+    close([t[1] for t in found], grad(penalty, argnums=(0, 1))(x[1], weight[1]))
+    hessian = torch.autograd.functional.hessian(lambda x: loss(x, weight[1]), x[1])
+    close([jacrev(grad(loss))(x[1], weight[1])], [hessian])

@@ -4,6 +4,7 @@ import ctypes
 import shutil
 import subprocess
 import sysconfig
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -41,7 +42,7 @@ DRIVER = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(Config), ctypes.c_void_p,
 
 
 class Kernel:
-    """Stands for a Triton kernel: counts the launches that go by way of Triton."""
+    """Stands for a Triton kernel: counts the launches through Triton."""
 
     def __init__(self, **metadata: int) -> None:
         self.metadata = SimpleNamespace(shared=128, num_ctas=1, **metadata)
@@ -247,7 +248,7 @@ def test_plans_launch_again_what_they_launched_before(driver, monkeypatch, sizes
         right = [t if isinstance(t, str) else t.data_ptr() for t in tensors if t is not None]
         right += [*launch.integers, *[0] * (READ - len(right) - len(launch.integers))]
         assert values == [v if r == "anywhere" else r for v, r in zip(values, right, strict=True)]
-        assert len(launch.kernel.seen) == 1  # by way of Triton the first time only
+        assert len(launch.kernel.seen) == 1  # through Triton the first time only
 
 
 SAME = """
@@ -347,3 +348,31 @@ def test_streams_and_graphs_have_memory_of_their_own(monkeypatch):
     of_graphs = launching.scratch(CPU, 0, 40)
     assert of_graphs.counters(5).data_ptr() != of_graphs.counters(5).data_ptr()
     assert launching.scratch(CPU, 0, 40) is of_graphs
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_kernels_are_launched_on_the_device_of_their_tensors(driver, monkeypatch, index):
+    """Triton launches on the current device, and a compiled kernel belongs to one device."""
+    current = [0]
+
+    @contextmanager
+    def switch(device):
+        before, current[0] = current[0], device.index
+        yield
+        current[0] = before
+
+    monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: current[0], raising=False)
+    monkeypatch.setattr(torch.cuda, "device", switch)
+    seen = []
+
+    class Here(Kernel):
+        def __getitem__(self, grid):
+            seen.append(current[0])
+            return super().__getitem__(grid)
+
+    kernel = Here()
+    for device in (index, index, 1 - index):
+        launching.launch(kernel, torch.device("cuda", device), ("key",), 9, TILE, (torch.randn(4),))
+    assert seen == [index, index, 1 - index]
+    assert [grid for grid, _ in kernel.seen] == [(9,), (9, 1, 1), (9,)]
+    assert current == [0]

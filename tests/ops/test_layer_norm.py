@@ -4,14 +4,14 @@ import os
 
 import pytest
 import torch
-from torch.func import grad, jacrev, vmap
+from torch.func import grad, vmap
 
 import graphnorm
 from graphnorm import LayerNorm, Segments
 from graphnorm.backends import chosen_backend
 from graphnorm.layers.functional import layer_norm, standardize
 from graphnorm.ops.layer_norm import WIDEST
-from oracle import Case, error
+from oracle import Case, error, laid_out
 from oracle import standardize as right_answer
 
 pytestmark = pytest.mark.usefixtures("fresh_memory_is_nan")
@@ -72,13 +72,9 @@ def test_outputs_larger_than_the_caches(device):
 
 
 @pytest.mark.parametrize("threads", [2, 3])
-def test_rows_are_shared_out_among_threads(threads):
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        case_of(1001, 65, "cpu", act="relu", residual=True).check(1e-12)
-    finally:
-        torch.set_num_threads(before)
+def test_rows_are_shared_out_among_threads(threads, set_threads):
+    set_threads(threads)
+    case_of(1001, 65, "cpu", act="relu", residual=True).check(1e-12)
 
 
 @pytest.mark.interpreted
@@ -161,19 +157,12 @@ def test_residual_of_a_wider_type_widens_the_output(device):
     assert torch.equal(y, layer_norm(x) + residual)
 
 
-def test_nothing_is_kept_for_backward_but_the_inputs(device):
-    norm = LayerNorm(64, act="relu", device=device)
+def test_only_the_inputs_are_kept_for_backward(device, saved_tensors):
+    norm = LayerNorm(64, mode="node", act="relu", device=device)
     x, residual = torch.randn(100, 64, device=device, requires_grad=True), torch.randn(100, 64, device=device)
-    own = {t.untyped_storage().data_ptr() for t in (x, *norm.parameters())}
-    kept = set()
-
-    def pack(tensor):
-        kept.add(tensor.untyped_storage().data_ptr())
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+    with saved_tensors() as saved:
         norm(x, residual=residual)
-    assert kept == own
+    assert {t.data_ptr() for t in saved} == {t.data_ptr() for t in (x, *norm.parameters())}
 
 
 # ---- any input -----------------------------------------------------------------------------------
@@ -183,17 +172,6 @@ from hypothesis import given  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
 TOLERANCE = {torch.float64: 1e-11, torch.float32: 4e-6, torch.bfloat16: 8e-3, torch.float16: 1e-3}
-
-
-def laid_out(tensor, layout):
-    """The same values elsewhere in memory."""
-    if layout == "strided":
-        return tensor.repeat_interleave(2, 1)[:, ::2]
-    if layout == "transposed":
-        return tensor.T.contiguous().T
-    if layout == "offset":
-        return torch.cat([tensor.flatten()[:1], tensor.flatten()])[1:].view_as(tensor)
-    return tensor
 
 
 @given(
@@ -209,15 +187,13 @@ def test_any_input(rows, channels, dtype, layouts, parameters, name, seed):
     chosen = tuple(sorted(parameters))
     case = case_of(rows, channels, "cpu", dtype=dtype, parameters=chosen, residual=True, seed=seed, eps=1e-3)
     for key, layout in zip(("x", "dy", "residual"), layouts, strict=True):
-        if case.given[key].numel():
-            case.given[key] = laid_out(case.given[key], layout)
+        case.given[key] = laid_out(case.given[key], layout)
     with graphnorm.backend(name):
         found = case.results()
     right = case._run(case.right, True)
     for key in right:
         gap, scale = torch.linalg.vector_norm(found[key].double() - right[key]), torch.linalg.vector_norm(right[key])
         assert gap <= TOLERANCE[dtype] * (1 + scale), (key, gap, scale)
-        assert found[key].dtype == case.given[key if key != "y" else "x"].dtype
 
 
 # ---- vmap, gradients of gradients ----------------------------------------------------------------
@@ -226,7 +202,7 @@ def test_any_input(rows, channels, dtype, layouts, parameters, name, seed):
 @pytest.mark.interpreted
 @pytest.mark.parametrize(("rows", "channels"), [(14, 5), (130, 64)])
 def test_members_are_one_launch(device, rows, channels):
-    """Three stacked layers, each with parameters of its own, give what three layers give."""
+    """Three stacked layers with different parameters give the results of three layers."""
     x, residual = torch.randn(2, 3, rows, channels, device=device, dtype=torch.float64)
     weight, bias = torch.randn(2, 3, channels, device=device, dtype=torch.float64)
 
@@ -245,7 +221,7 @@ def test_members_are_one_launch(device, rows, channels):
 
 @pytest.mark.interpreted
 def test_many_members(device):
-    """More of them than a GPU has programs to share out: each has one to itself, and nothing is left to add up."""
+    """More members than a GPU has programs: each gets one program, and there are no shares to add up."""
     members = 3 if os.environ.get("TRITON_INTERPRET") == "1" else 4300
     x, weight = torch.randn(members, 13, 6, device=device), torch.randn(members, 6, device=device)
 
@@ -255,16 +231,6 @@ def test_many_members(device):
     found = vmap(grad(loss, argnums=(0, 1)))(x, weight)
     right = grad(loss, argnums=(0, 1))(x[-1].double(), weight[-1].double())
     assert all(error(f[-1], r.cpu()) < 1e-5 for f, r in zip(found, right, strict=True))
-
-
-def test_vmap_inside_vmap_and_over_parameters_alone(device):
-    x, weight, bias = (torch.randn(*shape, device=device) for shape in ((2, 3, 14, 5), (3, 5), (2, 5)))
-    y = vmap(vmap(layer_norm, (0, 0, None)), (0, None, 0))(x, weight, bias)
-    for i in range(2):
-        for j in range(3):
-            assert torch.allclose(y[i, j], layer_norm(x[i, j], weight[j], bias[i]), atol=1e-6)
-    y = vmap(lambda w: layer_norm(x[0, 0], w))(weight)
-    assert torch.allclose(y[2], layer_norm(x[0, 0], weight[2]), atol=1e-6)
 
 
 @pytest.mark.parametrize("present", [(True, True), (False, True), (True, False)])
@@ -297,15 +263,6 @@ def test_penalty_on_forces_with_relu(device):
         lambda x, w, b: right_answer(x, case.ids, scope="node", weight=w, bias=b, act="relu"), case.right
     )  # fmt: skip
     assert max(error(f, r) for f, r in zip(found, right, strict=True)) < 1e-10
-
-
-def test_second_order_by_functorch():
-    x = torch.randn(3, 4, 3).double()
-    first = grad(lambda x: layer_norm(x, act="relu").pow(3).sum())
-    hessian = torch.autograd.functional.hessian(lambda x: layer_norm(x, act="relu").pow(3).sum(), x[1])
-    assert torch.allclose(jacrev(first)(x[1]), hessian)
-    penalty = grad(lambda x: first(x).square().sum())
-    assert torch.allclose(vmap(penalty)(x)[1], penalty(x[1]))
 
 
 def test_output_without_use_and_input_without_gradient(device):

@@ -1,7 +1,5 @@
 """A member of a stack gets the same bits whatever is stacked with it, and whatever the number of threads."""
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 from torch import Tensor
@@ -33,13 +31,6 @@ OPERATIONS = {
 }
 
 
-@pytest.fixture
-def threads() -> Iterator[None]:
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
-
-
 def drawn(seed: int, *shape: int) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
@@ -57,12 +48,11 @@ def first_member(name: str, members: int) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
-@pytest.mark.usefixtures("threads")
-def test_alone_and_in_a_stack(name):
-    torch.set_num_threads(1)
+def test_alone_and_in_a_stack(name, set_threads):
+    set_threads(1)
     alone = first_member(name, 1)
     for threads in (1, 2, 3):
-        torch.set_num_threads(threads)
+        set_threads(threads)
         for members in (1, 2, 3, 8):
             found = first_member(name, members)
             assert all(torch.equal(a, b) for a, b in zip(found, alone, strict=True)), (threads, members)

@@ -8,7 +8,7 @@ import graphnorm
 from graphnorm import Adjacency, Segments
 from graphnorm.ops.neighbour_sum import aggregate, pool
 from neighbour_sum_oracle import Case, neighbours
-from oracle import error
+from oracle import error, laid_out
 
 pytestmark = pytest.mark.usefixtures("fresh_memory_is_nan")
 
@@ -75,7 +75,7 @@ def test_plain_number_as_self_weight(device):
     case.check(1e-12)
 
 
-def test_gradients_that_are_not_wanted_are_not_computed(device, monkeypatch):
+def test_gradients_that_are_not_wanted_are_not_computed(device):
     case = Case(9, 21, device=device)
     x, w, a = (case.given[name].requires_grad_(name != "x") for name in ("x", "self_weight", "edge_x"))
     y = aggregate(x, case.adjacency, self_weight=w, edge_x=a, relu=True)
@@ -92,14 +92,8 @@ def test_gradients_that_are_not_wanted_are_not_computed(device, monkeypatch):
 def test_any_memory_layout(device, layout):
     case = Case(12, 30, 6, device=device, relu=True)
     for name in ("x", "dy", "edge_x"):
-        t = case.given[name]
-        if layout == "strided":
-            t = t.repeat_interleave(2, 1)[:, ::2]
-        elif layout == "transposed":
-            t = t.T.contiguous().T
-        else:
-            t = t[:, :1].expand_as(t)
-        case.given[name], case.right[name] = t, t.double().cpu()
+        case.given[name] = laid_out(case.given[name], layout)
+        case.right[name] = case.given[name].double().cpu()
     case.check(1e-12)
 
 
@@ -231,7 +225,7 @@ def test_gradients_of_pool_of_both_orders(reduce):
 @pytest.mark.parametrize("own_graphs", [False, True])
 @pytest.mark.parametrize("relu", [False, True])
 def test_members_equal_separate_calls(device, own_graphs, relu):
-    """Three members with the same graphs or their own, with weights and edge features of their own."""
+    """Three members that share graphs or not; weights and edge features differ."""
     cases = [Case(8, 20, 5, device=device, seed=m, relu=relu) for m in range(3)]
     ordered = [case.adjacency for case in cases]
     stacked = {name: torch.stack([case.given[name] for case in cases]) for name in cases[0].given}
@@ -272,23 +266,9 @@ def test_members_share_what_is_not_theirs(device):
         assert torch.allclose(only_weight[m], output(x[0], w[m]))
 
 
-def test_vmap_inside_vmap(device):
-    case = Case(8, 20, 5, device=device)
-    x, w = torch.randn(2, 3, 8, 5, device=device).double(), torch.randn(3, device=device).double()
-
-    def loss(x, w):
-        return aggregate(x, case.adjacency, self_weight=w, relu=True).square().sum()
-
-    found = vmap(vmap(grad(loss, argnums=(0, 1))), (0, None))(x, w)
-    for i in range(2):
-        for j in range(3):
-            right = grad(loss, argnums=(0, 1))(x[i, j], w[j])
-            assert all(torch.allclose(f[i, j], r) for f, r in zip(found, right, strict=True))
-
-
 @pytest.mark.interpreted
 def test_members_of_pool(device):
-    """Members with boundaries and an order of their own."""
+    """Members whose boundaries and order differ."""
     x = torch.randn(3, 9, 4, device=device).double()
     batch = torch.stack([torch.randint(0, 4, (9,)) for _ in range(3)]).to(device)
 
@@ -298,18 +278,6 @@ def test_members_of_pool(device):
     found = vmap(grad(loss))(x, batch)
     for m in range(3):
         assert torch.allclose(found[m], grad(loss)(x[m], batch[m]))
-
-
-def test_gradient_of_a_gradient_inside_vmap():
-    case = Case(6, 14, 3)
-    x = torch.randn(3, 6, 3).double()
-
-    def penalty(x):
-        energy = grad(lambda x: aggregate(x, case.adjacency, self_weight=0.5, relu=True).pow(3).sum())
-        return energy(x).square().sum()
-
-    found = vmap(grad(penalty))(x)
-    assert torch.allclose(found[1], grad(penalty)(x[1]))
 
 
 def test_transposes_outlive_the_transformation_they_were_first_used_in():
@@ -359,34 +327,31 @@ def test_compile_with_fullgraph_and_dynamic_shapes(reduce):
 
 def test_export_is_plain_torch():
     class Model(torch.nn.Module):
-        def forward(self, x, edge_index):
-            return aggregate(x, Adjacency(edge_index=edge_index, num_nodes=6), self_weight=1.0)
+        def forward(self, x, edge_index, edge_x):
+            return aggregate(x, Adjacency(edge_index=edge_index, num_nodes=6), self_weight=1.0, edge_x=edge_x)
 
-    case = Case(6, 14, 3)
+    def arguments(edges):
+        case = Case(6, edges, 3)
+        return case.given["x"], case.edge_index, case.given["edge_x"]
+
     edges = torch.export.Dim("edges", min=2)
-    program = torch.export.export(Model(), (case.given["x"], case.edge_index), dynamic_shapes=(None, {1: edges}))
+    program = torch.export.export(Model(), arguments(14), dynamic_shapes=(None, {1: edges}, {0: edges}))
     targets = {str(node.target) for node in program.graph.nodes if node.op == "call_function"}
     assert targets
     assert not any("graphnorm" in target for target in targets)
-    other = Case(6, 20, 3)
-    right = neighbours(other.given["x"], other.edge_index, self_weight=1.0)
-    assert torch.allclose(program.module()(other.given["x"], other.edge_index), right)
+    x, edge_index, edge_x = arguments(20)
+    right = neighbours(x, edge_index, self_weight=1.0, edge_x=edge_x)
+    assert torch.allclose(program.module()(x, edge_index, edge_x), right)
 
 
-def test_what_is_kept_for_backward():
-    """Nothing but integers where the gradient needs no more."""
+def test_features_are_not_kept_for_backward(saved_tensors):
     case = Case(9, 21, 5, symmetric=True, parts=("self_weight", "scale"))
-    x, kept = case.given["x"].requires_grad_(), []
-
-    def pack(tensor):
-        kept.append(tensor)
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+    x = case.given["x"].requires_grad_()
+    with saved_tensors() as saved:
         aggregate(x, case.adjacency, self_weight=1.0, scale=case.given["scale"])
         pool(x, Segments(sizes=[4, 5]))
-    assert kept
-    assert all(not t.is_floating_point() or t.dim() == 1 for t in kept)
+    assert saved
+    assert all(not t.is_floating_point() or t.dim() == 1 for t in saved)
 
 
 hypothesis = pytest.importorskip("hypothesis")

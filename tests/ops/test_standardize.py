@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-import graphnorm
-from graphnorm import Segments
+from graphnorm import GraphNorm, Segments
 from graphnorm.layers.functional import standardize
 from oracle import PARAMETERS, Case, error
 
@@ -62,8 +61,8 @@ def test_returned_statistics_are_mean_and_variance(device, scope):
     assert not var.requires_grad
 
 
-# Wide rows, odd rows, long graphs that are split, short ones beside them. Without relu: a value that rounds
-# to the other side of 0 is no error, yet moves a gradient by a whole entry.
+# Wide rows, odd rows, long graphs that are split and short ones. Without relu: a value that rounds to the other side of
+# 0 is no error, but moves a gradient by a whole entry.
 @pytest.mark.interpreted
 @pytest.mark.parametrize(
     ("sizes", "channels"),
@@ -81,13 +80,9 @@ def test_float32_at_mean_zero(device, sizes):
 
 @pytest.mark.parametrize("threads", [2, 3])
 @pytest.mark.parametrize("sizes", [[18, 40, 1, 0, 25] * 10, [2000, 3, 1]], ids=len)
-def test_graphs_are_shared_out_among_threads(threads, sizes):
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        Case(sizes, 75, act="relu", residual=True).check(1e-12)
-    finally:
-        torch.set_num_threads(before)
+def test_graphs_are_shared_out_among_threads(threads, sizes, set_threads):
+    set_threads(threads)
+    Case(sizes, 75, act="relu", residual=True).check(1e-12)
 
 
 @pytest.mark.parametrize("sizes", [[5000, 3, 1, 2000, 18, 4000], [12_000], [1] * 300 + [9000]], ids=lambda s: len(s))
@@ -237,18 +232,11 @@ def test_second_moment_is_not_centred_twice(device):
     assert torch.allclose((y * y).mean(0), torch.ones_like(alpha))
 
 
-def test_memory_kept_for_backward():
+def test_memory_kept_for_backward(saved_tensors):
     """Besides x: two numbers per graph and channel, at most a fifth of x for graphs of 18 rows."""
     case = Case([18] * 128, 64, dtype=torch.float32, act="relu", residual=True)
-    norm = graphnorm.GraphNorm(64, act="relu")
     x = case.given["x"].requires_grad_()
-    kept: dict[int, int] = {}
-
-    def pack(tensor):
-        kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        norm(x, case.segments, residual=case.given["residual"])
-    besides = sum(size for address, size in kept.items() if address != x.untyped_storage().data_ptr())
-    assert 0 < besides <= 0.2 * x.numel() * x.element_size()
+    with saved_tensors() as saved:
+        GraphNorm(64, act="relu")(x, case.segments, residual=case.given["residual"])
+    sizes = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in saved}
+    assert 0 < sum(sizes.values()) - sizes[x.data_ptr()] <= 0.2 * x.nbytes

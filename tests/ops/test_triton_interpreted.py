@@ -1,7 +1,7 @@
 """The Triton kernels on a machine without a GPU, by Triton's interpreter.
 
-The interpreter must be switched on before Triton is imported, so the tests that are marked for it run once
-more in a process of their own.
+The interpreter must be switched on before Triton is imported, so the tests that are marked for it run again in a
+separate process.
 """
 
 import os
@@ -16,7 +16,7 @@ from graphnorm.ops.dispatch import triton_kernels
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)  # two minutes of one core that does nothing else
-@pytest.mark.skipif(os.environ.get("TRITON_INTERPRET") == "1", reason="this is the process of its own")
+@pytest.mark.skipif(os.environ.get("TRITON_INTERPRET") == "1", reason="this is the separate process")
 def test_marked_tests_pass_in_the_interpreter():
     pytest.importorskip("triton")
     assert triton_kernels("graphnorm.ops.standardize.gpu") is not None

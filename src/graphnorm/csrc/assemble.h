@@ -9,7 +9,7 @@
 
 enum { SMALL_OUTPUT = 1 << 17 }; /* elements that are written before a second thread has woken up */
 
-/* What ids ask for: their range, the largest batch, and whether all batches are of that size without empty places. */
+/* The range of ids, the largest batch, and whether all batches are of that size without empty places. */
 typedef struct {
   int64_t low, high, nodes, edges;
   int full;

@@ -71,6 +71,7 @@ INLINE void ISA(add_doubles)(double *to, const double *from, int64_t count) {
 #define NAME(f) ISA(f##_float32)
 #define SPLIT 1
 #define ROOT ISA(root_float)
+#include "vectors.h"
 #include "neighbour_sum.h"
 #include "layer_norm.h"
 #include "standardize.h"
@@ -82,6 +83,7 @@ INLINE void ISA(add_doubles)(double *to, const double *from, int64_t count) {
 #define NAME(f) ISA(f##_float64)
 #define SPLIT 0
 #define ROOT ISA(root_double)
+#include "vectors.h"
 #include "neighbour_sum.h"
 #include "layer_norm.h"
 #include "standardize.h"
@@ -93,6 +95,7 @@ INLINE void ISA(add_doubles)(double *to, const double *from, int64_t count) {
 #define NAME(f) ISA(f##_bfloat16)
 #define SPLIT 0
 #define ROOT ISA(root_float)
+#include "vectors.h"
 #include "neighbour_sum.h"
 #include "layer_norm.h"
 #include "standardize.h"
@@ -113,6 +116,7 @@ INLINE void ISA(store_float16)(float16 *to, float_vector v) {
 #define NAME(f) ISA(f##_float16)
 #define SPLIT 0
 #define ROOT ISA(root_float)
+#include "vectors.h"
 #include "neighbour_sum.h"
 #include "layer_norm.h"
 #include "standardize.h"

@@ -83,7 +83,7 @@ static inline int is_long(const standardize_job *w, span s) {
 }
 
 /* The gradients of the parameters are summed over the segments that begin in the same part of a member's rows, and over
- * the parts in order; large segments, of which at most one begins in a part, apart from the small ones. So they depend
+ * the parts in order; large segments are kept apart, and at most one of them begins in a part. So the sums depend
  * neither on the number of threads nor on that of members. */
 static inline int64_t part_rows(const standardize_job *w) {
   int64_t rows = LARGE_ELEMENTS / w->channels;

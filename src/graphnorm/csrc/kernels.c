@@ -18,6 +18,13 @@
 #include "assemble.h"
 #include "launch.h"
 
+/* All kernels have the same types. */
+static int has_kernel(int64_t type) {
+  if (type >= 0 && type <= (HAVE_FLOAT16 ? 3 : 2)) return 1;
+  PyErr_SetString(PyExc_TypeError, "no kernel for this element type");
+  return 0;
+}
+
 typedef void (*standardize_kernel)(standardize_job *);
 typedef void (*neighbour_sum_kernel)(neighbour_sum_job *);
 typedef void (*linear_kernel)(linear_job *);
@@ -79,10 +86,9 @@ static int choose_instructions(int64_t most) {
 }
 
 enum { SHARED_ELEMENTS = 3 << 14 };   /* below this one thread is done before two are */
-enum { STREAMED_ELEMENTS = 3 << 20 }; /* outputs beyond this do not fit the caches beside their inputs */
+enum { STREAMED_ELEMENTS = 3 << 20 }; /* larger outputs and their inputs do not fit the caches together */
 
-/* Whether an output of so many elements goes past the caches: whole lines only, for what is left of one would be written
- * twice. */
+/* Whether an output goes past the caches. Only where rows are whole cache lines: part of a line would be written twice. */
 static int streamed(int64_t elements, int64_t channels, int64_t type) {
   return elements > STREAMED_ELEMENTS && channels * size_of(type) % 64 == 0;
 }
@@ -100,11 +106,7 @@ static PyObject *py_standardize_plan(PyObject *self, PyObject *const *args, Py_s
   plan p = {{0}, a[0]};
   standardize_job *w = &p.shared;
   w->eps = PyFloat_AsDouble(args[0]);
-  if (PyErr_Occurred()) return NULL;
-  if (a[0] < 0 || a[0] > 3 || !forward_kernels[a[0]]) {
-    PyErr_SetString(PyExc_TypeError, "no kernel for this element type");
-    return NULL;
-  }
+  if (PyErr_Occurred() || !has_kernel(a[0])) return NULL;
   w->members = a[1], w->rows = a[2], w->channels = a[3], w->segments = a[4];
   w->ptr = address(a[5]), w->ptr_stride = a[6], w->order = address(a[7]), w->order_stride = a[8];
   w->relu = a[9], w->statistics = a[10];
@@ -177,11 +179,7 @@ static PyObject *py_neighbour_sum(PyObject *self, PyObject *const *args, Py_ssiz
   w.relu = a[24], w.mean = a[25], w.direction = a[26];
   w.threads = w.members * (w.rows + w.edges) * w.channels < 32768 ? 1 : a[27];
   w.dw = (double *)address(a[28]);
-  if (PyErr_Occurred()) return NULL;
-  if (a[0] < 0 || a[0] > 3 || !neighbour_sum_kernels[a[0]]) {
-    PyErr_SetString(PyExc_TypeError, "no kernel for this element type");
-    return NULL;
-  }
+  if (PyErr_Occurred() || !has_kernel(a[0])) return NULL;
   Py_BEGIN_ALLOW_THREADS
   neighbour_sum_kernels[a[0]](&w);
   Py_END_ALLOW_THREADS
@@ -198,11 +196,7 @@ static PyObject *py_layer_norm(PyObject *self, PyObject *const *args, Py_ssize_t
   w.x = address(a[6]), w.out = (void *)address(a[7]), w.residual = address(a[8]), w.dy = address(a[9]);
   w.weight = address(a[10]), w.bias = address(a[11]);
   w.dweight = (void *)address(a[12]), w.dbias = (void *)address(a[13]);
-  if (PyErr_Occurred()) return NULL;
-  if (a[0] < 0 || a[0] > 3 || !layer_norm_kernels[a[0]]) {
-    PyErr_SetString(PyExc_TypeError, "no kernel for this element type");
-    return NULL;
-  }
+  if (PyErr_Occurred() || !has_kernel(a[0])) return NULL;
   const int64_t elements = w.members * w.rows * w.channels;
   if (elements < 16384) w.threads = 1; /* done before a second thread has woken up */
   w.stream = streamed(elements, w.channels, a[0]);
@@ -321,7 +315,7 @@ static PyObject *py_use_instructions(PyObject *self, PyObject *value) {
 #define FAST(function) (PyCFunction)(void (*)(void))function, METH_FASTCALL
 
 static PyMethodDef methods[] = {
-    {"standardize_plan", FAST(py_standardize_plan), "What calls of one shape share."},
+    {"standardize_plan", FAST(py_standardize_plan), "The arguments that calls of one shape share."},
     {"standardize_forward", FAST(py_standardize_forward), "See ops/standardize/cpu.py."},
     {"standardize_backward", FAST(py_standardize_backward), "Its gradients."},
     {"output", FAST(py_output), "Memory for an output, in a capsule for DLPack."},
@@ -332,7 +326,7 @@ static PyMethodDef methods[] = {
     {"linear", FAST(py_linear), "See ops/linear.py."},
     {"adam", FAST(py_adam), "See training/adam.py."},
     {"boundaries", FAST(py_boundaries), "Pointers of a sorted batch vector."},
-    {"measure", FAST(py_measure), "What graph ids ask for; see data/batching.py."},
+    {"measure", FAST(py_measure), "The size of the batch of graph ids; see data/batching.py."},
     {"assemble", FAST(py_assemble), "The batch of graph ids."},
     {"one_hot", FAST(py_one_hot), "Categorical features one-hot."},
     {"variant", FAST(py_variant), "A GPU kernel and its sizes."},

@@ -1,4 +1,4 @@
-/* GPU kernels by the driver's cuLaunchKernelEx, with as little work as can be: see ops/launch.py. */
+/* GPU kernels by the driver's cuLaunchKernelEx, with little work on the host: see ops/launch.py. */
 #pragma once
 #include <Python.h>
 #include <stdint.h>
@@ -33,9 +33,9 @@ typedef struct {
   int64_t launcher, function, programs, threads, shared, without, early, integers, values[MOST_INTEGERS];
 } variant;
 
-/* variant(launcher, function, programs, threads, shared, without, early, <32-bit integers>): a kernel and all that it
- * takes but for addresses, as bytes. Of the arguments of a launch it leaves out those whose bits are set in `without`.
- * If `early` is not 0 it may begin before the kernel launched before it has ended; it waits for that end itself. */
+/* variant(launcher, function, programs, threads, shared, without, early, <32-bit integers>): a kernel and all its
+ * arguments except addresses, as bytes. It skips the arguments of a launch whose bits are set in `without`. If `early` is
+ * not 0 it may begin before the previous kernel has ended; it waits for that end itself. */
 static PyObject *py_variant(PyObject *self, PyObject *const *args, Py_ssize_t count) {
   enum { FIXED = 7 };
   int64_t a[FIXED + MOST_INTEGERS];

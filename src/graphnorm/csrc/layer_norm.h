@@ -1,18 +1,17 @@
 /* Standardize every row by itself, across its channels, forward and backward, for one element type.
  *
- * Included once per type with T, A, V, M and NAME as in standardize.h, between neighbour_sum.h, whose STEP it uses, and
- * standardize.h. The mathematics and the symbols are in ops/layer_norm.py.
+ * Included once per type, after vectors.h. The mathematics and the symbols are in ops/layer_norm.py.
  *
- * A row is worked through in pairs of vectors, each of the two with running sums of its own. It is read from memory once
- * and stays in registers, or, where it is wide, in the first-level cache. Where the channels do not fill the last pair,
- * that pair goes by way of a copy filled up with zeros.
+ * A row is worked through in pairs of vectors, and each of the two has separate running sums. A row is read from memory
+ * once and stays in registers, or, where it is wide, in the first-level cache. Where the channels do not fill the last
+ * pair, that pair is copied and filled up with zeros.
  */
 
-enum { NAME(PAIR) = 2 * NAME(STEP), NAME(NEAR) = 4 }; /* pairs of a row that fits the registers: 64 of float */
+enum { NAME(PAIR) = 2 * NAME(LANES), NAME(NEAR) = 4 }; /* pairs of a row that fits the registers: 64 of float */
 
 #define EACH_PAIR(p) _Pragma("GCC unroll 4") for (int64_t p = 0; p < pairs; p++)
 
-/* What a thread has to itself; pairs of vectors each. */
+/* The memory of one thread; pairs of vectors each. */
 typedef struct {
   V *values;       /* of a row: x about its rough mean, later x̂ */
   V *gradients;    /* of a row: γ dz */
@@ -39,23 +38,11 @@ INLINE A NAME(across)(V v) {
 
 INLINE A NAME(root_of)(A value) { return sizeof(A) == sizeof(float) ? (A)sqrtf((float)value) : (A)sqrt(value); }
 
-INLINE V NAME(clip)(V value, V z, V floor) { return (V)((M)value & ~(M)(z < floor)); }
-
 /* Where the last pair of a row is read: in place, or in `copy`. */
 INLINE const T *NAME(last_pair)(const T *row, const NAME(row_cut) *cut, const int whole, T *copy) {
   if (whole) return row + cut->at;
   for (int64_t l = 0; l < NAME(PAIR); l++) copy[l] = 0;
   return memcpy(copy, row + cut->at, (size_t)cut->rest * sizeof(T));
-}
-
-INLINE void NAME(store_past)(T *to, V value, const int stream) {
-  if (!stream) {
-    NAME(store)(to, value);
-    return;
-  }
-  T vector[NAME(STEP)];
-  NAME(store)(vector, value);
-  ISA(stream)(to, vector, sizeof vector);
 }
 
 /* values = x - (a rough mean), and *shift and *r of  x̂ = (values - shift) r: exact to rounding, however large the mean.
@@ -68,7 +55,7 @@ INLINE void NAME(centre_row)(const layer_norm_job *w, const T *x, const NAME(row
   EACH_PAIR(p) {
     const T *from = p == pairs - 1 ? last : x + p * NAME(PAIR);
     total[0] += values[2 * p] = NAME(load)(from);
-    total[1] += values[2 * p + 1] = NAME(load)(from + NAME(STEP));
+    total[1] += values[2 * p + 1] = NAME(load)(from + NAME(LANES));
   }
   const A rough = NAME(across)(total[0] + total[1]) * per_channel;
   EACH_PAIR(p) {
@@ -96,9 +83,9 @@ INLINE void NAME(forward_row)(const layer_norm_job *w, const NAME(row_room) *roo
     _Pragma("GCC unroll 2") for (int64_t h = 0; h < 2; h++) {
       const int64_t v = 2 * p + h;
       V z = room->gamma[v] * ((room->values[v] - shift) * r) + room->beta[v];
-      z = NAME(clip)(z, z, cut->floor);
-      if (residual) z += NAME(load)(add + h * NAME(STEP));
-      NAME(store_past)(to + h * NAME(STEP), z, stream);
+      z = NAME(zero_where)(z < cut->floor, z);
+      if (residual) z += NAME(load)(add + h * NAME(LANES));
+      NAME(store_whole)(to + h * NAME(LANES), z, stream);
     }
   }
   if (!whole) memcpy(y + cut->at, written, (size_t)cut->rest * sizeof(T));
@@ -115,8 +102,8 @@ INLINE void NAME(backward_row)(const layer_norm_job *w, const NAME(row_room) *ro
     const T *from = p == pairs - 1 ? last_dy : dy + p * NAME(PAIR);
     _Pragma("GCC unroll 2") for (int64_t h = 0; h < 2; h++) {
       const int64_t v = 2 * p + h;
-      V hat = (room->values[v] - shift) * r, dz = NAME(load)(from + h * NAME(STEP));
-      dz = NAME(clip)(dz, room->gamma[v] * hat + room->beta[v], cut->floor);
+      V hat = (room->values[v] - shift) * r, dz = NAME(load)(from + h * NAME(LANES));
+      dz = NAME(zero_where)(room->gamma[v] * hat + room->beta[v] < cut->floor, dz);
       V g = room->gamma[v] * dz;
       room->values[v] = hat, room->gradients[v] = g;
       straight[h] += g, along[h] += g * hat;
@@ -130,7 +117,7 @@ INLINE void NAME(backward_row)(const layer_norm_job *w, const NAME(row_room) *ro
     _Pragma("GCC unroll 2") for (int64_t h = 0; h < 2; h++) {
       const int64_t v = 2 * p + h;
       V gradient = r * ((room->gradients[v] - mean) - room->values[v] * slope);
-      NAME(store_past)(to + h * NAME(STEP), gradient, stream);
+      NAME(store_whole)(to + h * NAME(LANES), gradient, stream);
     }
   }
   if (!whole) memcpy(dx + cut->at, written, (size_t)cut->rest * sizeof(T));
@@ -142,14 +129,11 @@ INLINE void NAME(copy_parameter)(const void *from, int64_t member, int64_t chann
   if (from) memcpy(to, (const A *)from + member * channels, (size_t)channels * sizeof(A));
 }
 
-/* As many doubles as a vector has lanes. */
-typedef double NAME(doubles) __attribute__((vector_size(sizeof(double) * VECTOR_BYTES / sizeof(A))));
-
 INLINE void NAME(flush_sum)(V *sum, int64_t pairs, int64_t channels, double *to) {
   const A *lanes = (const A *)sum;
   int64_t j = 0;
-  for (; j + NAME(STEP) <= channels; j += NAME(STEP))
-    STORE_WHOLE(to + j, LOAD_WHOLE(NAME(doubles), to + j) + __builtin_convertvector(sum[j / NAME(STEP)], NAME(doubles)));
+  for (; j + NAME(LANES) <= channels; j += NAME(LANES))
+    STORE_WHOLE(to + j, LOAD_WHOLE(NAME(doubles), to + j) + __builtin_convertvector(sum[j / NAME(LANES)], NAME(doubles)));
   for (; j < channels; j++) to[j] += lanes[j];
   for (int64_t v = 0; v < 2 * pairs; v++) sum[v] = (V){0};
 }
@@ -211,8 +195,8 @@ static void NAME(layer_norm_share)(void *task, int64_t share, int64_t shares) {
   layer_norm_job *w = (layer_norm_job *)task;
   const int64_t pairs = (w->channels + NAME(PAIR) - 1) / NAME(PAIR);
   NAME(row_cut) cut = {.at = (pairs - 1) * NAME(PAIR), .rest = w->channels - (pairs - 1) * NAME(PAIR)};
-  for (int64_t l = 0; l < NAME(STEP); l++)
-    cut.keep[0][l] = l < cut.rest ? -1 : 0, cut.keep[1][l] = NAME(STEP) + l < cut.rest ? -1 : 0;
+  for (int64_t l = 0; l < NAME(LANES); l++)
+    cut.keep[0][l] = l < cut.rest ? -1 : 0, cut.keep[1][l] = NAME(LANES) + l < cut.rest ? -1 : 0;
   cut.floor = (V){0} - (w->relu ? 0 : (A)INFINITY);
   const size_t size = (size_t)(12 * pairs) * sizeof(V) + (size_t)(2 * pairs * NAME(PAIR)) * sizeof(double);
   V *memory = aligned_alloc(sizeof(V), size);

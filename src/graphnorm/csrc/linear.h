@@ -104,10 +104,10 @@ INLINE void ISA(pack_panels)(const float *from, float *to, int64_t count, int64_
 INLINE void ISA(add_columns)(const float *g, float *db, int64_t count, int64_t width, const int vectors) {
   enum { STEP = sizeof(float_vector) / sizeof(float) };
   float_vector sum[8];
-  _Pragma("GCC unroll 8") for (int v = 0; v < vectors; v++) sum[v] = ISA(load_float32)(db + v * STEP);
+  EACH(v) sum[v] = ISA(load_float32)(db + v * STEP);
   for (int64_t i = 0; i < count; i++)
-    _Pragma("GCC unroll 8") for (int v = 0; v < vectors; v++) sum[v] += ISA(load_float32)(g + i * width + v * STEP);
-  _Pragma("GCC unroll 8") for (int v = 0; v < vectors; v++) ISA(store_float32)(db + v * STEP, sum[v]);
+    EACH(v) sum[v] += ISA(load_float32)(g + i * width + v * STEP);
+  EACH(v) ISA(store_float32)(db + v * STEP, sum[v]);
 }
 
 INLINE void ISA(add_rows)(const float *g, float *db, int64_t count, int64_t width) {

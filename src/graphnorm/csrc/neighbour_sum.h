@@ -1,31 +1,10 @@
 /* Sums over neighbours, forward and backward, for one element type.
  *
- * Included once per type with T, A, V, M and NAME as in standardize.h, before it. The mathematics and the symbols are in
- * ops/neighbour_sum/reference.py. A row is worked through in strips of 8, 4 or 1 vectors of channels, whose sums stay in
+ * Included once per type, after vectors.h. The mathematics and the symbols are in ops/neighbour_sum/reference.py. A row is worked through in strips of 8, 4 or 1 vectors of channels, whose sums stay in
  * registers over all its edges; the last strip is moved left to be whole.
  */
 
-enum { NAME(STEP) = VECTOR_BYTES / sizeof(A), NAME(BLOCK) = 128 }; /* a running sum of more edges would lose digits */
-
-#define EACH_OF(v) _Pragma("GCC unroll 8") for (int v = 0; v < vectors; v++)
-
-/* `lanes` < STEP only where there are fewer channels than that. */
-INLINE V NAME(take)(const T *from, const int64_t lanes) {
-  if (lanes == NAME(STEP)) return NAME(load)(from);
-  T whole[NAME(STEP)] = {0};
-  for (int64_t l = 0; l < lanes; l++) whole[l] = from[l];
-  return NAME(load)(whole);
-}
-
-INLINE void NAME(put)(T *to, V value, const int64_t lanes) {
-  if (lanes == NAME(STEP)) {
-    NAME(store)(to, value);
-    return;
-  }
-  T whole[NAME(STEP)];
-  NAME(store)(whole, value);
-  for (int64_t l = 0; l < lanes; l++) to[l] = whole[l];
-}
+enum { NAME(BLOCK) = 128 }; /* a running sum of more edges would lose digits */
 
 INLINE A NAME(scale_of)(const neighbour_sum_job *w, int64_t member, int64_t row) {
   return w->scale ? ((const A *)w->scale)[member * w->scale_stride + row] : (A)1;
@@ -35,7 +14,7 @@ INLINE A NAME(self_weight_of)(const neighbour_sum_job *w, int64_t member) {
   return w->self_weight ? ((const A *)w->self_weight)[member] : (A)w->constant;
 }
 
-/* What a neighbour multiplies its values by. */
+/* The factor of the values that a neighbour sends. */
 INLINE A NAME(sent)(const neighbour_sum_job *w, int64_t member, int64_t row) {
   A factor = NAME(scale_of)(w, member, row);
   if (w->degree.at) {
@@ -47,7 +26,7 @@ INLINE A NAME(sent)(const neighbour_sum_job *w, int64_t member, int64_t row) {
 
 /* ---- sums over the edges of a row -------------------------------------------------------------------- */
 
-/* What there is to an edge, decided once per call so that the loop over edges is free of it. */
+/* The kind of edges, decided once per call to keep the loop over edges free of it. */
 enum { NAME(ANY), NAME(ROWS_ALONE), NAME(SCALED_ROWS) };
 
 INLINE int NAME(kind_of_edges)(const neighbour_sum_job *w) {
@@ -55,7 +34,7 @@ INLINE int NAME(kind_of_edges)(const neighbour_sum_job *w) {
   return w->scale || w->degree.at ? NAME(SCALED_ROWS) : NAME(ROWS_ALONE);
 }
 
-/* Adds edges [begin, end) to channels [at, at + vectors * STEP) of a row. */
+/* Adds edges [begin, end) to channels [at, at + vectors * LANES) of a row. */
 INLINE void NAME(add_edges)(const neighbour_sum_job *w, int64_t member, int64_t row, int64_t begin, int64_t end,
                             int64_t at, const int vectors, const int64_t lanes, const int kind, V *sum) {
   const int64_t C = w->channels;
@@ -66,8 +45,8 @@ INLINE void NAME(add_edges)(const neighbour_sum_job *w, int64_t member, int64_t 
       const int64_t c = values ? neighbour(w, member, e) : feature_of(w, member, e);
       const T *here = (values ? values : features) + c * C;
       const A factor = kind == NAME(SCALED_ROWS) ? NAME(sent)(w, member, c) : (A)1;
-      EACH_OF(v) {
-        V value = NAME(take)(here + v * NAME(STEP), lanes);
+      EACH(v) {
+        V value = NAME(load_some)(here + v * NAME(LANES), lanes);
         sum[v] += kind == NAME(SCALED_ROWS) ? value * factor : value;
       }
     }
@@ -79,30 +58,30 @@ INLINE void NAME(add_edges)(const neighbour_sum_job *w, int64_t member, int64_t 
     const int64_t c = values ? neighbour(w, member, e) : 0;
     const T *value = values ? values + c * C : 0, *feature = features ? features + feature_of(w, member, e) * C : 0;
     const A factor = NAME(sent)(w, member, c);
-    EACH_OF(v) {
-      V here = value ? NAME(take)(value + v * NAME(STEP), lanes) : (V){0};
-      V own = feature ? NAME(take)(feature + v * NAME(STEP), lanes) : (V){0};
+    EACH(v) {
+      V here = value ? NAME(load_some)(value + v * NAME(LANES), lanes) : (V){0};
+      V own = feature ? NAME(load_some)(feature + v * NAME(LANES), lanes) : (V){0};
       if (ahead) {
         here += own;
-        if (relu) here = (V)((M)here & ~(M)(here < 0));
+        if (relu) here = NAME(zero_where)(here < 0, here);
       } else if (relu) {
-        here = (V)((M)here & ~(M)(NAME(take)(x_row + v * NAME(STEP), lanes) + own <= 0));
+        here = NAME(zero_where)(NAME(load_some)(x_row + v * NAME(LANES), lanes) + own <= 0, here);
       }
       sum[v] += here * factor;
     }
   }
 }
 
-/* What arrives over a range of edges: in blocks, so that no running sum gets long. */
+/* The sum over a range of edges: in blocks, so that no running sum gets long. */
 INLINE void NAME(sum_edges)(const neighbour_sum_job *w, int64_t member, int64_t row, edge_range range, int64_t at,
                             const int vectors, const int64_t lanes, const int kind, V *total) {
-  EACH_OF(v) total[v] = (V){0};
+  EACH(v) total[v] = (V){0};
   for (int64_t begin = range.first; begin < range.last; begin += NAME(BLOCK)) {
     const int64_t end = begin + NAME(BLOCK) < range.last ? begin + NAME(BLOCK) : range.last;
     V sum[8];
-    EACH_OF(v) sum[v] = (V){0};
+    EACH(v) sum[v] = (V){0};
     NAME(add_edges)(w, member, row, begin, end, at, vectors, lanes, kind, sum);
-    EACH_OF(v) total[v] += sum[v];
+    EACH(v) total[v] += sum[v];
   }
 }
 
@@ -112,10 +91,10 @@ INLINE void NAME(finish_row)(const neighbour_sum_job *w, int64_t member, int64_t
   const int64_t from = (member * w->rows + row) * w->channels + at;
   const A s = NAME(scale_of)(w, member, row), self = w->values ? NAME(self_weight_of)(w, member) * s * s : (A)0;
   const A factor = w->mean && w->direction == FORWARD ? s / (A)(count < 1 ? 1 : count) : s;
-  EACH_OF(v) {
+  EACH(v) {
     V y = total[v] * factor;
-    if (self != 0) y += self * NAME(take)((const T *)w->values + from + v * NAME(STEP), lanes);
-    NAME(put)((T *)w->out + from + v * NAME(STEP), y, lanes);
+    if (self != 0) y += self * NAME(load_some)((const T *)w->values + from + v * NAME(LANES), lanes);
+    NAME(store_some)((T *)w->out + from + v * NAME(LANES), y, lanes, 0);
   }
 }
 
@@ -134,12 +113,12 @@ INLINE void NAME(row_strip)(const neighbour_sum_job *w, int64_t member, int64_t 
     return;
   }
   for (int v = 0; v < vectors; v++)
-    for (int64_t l = 0; l < lanes; l++) task->sums[at + v * NAME(STEP) + l] = total[v][l];
+    for (int64_t l = 0; l < lanes; l++) task->sums[at + v * NAME(LANES) + l] = total[v][l];
 }
 
 INLINE void NAME(row_strips)(const neighbour_sum_job *w, int64_t member, int64_t row, const NAME(row_task) *task,
                              const int kind) {
-  const int64_t C = w->channels, step = NAME(STEP);
+  const int64_t C = w->channels, step = NAME(LANES);
   if (C < step) {
     NAME(row_strip)(w, member, row, task, 0, 1, C, kind);
     return;
@@ -165,19 +144,19 @@ INLINE double NAME(own_product)(const neighbour_sum_job *w, int64_t member, int6
   const int64_t C = w->channels, from = (member * w->rows + row) * C;
   const T *x = (const T *)w->x + from, *dy = (const T *)w->values + from;
   V sum = {0};
-  for (int64_t at = 0; at < C; at += NAME(STEP)) {
-    const int64_t lanes = C - at < NAME(STEP) ? C - at : NAME(STEP);
-    sum += NAME(take)(x + at, lanes) * NAME(take)(dy + at, lanes);
+  for (int64_t at = 0; at < C; at += NAME(LANES)) {
+    const int64_t lanes = C - at < NAME(LANES) ? C - at : NAME(LANES);
+    sum += NAME(load_some)(x + at, lanes) * NAME(load_some)(dy + at, lanes);
   }
   double product = 0, s = NAME(scale_of)(w, member, row);
-  for (int l = 0; l < NAME(STEP); l++) product += sum[l];
+  for (int l = 0; l < NAME(LANES); l++) product += sum[l];
   return product * s * s;
 }
 
 /* Edges [begin, end) of a row. */
 static void NAME(gradients_of_edges)(const neighbour_sum_job *w, int64_t member, int64_t row, edge_range range,
                                      int64_t begin, int64_t end) {
-  const int64_t C = w->channels, step = NAME(STEP);
+  const int64_t C = w->channels, step = NAME(LANES);
   const T *dy = (const T *)w->values + (member * w->rows + row) * C;
   A own = NAME(scale_of)(w, member, row);
   if (w->mean) own /= (A)(range.last - range.first);
@@ -196,13 +175,13 @@ static void NAME(gradients_of_edges)(const neighbour_sum_job *w, int64_t member,
     const T *x = w->x ? (const T *)w->x + (member * w->rows + c) * C : 0;
     for (int64_t next = 0; next < C; next += step) {
       const int64_t at = C < step ? 0 : next + step > C ? C - step : next, lanes = C < step ? C : step;
-      V value = NAME(take)(dy + at, lanes) * factor;
+      V value = NAME(load_some)(dy + at, lanes) * factor;
       if (w->relu) {
-        V before = NAME(take)((const T *)w->edge_values + to + at, lanes);
-        if (x) before += NAME(take)(x + at, lanes);
-        value = (V)((M)value & ~(M)(before <= 0));
+        V before = NAME(load_some)((const T *)w->edge_values + to + at, lanes);
+        if (x) before += NAME(load_some)(x + at, lanes);
+        value = NAME(zero_where)(before <= 0, value);
       }
-      NAME(put)((T *)w->out + to + at, value, lanes);
+      NAME(store_some)((T *)w->out + to + at, value, lanes, 0);
     }
   }
 }
@@ -239,8 +218,8 @@ static void NAME(join_groups)(const neighbour_sum_job *w, int64_t member, int64_
     for (int64_t group = 0; group < groups; group++) total += sums[group * C + j];
     sums[j] = (A)total;
   }
-  for (int64_t at = 0; at < C; at += NAME(STEP)) {
-    const int64_t lanes = C - at < NAME(STEP) ? C - at : NAME(STEP);
+  for (int64_t at = 0; at < C; at += NAME(LANES)) {
+    const int64_t lanes = C - at < NAME(LANES) ? C - at : NAME(LANES);
     V total = {0};
     for (int64_t l = 0; l < lanes; l++) total[l] = sums[at + l];
     NAME(finish_row)(w, member, row, all.last - all.first, at, 1, lanes, &total);
@@ -320,5 +299,3 @@ static void NAME(neighbour_sum)(neighbour_sum_job *w) {
     free(w->partial);
   }
 }
-
-#undef EACH_OF

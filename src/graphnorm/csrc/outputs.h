@@ -1,4 +1,4 @@
-/* Memory for outputs, which becomes tensors by way of DLPack.
+/* Memory for outputs, made into tensors through DLPack.
  *
  * The system clears and maps memory page by page, at the first write to each, and malloc gives large blocks back as soon
  * as they are free. A layer, which makes two arrays as large as its input in every step, would spend more time on that
@@ -81,8 +81,8 @@ static block remove_kept(int index) {
   return b;
 }
 
-/* Frees the oldest until there are no more than so many bytes and blocks. Holds the lock afterwards, unless it returns 0:
- * the lock was not to be had. */
+/* Frees the oldest until there are no more than so many bytes and blocks. Returns 1 and holds the lock, or 0 if it could
+ * not get the lock. */
 static int shrink_kept(int64_t bytes, int count) {
   while (lock_kept()) {
     if (!kept.count || (kept.bytes <= bytes && kept.count <= count)) return 1;
@@ -155,7 +155,7 @@ typedef struct {
   block b;
 } output;
 
-/* Called by whichever thread lets go of the tensor last. */
+/* Called by the thread that frees the tensor. */
 static void delete_output(dl_managed *managed) {
   output *o = (output *)managed->context;
   give_back_block(o->b);
@@ -182,7 +182,7 @@ static dl_managed *new_output(int is_bfloat, int64_t element_bytes, int ndim, co
 
 /* ---- for Python ------------------------------------------------------------------------------------------ */
 
-/* Of a capsule that no tensor was made of; otherwise it has another name by now. */
+/* Frees a capsule that no tensor was made of; the others were renamed by their tensor. */
 static void drop_output(PyObject *capsule) {
   if (!PyCapsule_IsValid(capsule, "dltensor")) return;
   dl_managed *managed = PyCapsule_GetPointer(capsule, "dltensor");

@@ -1,8 +1,8 @@
 /* A parallel region on the thread pool that torch already runs.
  *
- * The library is neither compiled nor linked with OpenMP: two pools on the same cores fight, and
- * not every compiler has one. Python hands over the address of torch's own GOMP_parallel instead;
- * without it, or for little work, everything runs in the calling thread.
+ * The library is neither compiled nor linked with OpenMP: two pools on the same cores slow each other down, and not every
+ * compiler has one. Python passes the address of torch's own GOMP_parallel instead. Without it, or for little work,
+ * everything runs in the calling thread.
  */
 #pragma once
 #include <stdint.h>

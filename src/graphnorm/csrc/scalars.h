@@ -26,6 +26,9 @@ typedef _Float16 half_vector __attribute__((vector_size(VECTOR_BYTES / 2)));
 #define HAVE_FLOAT16 0
 #endif
 
+/* A loop over the vectors of a strip, of which there are `vectors`: a constant, at most 8. */
+#define EACH(v) _Pragma("GCC unroll 8") for (int v = 0; v < vectors; v++)
+
 /* memcpy of a whole vector compiles to one unaligned load or store. */
 #define LOAD_WHOLE(type, from) ({ type v_; memcpy(&v_, (from), sizeof v_); v_; })
 #define STORE_WHOLE(to, v) do { __typeof__(v) v_ = (v); memcpy((to), &v_, sizeof v_); } while (0)

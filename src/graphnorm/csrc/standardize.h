@@ -1,9 +1,8 @@
 /* Standardize rows segment by segment, forward and backward, for one element type.
  *
- * Included once per type with
- *   T        the element type of x, y and their gradients      NAME(f)  f with the type's suffix
- *   A, V, M  the type it is computed in, its vector and the vector of its comparisons      ROOT  its square root
- *   SPLIT    whether rows without a tail (activation, residual) get loops of their own
+ * Included once per type, after vectors.h, with
+ *   ROOT     the square root of V
+ *   SPLIT    whether rows without activation and residual get separate loops
  *
  * The mathematics, the symbols and the reason for this form of the gradient are in
  * ops/standardize/reference.py. Per segment and channel, with centre m (the mean rounded to A) and
@@ -13,7 +12,7 @@
  * models), over all rows. The sums of a strip stay in registers, and a small graph in the cache between two passes.
  */
 
-enum { NAME(LANES) = VECTOR_BYTES / sizeof(A), NAME(WIDEST) = WIDE * NAME(LANES) };
+enum { NAME(WIDEST) = WIDE * NAME(LANES) };
 
 /* Channels [at, at + vectors * LANES) of segment `index`; `lanes` < LANES only where there are fewer channels than
  * that. The last strip is moved left to be whole: its first `known` channels were done by the strip before. */
@@ -25,36 +24,12 @@ typedef struct {
   int64_t base; /* of the member in x */
 } NAME(strip);
 
-#define EACH(v) _Pragma("GCC unroll 8") for (int v = 0; v < vectors; v++)
 #define ROW(array, i) ((array) + (order ? order[i] : (i)) * C)
-
-INLINE V NAME(load_some)(const T *from, const int64_t lanes) {
-  if (lanes == NAME(LANES)) return NAME(load)(from);
-  T whole[NAME(LANES)] = {0};
-  for (int64_t l = 0; l < lanes; l++) whole[l] = from[l];
-  return NAME(load)(whole);
-}
 
 INLINE int NAME(any)(M mask) {
   A lanes = 0;
   for (int l = 0; l < NAME(LANES); l++) lanes += mask[l] != 0;
   return lanes != 0;
-}
-
-INLINE void NAME(store_some)(T *to, V value, const int64_t lanes, const int64_t stream) {
-  if (lanes == NAME(LANES)) {
-    if (stream && ((uintptr_t)to & 15) == 0) {
-      T whole[NAME(LANES)];
-      NAME(store)(whole, value);
-      ISA(stream)(to, whole, sizeof whole);
-    } else {
-      NAME(store)(to, value);
-    }
-    return;
-  }
-  T whole[NAME(LANES)];
-  NAME(store)(whole, value);
-  for (int64_t l = 0; l < lanes; l++) to[l] = whole[l];
 }
 
 /* ---- statistics ------------------------------------------------------------------------------------- */
@@ -64,16 +39,13 @@ typedef struct {
   V mean[WIDE], rest[WIDE], var[WIDE];
 } NAME(statistics);
 
-/* The same as double, for joining blocks and for keeping. */
-typedef double NAME(wide) __attribute__((vector_size(sizeof(double) * VECTOR_BYTES / sizeof(A))));
-
-INLINE void NAME(set_mean)(NAME(statistics) *t, int v, NAME(wide) mean) {
+INLINE void NAME(set_mean)(NAME(statistics) *t, int v, NAME(doubles) mean) {
   t->mean[v] = __builtin_convertvector(mean, V);
-  t->rest[v] = __builtin_convertvector(mean - __builtin_convertvector(t->mean[v], NAME(wide)), V);
+  t->rest[v] = __builtin_convertvector(mean - __builtin_convertvector(t->mean[v], NAME(doubles)), V);
 }
 
-INLINE NAME(wide) NAME(get_mean)(const NAME(statistics) *t, int v) {
-  return __builtin_convertvector(t->mean[v], NAME(wide)) + __builtin_convertvector(t->rest[v], NAME(wide));
+INLINE NAME(doubles) NAME(get_mean)(const NAME(statistics) *t, int v) {
+  return __builtin_convertvector(t->mean[v], NAME(doubles)) + __builtin_convertvector(t->rest[v], NAME(doubles));
 }
 
 /* The mean of a few rows from `first` on: near the mean of what follows, and cheap. */
@@ -123,7 +95,7 @@ INLINE void NAME(block_statistics)(const NAME(strip) *s, int64_t first, int64_t 
     EACH(v) {
       V shift = sum[v] * per_row, centred = square[v] - shift * sum[v];
       cancelled |= (M)(square[v] > 16 * centred);
-      t->var[v] = (V)((M)centred & ~(M)(centred < 0)) * per_row;
+      t->var[v] = NAME(zero_where)(centred < 0, centred) * per_row;
       V mean = pivot[v] + shift, back = mean - pivot[v]; /* pivot + shift = mean + rest, exactly */
       t->mean[v] = mean;
       t->rest[v] = (pivot[v] - (mean - back)) + (shift - back);
@@ -148,7 +120,7 @@ INLINE void NAME(join)(int64_t count, int64_t n, double *restrict mean, double *
 INLINE void NAME(widen)(const NAME(statistics) *t, int64_t n, const int vectors, double *mean, double *m2) {
   EACH(v) {
     STORE_WHOLE(mean + v * NAME(LANES), NAME(get_mean)(t, v));
-    STORE_WHOLE(m2 + v * NAME(LANES), __builtin_convertvector(t->var[v], NAME(wide)) * (double)n);
+    STORE_WHOLE(m2 + v * NAME(LANES), __builtin_convertvector(t->var[v], NAME(doubles)) * (double)n);
   }
 }
 
@@ -183,8 +155,8 @@ INLINE void NAME(strip_statistics)(const NAME(strip) *s, const int vectors, cons
   }
   if (totals || !blocks) return;
   EACH(v) {
-    NAME(set_mean)(t, v, LOAD_WHOLE(NAME(wide), mean + v * NAME(LANES)));
-    t->var[v] = __builtin_convertvector(LOAD_WHOLE(NAME(wide), m2 + v * NAME(LANES)) / (double)n, V);
+    NAME(set_mean)(t, v, LOAD_WHOLE(NAME(doubles), mean + v * NAME(LANES)));
+    t->var[v] = __builtin_convertvector(LOAD_WHOLE(NAME(doubles), m2 + v * NAME(LANES)) / (double)n, V);
   }
 }
 
@@ -194,7 +166,7 @@ INLINE void NAME(store_statistics)(const NAME(strip) *s, const int vectors, cons
   double *mean_out = s->w->mean + stored;
   A *var_out = (A *)s->w->var + stored;
   EACH(v) {
-    const NAME(wide) mean = NAME(get_mean)(t, v);
+    const NAME(doubles) mean = NAME(get_mean)(t, v);
     if (lanes == NAME(LANES)) {
       STORE_WHOLE(mean_out + v * NAME(LANES), mean);
       STORE_WHOLE(var_out + v * NAME(LANES), t->var[v]);
@@ -209,10 +181,10 @@ INLINE void NAME(read_statistics)(const NAME(strip) *s, const int vectors, const
   const double *mean_in = s->w->mean + stored;
   const A *var_in = (const A *)s->w->var + stored;
   EACH(v) {
-    NAME(wide) mean = {0};
+    NAME(doubles) mean = {0};
     t->var[v] = (V){0};
     if (lanes == NAME(LANES)) {
-      mean = LOAD_WHOLE(NAME(wide), mean_in + v * NAME(LANES));
+      mean = LOAD_WHOLE(NAME(doubles), mean_in + v * NAME(LANES));
       t->var[v] = LOAD_WHOLE(V, var_in + v * NAME(LANES));
     } else {
       for (int64_t l = 0; l < lanes; l++) mean[l] = mean_in[l], t->var[v][l] = var_in[l];
@@ -279,7 +251,7 @@ INLINE void NAME(find_coefficients)(const NAME(strip) *s, const int vectors, con
 
 /* Where rows are wider than a strip, strips walk through memory with a stride, which neither loads nor stores like when
  * it comes from far away. So the rows of a small segment are brought into the cache beforehand, in the order they lie
- * in: inputs by a look at each line, the output, all of which will be written, by a zero in each. */
+ * in: a read of each line of the inputs, and a zero written to each line of the output, which is overwritten later. */
 INLINE void NAME(bring)(const standardize_job *w, span rows) {
   const int64_t C = w->channels, first = (rows.member * w->rows + rows.first) * C;
   const int64_t count = (rows.last - rows.first) * C, line = 64 / (int64_t)sizeof(T);
@@ -304,7 +276,7 @@ INLINE void NAME(apply_rows)(const NAME(strip) *s, const int vectors, const int6
     T *to_row = ROW(y, i);
     EACH(v) {
       V z = c->scale[v] * (NAME(load_some)(from_row + v * NAME(LANES), lanes) - t->mean[v]) + c->offset[v];
-      if (relu) z = (V)((M)z & ~(M)(z < 0));
+      if (relu) z = NAME(zero_where)(z < 0, z);
       if (add) z += NAME(load_some)(residual_row + v * NAME(LANES), lanes);
       NAME(store_some)(to_row + v * NAME(LANES), z, lanes, stream);
     }
@@ -340,7 +312,7 @@ INLINE void NAME(fill_outside)(const standardize_job *w, int64_t member, int64_t
   }
 }
 
-/* The owner of a member's first segment sees to the rows before it, that of the last to the rows behind it. */
+/* A member's first segment also fills the rows before it, and its last one the rows behind it. */
 INLINE void NAME(clear_outside)(const standardize_job *w, int64_t segment, span s) {
   if (segment % w->segments == 0) NAME(fill_outside)(w, s.member, 0, s.first);
   if ((segment + 1) % w->segments == 0) NAME(fill_outside)(w, s.member, s.last, w->rows);
@@ -425,7 +397,7 @@ INLINE void NAME(sum_rows)(const NAME(strip) *s, span rows, const int vectors, c
     EACH(v) {
       V d = NAME(load_some)(x_row + v * NAME(LANES), lanes) - t->mean[v];
       V dz = NAME(load_some)(dy_row + v * NAME(LANES), lanes);
-      if (relu) dz = (V)((M)dz & ~(M)(c->scale[v] * d + c->offset[v] < 0));
+      if (relu) dz = NAME(zero_where)(c->scale[v] * d + c->offset[v] < 0, dz);
       p[v] += dz;
       q[v] += dz * d;
     }
@@ -443,14 +415,14 @@ INLINE void NAME(gradient_sums)(const NAME(strip) *s, span rows, const int vecto
 INLINE void NAME(add_wide)(double *total, const V *sums, const int vectors) {
   EACH(v) {
     double *at = total + v * NAME(LANES);
-    STORE_WHOLE(at, LOAD_WHOLE(NAME(wide), at) + __builtin_convertvector(sums[v], NAME(wide)));
+    STORE_WHOLE(at, LOAD_WHOLE(NAME(doubles), at) + __builtin_convertvector(sums[v], NAME(doubles)));
   }
 }
 
 /* The gradients of parameters add up over thousands of segments: in double. */
 INLINE void NAME(add_gradient)(double *to, V value, int64_t known, const int64_t lanes) {
   if (lanes == NAME(LANES) && known <= 0)
-    STORE_WHOLE(to, LOAD_WHOLE(NAME(wide), to) + __builtin_convertvector(value, NAME(wide)));
+    STORE_WHOLE(to, LOAD_WHOLE(NAME(doubles), to) + __builtin_convertvector(value, NAME(doubles)));
   else for (int64_t l = known > 0 ? known : 0; l < lanes; l++) to[l] += value[l];
 }
 
@@ -467,7 +439,7 @@ INLINE void NAME(gradient_rows)(const NAME(strip) *s, const int vectors, const i
     EACH(v) {
       V d = NAME(load_some)(x_row + v * NAME(LANES), lanes) - t->mean[v];
       V dz = NAME(load_some)(dy_row + v * NAME(LANES), lanes);
-      if (relu) dz = (V)((M)dz & ~(M)(c->scale[v] * d + c->offset[v] < 0));
+      if (relu) dz = NAME(zero_where)(c->scale[v] * d + c->offset[v] < 0, dz);
       NAME(store_some)(to_row + v * NAME(LANES), c->scale[v] * ((dz + constant[v]) - slope[v] * d), lanes, stream);
     }
   }
@@ -513,7 +485,7 @@ INLINE void NAME(backward_strip)(const NAME(strip) *s, const int vectors, const 
   NAME(read_statistics)(s, vectors, lanes, &t);
   NAME(find_coefficients)(s, vectors, lanes, &t, &c);
   const int64_t blocks = blocks_of(s->w, s->rows);
-  if (blocks == 1 && task->part == NAME(WHOLE)) { /* most graphs: no detour by way of double */
+  if (blocks == 1 && task->part == NAME(WHOLE)) { /* most graphs: no sums in double */
     NAME(gradient_sums)(s, s->rows, vectors, lanes, &t, &c, P, Q);
     NAME(gradient)(s, s->rows.last - s->rows.first, vectors, lanes, &t, &c, P, Q, task->dparams);
     return;
@@ -536,8 +508,8 @@ INLINE void NAME(backward_strip)(const NAME(strip) *s, const int vectors, const 
     return;
   }
   EACH(v) {
-    P[v] = __builtin_convertvector(LOAD_WHOLE(NAME(wide), P_total + v * NAME(LANES)), V);
-    Q[v] = __builtin_convertvector(LOAD_WHOLE(NAME(wide), Q_total + v * NAME(LANES)), V);
+    P[v] = __builtin_convertvector(LOAD_WHOLE(NAME(doubles), P_total + v * NAME(LANES)), V);
+    Q[v] = __builtin_convertvector(LOAD_WHOLE(NAME(doubles), Q_total + v * NAME(LANES)), V);
   }
   span segment = span_of(s->w, s->index);
   NAME(gradient)(s, segment.last - segment.first, vectors, lanes, &t, &c, P, Q, task->dparams);
@@ -644,7 +616,6 @@ static void NAME(backward)(standardize_job *w) {
   free(w->small);
 }
 
-#undef EACH
 #undef ROW
 #undef T
 #undef A

@@ -21,8 +21,10 @@ and the skip connection into the same pass over memory.
 from graphnorm.layers import functional
 from graphnorm.layers.base import Norm
 from graphnorm.layers.batch import AlphaBatchNorm, BatchNorm, DetachedBatchNorm, RunningBatchNorm
+from graphnorm.layers.channels import GroupNorm, LayerNorm, RMSNorm
 from graphnorm.layers.convert import convert_norms, use_batch
-from graphnorm.layers.graph import GraphNorm, GraphSizeNorm, InstanceNorm, LayerNorm, NoNorm
+from graphnorm.layers.graph import GraphNorm, GraphSizeNorm, InstanceNorm, NoNorm
+from graphnorm.layers.hetero import HeteroBatchNorm, HeteroLayerNorm
 from graphnorm.layers.other_papers import DiffGroupNorm, MeanSubtractionNorm, MessageNorm, PairNorm
 from graphnorm.layers.registry import (
     BUILT_IN,
@@ -46,6 +48,9 @@ __all__ = [
     "DiffGroupNorm",
     "GraphNorm",
     "GraphSizeNorm",
+    "GroupNorm",
+    "HeteroBatchNorm",
+    "HeteroLayerNorm",
     "InstanceNorm",
     "LayerNorm",
     "MeanSubtractionNorm",
@@ -53,6 +58,7 @@ __all__ = [
     "NoNorm",
     "Norm",
     "PairNorm",
+    "RMSNorm",
     "RunningBatchNorm",
     "convert_norms",
     "find_norm",

@@ -7,11 +7,12 @@ from typing import Any, SupportsIndex
 import torch
 from torch import Tensor, nn
 
+from graphnorm.ops.neighbour_sum import pool
 from graphnorm.ops.standardize import standardize
-from graphnorm.ops.standardize.api import ACTIVATIONS, check_eps, check_rows
+from graphnorm.ops.standardize.api import ACTIVATIONS, check_eps, check_rows, check_segments
 from graphnorm.segments import Segments, as_segments
 
-__all__ = ["Norm"]
+__all__ = ["Norm", "graph_means", "zero_padding"]
 
 
 class Norm(nn.Module):
@@ -20,7 +21,7 @@ class Norm(nn.Module):
     A layer implements ``_normalize(x, segments, residual)``.
 
     Args:
-        in_channels: C, the number of features of a node.
+        in_channels: C, the number of features of a node; ``None`` in layers that take any number.
         eps: ε, added to the second moment.
         affine: whether there are a weight γ and a bias β.
         act: ``"relu"`` to apply it in the same pass, or ``None``.
@@ -31,14 +32,17 @@ class Norm(nn.Module):
     uses_graphs = True
     """Whether it matters which rows form a graph. If not, ``batch`` is not read and only its length is checked."""
 
-    in_channels: int
+    any_width = False
+    """Whether the layer has no parameters, so that it takes any number of channels."""
+
+    in_channels: int | None
     weight: nn.Parameter | None
     bias: nn.Parameter | None
     mean_scale: nn.Parameter | None
 
     def __init__(
         self,
-        in_channels: int,
+        in_channels: int | None,
         eps: float = 1e-5,
         *,
         affine: bool = True,
@@ -47,17 +51,20 @@ class Norm(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        if not isinstance(in_channels, SupportsIndex) or in_channels.__index__() < 1:
+        fits = isinstance(in_channels, SupportsIndex) and in_channels.__index__() >= 1
+        if not fits and not (in_channels is None and self.any_width):
             raise ValueError(f"in_channels is {in_channels!r}; it is the number of features of a node, at least 1")
         check_eps(eps)
         if act not in ACTIVATIONS:
             raise ValueError(f"act is {act!r}; it can be 'relu' or None")
-        in_channels = int(in_channels)
-        self.in_channels, self.eps, self.act = in_channels, eps, act
-        factory: dict[str, Any] = {"device": device, "dtype": dtype}
-        self.register_parameter("weight", nn.Parameter(torch.ones(in_channels, **factory)) if affine else None)
-        self.register_parameter("bias", nn.Parameter(torch.zeros(in_channels, **factory)) if affine else None)
+        self.in_channels, self.eps, self.act = None if in_channels is None else int(in_channels), eps, act
+        self._register_affine(affine, {"device": device, "dtype": dtype})
         self.register_parameter("mean_scale", None)
+
+    def _register_affine(self, affine: bool, factory: dict[str, Any]) -> None:
+        for name, make in (("weight", torch.ones), ("bias", torch.zeros)):
+            value = nn.Parameter(make(self.in_channels or 0, **factory)) if affine else None
+            self.register_parameter(name, value)
 
     def forward(
         self,
@@ -97,8 +104,8 @@ class Norm(nn.Module):
             raise TypeError(f"x must be a tensor of features, got {type(x).__name__}")
         shape = x.shape
         if len(shape) != 2:
-            raise ValueError(f"x must have shape (nodes, {self.in_channels}), got {tuple(shape)}")
-        if shape[1] != self.in_channels:
+            raise ValueError(f"x must have shape (nodes, {self.in_channels or 'channels'}), got {tuple(shape)}")
+        if self.in_channels is not None and shape[1] != self.in_channels:
             raise ValueError(
                 f"{type(self).__name__} was made for {self.in_channels} channels, but x has shape {tuple(shape)}; "
                 f"make it with {type(self).__name__}({shape[1]}, …) or check the layer before it"
@@ -142,8 +149,10 @@ class Norm(nn.Module):
                 parameter.fill_(0.0 if name == "bias" else 1.0)
 
     def extra_repr(self) -> str:
-        act = f", act={self.act!r}" if self.act else ""
-        return f"{self.in_channels}, eps={self.eps}{act}"
+        act = f"act={self.act!r}" if self.act else ""
+        if self.in_channels is None:
+            return act
+        return ", ".join(part for part in (f"{self.in_channels}, eps={self.eps}", act) if part)
 
 
 def _check_length(x: Tensor, batch: Tensor | Segments | None) -> Segments | None:
@@ -156,3 +165,19 @@ def _check_length(x: Tensor, batch: Tensor | Segments | None) -> Segments | None
             raise TypeError(f"batch must be a tensor of integers, got {type(batch).__name__}")
         check_rows(x, batch.numel())
     return None
+
+
+def graph_means(x: Tensor, segments: Segments | None) -> Tensor:
+    """(N, C), or (1, C) without segments: the mean of each row's graph; 0 for rows of no graph."""
+    if segments is None:
+        return x.sum(0, keepdim=True) / max(x.shape[0], 1)
+    check_segments(x, segments)
+    means = nn.functional.pad(pool(x, segments, "mean"), (0, 0, 0, 1))
+    return means[segments.bounded_ids(x.shape[0])]
+
+
+def zero_padding(y: Tensor, segments: Segments | None) -> Tensor:
+    """y, but 0 for rows of no graph."""
+    if segments is None:
+        return y
+    return torch.where(segments.bounded_ids(y.shape[0])[:, None] < segments.num_graphs, y, 0.0)

@@ -13,11 +13,24 @@ from graphnorm.segments import Segments
 from graphnorm.tracing import may_cache
 
 
+def _of_module(name: str) -> Any:
+    """An attribute of the ``torch.nn.BatchNorm1d`` inside."""
+
+    def read(self: BatchNorm) -> Any:
+        return getattr(self.module, name)
+
+    def write(self: BatchNorm, value: Any) -> None:
+        setattr(self.module, name, value)
+
+    return property(read, write)
+
+
 class BatchNorm(Norm):
     """BatchNorm: per channel over all nodes of the batch; running averages in evaluation.
 
-    State dicts are those of ``torch.nn.BatchNorm1d``; PyTorch Geometric's, with its ``module.`` prefix, load too.
-    A batch of one row is no error: its output is β.
+    Parameters and averages are those of ``module``, a ``torch.nn.BatchNorm1d``, as in PyTorch Geometric. So state dicts
+    load both ways, and ``torch.optim.swa_utils.update_bn`` and ``SyncBatchNorm.convert_sync_batchnorm`` work. State
+    dicts of ``torch.nn.BatchNorm1d`` load too. A batch of one row is no error: its output is β.
 
     Args:
         in_channels: C, the number of features of a node.
@@ -25,8 +38,9 @@ class BatchNorm(Norm):
         momentum: the weight of the newest batch in the running averages; ``None``: all batches weigh the same.
         affine: whether there are a weight γ and a bias β.
         track_running_stats: keep running averages; if not, evaluation uses the batch as well.
-        act: ``"relu"`` to apply it in the same pass, or ``None``.
+        allow_single_element: use the running averages where a batch has one row, in training too.
         device: where parameters and averages live.
+        act: ``"relu"`` to apply it in the same pass, or ``None``.
         dtype: what parameters are stored in. Averages are never narrower than torch's default type.
 
     >>> norm = BatchNorm(3)
@@ -35,9 +49,6 @@ class BatchNorm(Norm):
     torch.Size([1, 3])
     """
 
-    running_mean: Tensor | None
-    running_var: Tensor | None
-    num_batches_tracked: Tensor | None
     uses_graphs = False
     statistics_in_training = "live"
 
@@ -48,58 +59,72 @@ class BatchNorm(Norm):
         momentum: float | None = 0.1,
         affine: bool = True,
         track_running_stats: bool = True,
+        allow_single_element: bool = False,
+        device: torch.device | str | None = None,
         *,
         act: str | None = None,
-        device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
+        if allow_single_element and not track_running_stats:
+            raise ValueError("allow_single_element needs the running averages; leave track_running_stats on")
         super().__init__(in_channels, eps, affine=affine, act=act, device=device, dtype=dtype)
-        self.momentum, self.track_running_stats = momentum, track_running_stats
-        wide = torch.float64 if dtype == torch.float64 else None
-        running = [make(in_channels, device=device, dtype=wide) for make in (torch.zeros, torch.ones)]
-        self.register_buffer("running_mean", running[0] if track_running_stats else None)
-        self.register_buffer("running_var", running[1] if track_running_stats else None)
-        count = torch.tensor(0, dtype=torch.long, device=device)
-        self.register_buffer("num_batches_tracked", count if track_running_stats else None)
+        self.allow_single_element = allow_single_element
+        self.module = nn.BatchNorm1d(
+            in_channels, eps, momentum, affine, track_running_stats, device=device, dtype=dtype
+        )
+        if track_running_stats and dtype is not torch.float64:
+            for name in ("running_mean", "running_var"):
+                setattr(self.module, name, getattr(self.module, name).to(torch.get_default_dtype()))
+
+    def _register_affine(self, affine: bool, factory: dict[str, Any]) -> None:
+        """They belong to ``module``."""
+
+    weight = _of_module("weight")
+    bias = _of_module("bias")
+    running_mean = _of_module("running_mean")
+    running_var = _of_module("running_var")
+    num_batches_tracked = _of_module("num_batches_tracked")
+    momentum = _of_module("momentum")
+    track_running_stats = _of_module("track_running_stats")
+
+    def reset_running_stats(self) -> None:
+        """Mean 0, variance 1, no batch seen."""
+        self.module.reset_running_stats()
 
     def reset_parameters(self) -> None:
         """Also reset the running averages: mean 0, variance 1, no batch seen."""
         super().reset_parameters()
-        if self.running_mean is not None and self.running_var is not None and self.num_batches_tracked is not None:
-            self.running_mean.zero_()
-            self.running_var.fill_(1)
-            self.num_batches_tracked.zero_()
+        self.module.reset_parameters()
+
+    def _affine(self) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        own = self.module._parameters
+        try:
+            return own["weight"], own["bias"], self._parameters["mean_scale"]
+        except KeyError:  # one of them is parametrized
+            return self.weight, self.bias, self.mean_scale
 
     def _normalize(self, x: Tensor, segments: Segments | None, residual: Tensor | None) -> Tensor:
         """Over all rows, or all rows that belong to a graph where the segments have padding."""
-        if not self.training and self.running_mean is not None:
+        if isinstance(self.module, nn.SyncBatchNorm):
+            if type(self) is not BatchNorm:
+                raise TypeError(f"{type(self).__name__} cannot be synchronised between processes; only BatchNorm can")
+            return self._finish(self.module(x), residual)
+        tracks = self.running_mean is not None
+        if tracks and (not self.training or (self.allow_single_element and x.shape[0] <= 1)):
             return self._by_running_averages(x, segments, residual)
         statistics = self.statistics_in_training
         y, mean, var = self._standardize(x, segments, residual, scope="batch", statistics=statistics)
-        if self.training and self.running_mean is not None:
-            self._update(mean[0].detach(), var[0].detach(), x, segments)
+        if self.training and tracks:
+            update_averages(self.module, mean[0].detach(), var[0].detach(), x.shape[0], segments)
         return y
 
     def _by_running_averages(self, x: Tensor, segments: Segments | None, residual: Tensor | None) -> Tensor:
-        assert self.running_mean is not None and self.running_var is not None
-        averages = {"mean": self.running_mean[None], "var": self.running_var[None]}
-        return self._standardize(x, segments, residual, scope="batch", statistics="given", **averages)[0]
-
-    @torch.no_grad()
-    def _update(self, mean: Tensor, var: Tensor, x: Tensor, segments: Segments | None) -> None:
-        """Update the running averages with a batch of n rows; as in torch, with the unbiased variance n/(n-1)·v."""
-        assert self.running_mean is not None and self.running_var is not None and self.num_batches_tracked is not None
-        self.num_batches_tracked.add_(1)
-        weight, unbias = _running_weights(x.shape[0], segments, self.momentum)
-        if self.momentum is None:
-            weight = weight / self.num_batches_tracked.to(mean.dtype)
-        for running, value in ((self.running_mean, mean), (self.running_var, var * unbias)):
-            share = weight.to(running.dtype) if isinstance(weight, Tensor) else weight
-            running.copy_(torch.lerp(running, value.to(running.dtype), share))
+        return self._standardize(x, segments, residual, scope="batch", **averages_of(self.module))[0]
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
-        for key in [key for key in state_dict if key.startswith(prefix + "module.")]:
-            state_dict[prefix + key.removeprefix(prefix + "module.")] = state_dict.pop(key)
+        for name in ("weight", "bias", "running_mean", "running_var", "num_batches_tracked"):
+            if prefix + name in state_dict:  # torch.nn.BatchNorm1d's
+                state_dict[f"{prefix}module.{name}"] = state_dict.pop(prefix + name)
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
 
@@ -111,9 +136,10 @@ class AlphaBatchNorm(BatchNorm):
 
     mean_scale: nn.Parameter
 
-    def __init__(self, in_channels: int, *args: Any, device: Any = None, dtype: Any = None, **kwargs: Any) -> None:
-        super().__init__(in_channels, *args, device=device, dtype=dtype, **kwargs)
-        self.mean_scale = nn.Parameter(torch.ones(in_channels, device=device, dtype=dtype))
+    def __init__(self, in_channels: int, *args: Any, **options: Any) -> None:
+        super().__init__(in_channels, *args, **options)
+        factory = {name: options.get(name) for name in ("device", "dtype")}
+        self.mean_scale = nn.Parameter(torch.ones(in_channels, **factory))
 
 
 class DetachedBatchNorm(BatchNorm):
@@ -132,13 +158,36 @@ class RunningBatchNorm(BatchNorm):
     def __init__(
         self, in_channels: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True, **kwargs: Any
     ) -> None:
-        super().__init__(in_channels, eps, momentum, affine, True, **kwargs)
+        super().__init__(in_channels, eps, momentum, affine, **kwargs)
 
     def _normalize(self, x: Tensor, segments: Segments | None, residual: Tensor | None) -> Tensor:
         if self.training:
             _, mean, var = standardize(x.detach(), segments, scope="batch")
-            self._update(mean[0], var[0], x, segments)
+            update_averages(self.module, mean[0], var[0], x.shape[0], segments)
         return self._by_running_averages(x, segments, residual)
+
+
+def averages_of(module: nn.BatchNorm1d) -> dict[str, Any]:
+    """The running averages as arguments of ``standardize``."""
+    mean, var = module.running_mean, module.running_var
+    assert mean is not None and var is not None
+    if torch.is_grad_enabled():  # backward reads them, maybe after the next update
+        mean, var = mean.clone(), var.clone()
+    return {"statistics": "given", "mean": mean[None], "var": var[None]}
+
+
+@torch.no_grad()
+def update_averages(module: nn.BatchNorm1d, mean: Tensor, var: Tensor, rows: int, segments: Segments | None) -> None:
+    """Update the running averages with a batch of n rows; as in torch, with the unbiased variance n/(n-1)·v."""
+    running_mean, running_var, batches = module.running_mean, module.running_var, module.num_batches_tracked
+    assert running_mean is not None and running_var is not None and batches is not None
+    batches.add_(1)
+    weight, unbias = _running_weights(rows, segments, module.momentum)
+    if module.momentum is None:
+        weight = weight / batches.to(mean.dtype)
+    for running, value in ((running_mean, mean), (running_var, var * unbias)):
+        share = weight.to(running.dtype) if isinstance(weight, Tensor) else weight
+        running.copy_(torch.lerp(running, value.to(running.dtype), share))
 
 
 def _running_weights(

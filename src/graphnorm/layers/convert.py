@@ -232,7 +232,8 @@ def convert_norms(
         if not any(fnmatch.fnmatchcase(path, pattern) for pattern in excluded)
     }
     found = {path: module for path, module in paths.items() if _is_batch_norm(module)}
-    inner = {f"{path}.module" for path in found}  # PyTorch Geometric wraps torch's layer
+    # PyTorch Geometric and our own BatchNorm wrap torch's layer
+    inner = {f"{path}.module" for path, module in paths.items() if path in found or isinstance(module, BatchNorm)}
     found = {path: module for path, module in found.items() if path not in inner}
     if not found:
         besides = " besides those excluded" if excluded else ""
@@ -290,13 +291,14 @@ def _converted(module: nn.Module, make: Callable[..., Norm]) -> Norm:
         if not old.track_running_stats and not isinstance(new, RunningBatchNorm):
             new.track_running_stats = False
             new.running_mean = new.running_var = new.num_batches_tracked = None
+    ours: nn.Module = new.module if isinstance(new, BatchNorm) else new
     if hasattr(new, "eps"):
         new.eps = old.eps
     reference = old.weight if old.weight is not None else old.running_mean
     if reference is not None:
         new.to(device=reference.device, dtype=reference.dtype)
     theirs = dict(old.named_parameters()) | dict(old.named_buffers())
-    for name, tensor in [*new.named_parameters(), *new.named_buffers()]:
+    for name, tensor in [*ours.named_parameters(), *ours.named_buffers()]:
         if name in theirs:
             tensor.data.copy_(theirs[name].data)
             tensor.requires_grad_(theirs[name].requires_grad)

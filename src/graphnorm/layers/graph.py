@@ -12,7 +12,7 @@ from graphnorm.ops.standardize.api import check_segments
 from graphnorm.ops.standardize.eager import standardize_graphs
 from graphnorm.segments import Segments
 
-__all__ = ["GraphNorm", "GraphSizeNorm", "InstanceNorm", "LayerNorm", "NoNorm", "size_norm"]
+__all__ = ["GraphNorm", "GraphSizeNorm", "InstanceNorm", "NoNorm", "size_norm"]
 
 
 class _PerGraphNorm(Norm):
@@ -68,35 +68,72 @@ class InstanceNorm(_PerGraphNorm):
     As in PyTorch Geometric, γ and β are off by default; ``make_norm("instance", …)`` turns them on, since the paper's
     InstanceNorm has them.
 
+    Args:
+        in_channels: C, the number of features of a node.
+        eps: ε, added to the second moment.
+        momentum: the weight of the newest batch in the running averages.
+        affine: whether there are a weight γ and a bias β.
+        track_running_stats: average the statistics of graphs in training, and use the averages in evaluation.
+        device: where the parameters live.
+        act: ``"relu"`` to apply it in the same pass, or ``None``.
+        dtype: what parameters are stored in.
+
     >>> InstanceNorm(2)(torch.tensor([[1.0, 5.0], [3.0, 5.0]]))
     tensor([[-1.0000,  0.0000],
             [ 1.0000,  0.0000]])
     """
 
+    running_mean: Tensor | None
+    running_var: Tensor | None
+    num_batches_tracked: Tensor | None
+
     def __init__(
         self,
         in_channels: int,
         eps: float = 1e-5,
-        *,
+        momentum: float = 0.1,
         affine: bool = False,
-        act: str | None = None,
+        track_running_stats: bool = False,
         device: torch.device | str | None = None,
+        *,
+        act: str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__(in_channels, eps, affine=affine, act=act, device=device, dtype=dtype)
+        self.momentum, self.track_running_stats = momentum, track_running_stats
+        buffers = {
+            "running_mean": torch.zeros(in_channels, device=device),
+            "running_var": torch.ones(in_channels, device=device),
+            "num_batches_tracked": torch.tensor(0, device=device),
+        }
+        for name, value in buffers.items():
+            self.register_buffer(name, value if track_running_stats else None)
 
+    def reset_running_stats(self) -> None:
+        """Back to mean 0 and variance 1."""
+        if self.running_mean is not None and self.running_var is not None and self.num_batches_tracked is not None:
+            self.running_mean.zero_()
+            self.running_var.fill_(1)
+            self.num_batches_tracked.zero_()
 
-class LayerNorm(Norm):
-    """LayerNorm: every node by itself, across its channels. PyTorch Geometric's ``LayerNorm(mode="node")``.
-
-    >>> LayerNorm(2)(torch.tensor([[1.0, 3.0]]))
-    tensor([[-1.0000,  1.0000]], grad_fn=...)
-    """
-
-    uses_graphs = False
+    def reset_parameters(self) -> None:
+        super().reset_parameters()
+        self.reset_running_stats()
 
     def _normalize(self, x: Tensor, segments: Segments | None, residual: Tensor | None) -> Tensor:
-        return self._standardize(x, None, residual, scope="node")[0]
+        if self.running_mean is None or self.running_var is None:
+            return super()._normalize(x, segments, residual)
+        if not self.training:
+            averages = {"mean": self.running_mean.clone()[None], "var": self.running_var.clone()[None]}
+            return self._standardize(x, segments, residual, scope="batch", statistics="given", **averages)[0]
+        y, mean, var = self._standardize(x, segments, residual)
+        with torch.no_grad():  # as in PyTorch Geometric, the mean over graphs, empty ones included
+            sizes = torch.tensor([x.shape[0]], device=x.device) if segments is None else segments.sizes
+            sizes = sizes[:, None].to(var.dtype)
+            unbiased = var * sizes / (sizes - 1).clamp(min=1)
+            self.running_mean.lerp_(mean.mean(0).to(self.running_mean.dtype), self.momentum)
+            self.running_var.lerp_(unbiased.mean(0).to(self.running_var.dtype), self.momentum)
+        return y
 
 
 class NoNorm(Norm):
@@ -117,8 +154,10 @@ class GraphSizeNorm(Norm):
     .. math:: y = x / \sqrt{n}
     """
 
-    def __init__(self, in_channels: int, *, act: str | None = None) -> None:
-        super().__init__(in_channels, affine=False, act=act)
+    any_width = True
+
+    def __init__(self, *, act: str | None = None) -> None:
+        super().__init__(None, affine=False, act=act)
 
     def _normalize(self, x: Tensor, segments: Segments | None, residual: Tensor | None) -> Tensor:
         return self._finish(size_norm(x, segments), residual)

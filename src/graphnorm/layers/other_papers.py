@@ -1,7 +1,6 @@
-"""Normalizations of other papers. They compute what PyTorch Geometric's layers of the same names compute.
+"""Normalizations of other papers, with the arguments, results and state dicts of PyTorch Geometric's layers.
 
-They are built on the operations of this package, so that a fleet can stack them and rows of no graph do not take part;
-their state dicts are those of PyTorch Geometric. Like every layer here they take an activation and a residual.
+They are built on the operations of this package, so that a fleet can stack them and rows of no graph do not take part.
 """
 
 from __future__ import annotations
@@ -9,83 +8,124 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from graphnorm.layers.base import Norm
-from graphnorm.layers.batch import BatchNorm
-from graphnorm.ops.neighbour_sum import pool
-from graphnorm.ops.standardize.api import check_segments
+from graphnorm.layers.base import Norm, graph_means, zero_padding
+from graphnorm.layers.batch import averages_of, update_averages
+from graphnorm.ops.standardize import standardize
 from graphnorm.segments import Segments
 
-__all__ = ["DiffGroupNorm", "MeanSubtractionNorm", "MessageNorm", "PairNorm"]
+__all__ = ["DiffGroupNorm", "MeanSubtractionNorm", "MessageNorm", "MessageNormOfResidual", "PairNorm"]
 
 GROUPS = 10
 """Clusters of :class:`DiffGroupNorm`, as in its paper."""
 
 
-class _UnfusedNorm(Norm):
-    """No affine part, and floating-point features."""
-
-    def __init__(self, in_channels: int, eps: float = 1e-5, *, act: str | None = None) -> None:
-        super().__init__(in_channels, eps, affine=False, act=act)
-
-    def _check_features(self, x: Tensor) -> None:
-        super()._check_features(x)
-        if not x.is_floating_point():
-            raise TypeError(f"x must hold floating-point features, got {x.dtype}; convert it with x.float()")
-
-
-class MeanSubtractionNorm(_UnfusedNorm):
+class MeanSubtractionNorm(Norm):
     """Mean subtraction: the mean of each graph is subtracted, and nothing else is done (Yang et al., 2020).
 
-    >>> MeanSubtractionNorm(1)(torch.tensor([[1.0], [3.0], [7.0]]), torch.tensor([0, 0, 1])).T
+    >>> MeanSubtractionNorm()(torch.tensor([[1.0], [3.0], [7.0]]), torch.tensor([0, 0, 1])).T
     tensor([[-1.,  1.,  0.]])
     """
 
+    any_width = True
+
+    def __init__(self, *, act: str | None = None) -> None:
+        super().__init__(None, affine=False, act=act)
+
+    def forward(  # type: ignore[override]  # PyTorch Geometric calls the number of graphs dim_size here
+        self,
+        x: Tensor,
+        batch: Tensor | Segments | None = None,
+        dim_size: int | None = None,
+        *,
+        batch_size: int | None = None,
+        residual: Tensor | None = None,
+    ) -> Tensor:
+        """As :meth:`Norm.forward`; ``dim_size`` is another name of ``batch_size``."""
+        return super().forward(x, batch, dim_size if batch_size is None else batch_size, residual=residual)
+
     def _normalize(self, x: Tensor, segments: Segments | None, residual: Tensor | None) -> Tensor:
-        return self._finish(centre(x, segments), residual)
+        check_floating(x)
+        return self._finish(zero_padding(x - graph_means(x, segments), segments), residual)
 
 
-class PairNorm(_UnfusedNorm):
+class PairNorm(Norm):
     r"""PairNorm: each graph centred, and scaled to rows of a mean square length of 1 (Zhao and Akoglu, 2020).
 
     .. math:: x^c = x - \mu, \qquad y = s\,\frac{x^c}{\sqrt{E\,\lVert x^c \rVert^2 + \varepsilon}}
 
-    The scale is one for all channels, and keeps the total distance between pairs of nodes from layer to layer.
+    The scale is one for all channels, and keeps the total distance between pairs of nodes from layer to layer. With
+    ``scale_individually`` every row is scaled to length s instead, :math:`y = s\,x^c / (\lVert x^c \rVert +
+    \varepsilon)`.
     """
 
-    def __init__(self, in_channels: int, eps: float = 1e-5, *, scale: float = 1.0, act: str | None = None) -> None:
-        super().__init__(in_channels, eps, act=act)
-        self.scale = scale
+    any_width = True
+
+    def __init__(
+        self, scale: float = 1.0, scale_individually: bool = False, eps: float = 1e-5, *, act: str | None = None
+    ) -> None:
+        super().__init__(None, eps, affine=False, act=act)
+        self.scale, self.scale_individually = scale, scale_individually
 
     def _normalize(self, x: Tensor, segments: Segments | None, residual: Tensor | None) -> Tensor:
-        centred = centre(x, segments)
-        square = graph_means(centred.square().sum(-1, keepdim=True), segments)
-        return self._finish(self.scale * centred * (square + self.eps).rsqrt(), residual)
+        check_floating(x)
+        centred = zero_padding(x - graph_means(x, segments), segments)
+        if self.scale_individually:
+            y = self.scale * centred / (self.eps + centred.norm(dim=-1, keepdim=True))
+        else:
+            square = graph_means(centred.square().sum(-1, keepdim=True), segments)
+            y = self.scale * centred * (square + self.eps).rsqrt()
+        return self._finish(y, residual)
 
 
-class MessageNorm(_UnfusedNorm):
-    r"""MessageNorm: the message to a node is scaled to the length of the node's own state (Li et al., 2020).
+class MessageNorm(nn.Module):
+    r"""MessageNorm: the message m to a node is scaled to the length of the node's own state x (Li et al., 2020).
 
-    .. math:: y = s\,\lVert h \rVert\,\frac{x}{\lVert x \rVert}
+    .. math:: y = s\,\lVert x \rVert\,\frac{m}{\lVert m \rVert}
 
-    h is the node's own state, which PyTorch Geometric's layer takes as a separate argument; here it is the
-    ``residual``, the input of the convolution. Where there is none, as inside a perceptron or in a first convolution
-    that changes the width, a node's state is x itself, and y = s·x. The scale s is learned, from 1.
+    >>> MessageNorm()(torch.tensor([[3.0, 4.0]]), torch.tensor([[0.0, 2.0]]))
+    tensor([[0., 5.]])
+    """
+
+    def __init__(self, learn_scale: bool = False, device: torch.device | str | None = None) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(1, device=device), requires_grad=learn_scale)
+
+    def reset_parameters(self) -> None:
+        with torch.no_grad():
+            self.scale.fill_(1.0)
+
+    def forward(self, x: Tensor, msg: Tensor, p: float = 2.0) -> Tensor:
+        """The messages ``msg``, shape (N, C), scaled by the lengths of x in the ``p``-norm."""
+        direction: Tensor = nn.functional.normalize(msg, p=p, dim=-1)
+        length: Tensor = torch.linalg.vector_norm(x, p, dim=-1, keepdim=True)
+        return direction * length * self.scale.to(x.dtype)
+
+    def extra_repr(self) -> str:
+        return f"learn_scale={self.scale.requires_grad}"
+
+
+class MessageNormOfResidual(Norm):
+    """MessageNorm where only one input is at hand, as in our models: ``make_norm("message", …)``.
+
+    The node's own state is the ``residual``, the input of the convolution. Where there is none, as inside a perceptron
+    or in a first convolution that changes the width, it is x itself, and y = s·x. The scale s is learned, from 1.
     """
 
     uses_graphs = False
 
     def __init__(self, in_channels: int, *, act: str | None = None) -> None:
-        super().__init__(in_channels, act=act)
+        super().__init__(in_channels, affine=False, act=act)
         self.scale = nn.Parameter(torch.ones(1))
 
     def _normalize(self, x: Tensor, segments: Segments | None, residual: Tensor | None) -> Tensor:
+        check_floating(x)
         y = x
         if isinstance(residual, Tensor) and residual.shape == x.shape:
             y = nn.functional.normalize(x, dim=-1) * residual.norm(dim=-1, keepdim=True)
         return self._finish(y * self.scale.to(x.dtype), residual)
 
 
-class DiffGroupNorm(_UnfusedNorm):
+class DiffGroupNorm(Norm):
     r"""DiffGroupNorm: a BatchNorm for each of K learned clusters of nodes (Zhou et al., 2020).
 
     .. math:: s = \mathrm{softmax}(W x), \qquad y = x + \lambda \sum_k \mathrm{BatchNorm}_k(s_k x)
@@ -101,14 +141,17 @@ class DiffGroupNorm(_UnfusedNorm):
         groups: int = GROUPS,
         lamda: float = 0.01,
         eps: float = 1e-5,
-        momentum: float = 0.1,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        device: torch.device | str | None = None,
         *,
         act: str | None = None,
     ) -> None:
-        super().__init__(in_channels, eps, act=act)
+        super().__init__(in_channels, eps, affine=False, act=act)
         self.groups, self.lamda = groups, lamda
-        self.lin = nn.Linear(in_channels, groups, bias=False)
-        self.norm = BatchNorm(groups * in_channels, eps, momentum)
+        self.lin = nn.Linear(in_channels, groups, bias=False, device=device)
+        self.norm = nn.BatchNorm1d(groups * in_channels, eps, momentum, affine, track_running_stats, device=device)
 
     def reset_parameters(self) -> None:
         """Draw new clusters, and reset the running averages."""
@@ -116,25 +159,39 @@ class DiffGroupNorm(_UnfusedNorm):
         self.norm.reset_parameters()
 
     def _normalize(self, x: Tensor, segments: Segments | None, residual: Tensor | None) -> Tensor:
+        check_floating(x)
         wide = x.to(self.lin.weight.dtype)
         shares = self.lin(wide).softmax(dim=-1)
         parts = (shares[:, :, None] * wide[:, None, :]).flatten(1)
-        normed = self.norm(parts, segments).unflatten(1, (self.groups, self.in_channels)).sum(1)
+        normed = self._batch_norm(parts, segments).view(-1, self.groups, x.shape[1]).sum(1)
         return self._finish((wide + self.lamda * normed).to(x.dtype), residual)
 
+    def _batch_norm(self, x: Tensor, segments: Segments | None) -> Tensor:
+        norm = self.norm
+        tracks = norm.running_mean is not None
+        y, mean, var = standardize(
+            x, segments, scope="batch", weight=norm.weight, bias=norm.bias, eps=norm.eps,
+            **averages_of(norm) if tracks and not self.training else {},
+        )  # fmt: skip
+        if tracks and self.training:
+            update_averages(norm, mean[0].detach(), var[0].detach(), x.shape[0], segments)
+        return y
 
-def centre(x: Tensor, segments: Segments | None) -> Tensor:
-    """(N, C): x minus the mean of each row's graph; 0 for rows of no graph."""
-    if segments is None:
-        return x - graph_means(x, None)
-    check_segments(x, segments)
-    inside = segments.bounded_ids(x.shape[0])[:, None] < segments.num_graphs
-    return torch.where(inside, x - graph_means(x, segments), 0.0)
+    @staticmethod
+    def group_distance_ratio(x: Tensor, y: Tensor, eps: float = 1e-5) -> float:
+        """How much farther apart rows of different classes are than rows of one class, on average.
+
+        Args:
+            x: features, shape (N, C).
+            y: classes, shape (N,), at least two of them.
+            eps: added to the distance within classes.
+        """
+        classes = [y == label for label in range(int(y.max()) + 1)]
+        between = sum(float(torch.cdist(x[own], x[~own]).mean()) for own in classes) / (len(classes) - 1) ** 2
+        within = sum(float(torch.cdist(x[own], x[own]).mean()) for own in classes) / len(classes)
+        return between / (within + eps)
 
 
-def graph_means(x: Tensor, segments: Segments | None) -> Tensor:
-    """(N, C): the mean of each row's graph; 0 for rows of no graph."""
-    if segments is None:
-        return x.sum(0, keepdim=True) / max(x.shape[0], 1)
-    means = nn.functional.pad(pool(x, segments, "mean"), (0, 0, 0, 1))
-    return means[segments.bounded_ids(x.shape[0])]
+def check_floating(x: Tensor) -> None:
+    if not x.is_floating_point():
+        raise TypeError(f"x must hold floating-point features, got {x.dtype}; convert it with x.float()")

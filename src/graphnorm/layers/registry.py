@@ -18,8 +18,9 @@ from torch import Tensor, nn
 from graphnorm.errors import GraphnormError, require
 from graphnorm.layers.base import Norm
 from graphnorm.layers.batch import AlphaBatchNorm, BatchNorm, DetachedBatchNorm, RunningBatchNorm
-from graphnorm.layers.graph import GraphNorm, GraphSizeNorm, InstanceNorm, LayerNorm, NoNorm
-from graphnorm.layers.other_papers import DiffGroupNorm, MeanSubtractionNorm, MessageNorm, PairNorm
+from graphnorm.layers.channels import LayerNorm, RMSNorm
+from graphnorm.layers.graph import GraphNorm, GraphSizeNorm, InstanceNorm, NoNorm
+from graphnorm.layers.other_papers import DiffGroupNorm, MeanSubtractionNorm, MessageNormOfResidual, PairNorm
 from graphnorm.segments import Segments
 
 __all__ = [
@@ -34,19 +35,28 @@ __all__ = [
     "try_norm",
 ]
 
+
+def _of_width(kind: Callable[..., Norm], channels: int, **options: Any) -> Norm:
+    """A layer that takes any number of channels, told to refuse other ones."""
+    norm = kind(**options)
+    norm.in_channels = channels
+    return norm
+
+
 REGISTRY: dict[str, Callable[..., Norm]] = {
     "none": NoNorm,
-    "layer": LayerNorm,
+    "layer": partial(LayerNorm, mode="node"),
     "batch": BatchNorm,
     "instance": lambda channels, **options: InstanceNorm(channels, **{"affine": True, **options}),
     "graph": GraphNorm,
     "batch-alpha": AlphaBatchNorm,
     "batch-running": RunningBatchNorm,
     "batch-detached": DetachedBatchNorm,
-    "size": GraphSizeNorm,
-    "pair": PairNorm,
-    "mean-subtraction": MeanSubtractionNorm,
-    "message": MessageNorm,
+    "size": partial(_of_width, GraphSizeNorm),
+    "rms": RMSNorm,
+    "pair": partial(_of_width, PairNorm),
+    "mean-subtraction": partial(_of_width, MeanSubtractionNorm),
+    "message": MessageNormOfResidual,
     "diff-group": DiffGroupNorm,
 }
 """The layers by name: those of the paper, as its experiments call them, and those of other papers."""
@@ -57,7 +67,7 @@ BUILT_IN = frozenset(REGISTRY)
 
 def make_norm(name: str, channels: int, **options: Any) -> Norm:
     """A layer by name: ``"graph"``, ``"instance"``, ``"batch"``, ``"layer"``, ``"none"``, ``"batch-alpha"``,
-    ``"batch-running"``, ``"batch-detached"``, ``"size"``, ``"pair"``, ``"mean-subtraction"``, ``"message"``,
+    ``"batch-running"``, ``"batch-detached"``, ``"size"``, ``"rms"``, ``"pair"``, ``"mean-subtraction"``, ``"message"``,
     ``"diff-group"``, or one registered by :func:`graphnorm.register_norm`.
 
     >>> make_norm("graph", 64)

@@ -7,10 +7,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from graphnorm.ops.split_bfloat16 import PART, split_bfloat16
+from graphnorm.backends import member_stride
+from graphnorm.ops.launch import compiler_options, on_device, power_of_two
+from graphnorm.ops.tiles_gpu import PART, exact_dot
 
+# Integer arguments, which Triton must not compile in: they change from batch to batch.
 SIZES = ("rows", "category_stride", "blocks", "members", "categories")
-"""Integer arguments of the kernel. They change from batch to batch, so Triton must not compile them in."""
 
 
 @triton.jit(do_not_specialize=SIZES)
@@ -32,18 +34,14 @@ def sum_by_category(
         mask = inside[:, None] & (o < OUT)[None, :]
         g = tl.load(dy + (member * rows + row)[:, None] * OUT + o[None, :], mask=mask, other=0.0)
         one_hot = (v[:, None] == own[None, :]).to(PART)
-        high, middle, low = split_bfloat16(g, PART)
-        total = tl.dot(one_hot, low, total)
-        total = tl.dot(one_hot, middle, total)
-        total = tl.dot(one_hot, high, total)
+        total = exact_dot(one_hot, g, total, PART)
     at = (part * members + member) * categories + v
     tl.store(out + at[:, None] * OUT + o[None, :], total, mask=(v < categories)[:, None] & (o < OUT)[None, :])
 
 
-ROWS, CATEGORIES, WARPS = 64, 128, 4
-"""Of a tile, and the warps of a program."""
-PROGRAMS = 1056
-"""To aim at."""
+ROWS, CATEGORIES = 64, 128  # of a tile
+WARPS = 4  # of a program
+PROGRAMS = 1056  # to aim at
 
 
 def weight_gradient(dy: Tensor, category: Tensor, categories: int) -> Tensor:
@@ -54,9 +52,9 @@ def weight_gradient(dy: Tensor, category: Tensor, categories: int) -> Tensor:
     blocks = triton.cdiv(tiles, max(1, min(tiles, PROGRAMS // (members * strips))))
     parts = triton.cdiv(tiles, blocks)
     out = torch.empty(parts, members, categories, width, dtype=dy.dtype, device=dy.device)
-    stride = 0 if category.dim() == 1 else rows
-    sum_by_category[(parts, members, strips)](
-        dy, category, out, rows, stride, blocks, members, categories,
-        width, max(16, triton.next_power_of_2(width)), PART, ROWS, CATEGORIES, num_warps=WARPS,
-    )  # fmt: skip
+    with on_device(dy.device):
+        sum_by_category[(parts, members, strips)](
+            dy, category, out, rows, member_stride(category), blocks, members, categories,
+            width, max(16, power_of_two(width)), PART, ROWS, CATEGORIES, **compiler_options(WARPS),
+        )  # fmt: skip
     return out[0] if parts == 1 else out.sum(0)

@@ -41,26 +41,9 @@ def sum_blocks(
     return y
 
 
-def _run(
-    values: Tensor, self_weight: Any, scale: Any, blocks: tuple[Any, ...], constant: float, x: Tensor | None
-) -> tuple[Tensor, Tensor | None]:
-    kernels = triton_kernels(_GPU)
-    assert kernels is not None
-    result: tuple[Tensor, Tensor | None] = kernels.run(values, self_weight, scale, Blocks(*blocks), constant, x)
-    return result
-
-
-def _forward(
-    x: Tensor,
-    self_weight: Tensor | None,
-    scale: Tensor | None,
-    values: Tensor,
-    start: Tensor,
-    ptr: Tensor,
-    max_size: int,
-    constant: float,
-) -> Tensor:
-    return _run(x, self_weight, scale, (values, start, ptr, max_size), constant, None)[0]
+def _forward(x: Tensor, self_weight: Tensor | None, scale: Tensor | None, blocks: Blocks, constant: float) -> Tensor:
+    y: Tensor = _kernels().run(x, self_weight, scale, blocks, constant, None)[0]
+    return y
 
 
 def _backward(
@@ -68,15 +51,16 @@ def _backward(
     x: Tensor | None,
     self_weight: Tensor | None,
     scale: Tensor | None,
-    values: Tensor,
-    start: Tensor,
-    ptr: Tensor,
-    max_size: int,
+    blocks: Blocks,
     constant: float,
 ) -> tuple[Tensor, Tensor]:
     """The gradients of x and, given x, of self_weight."""
-    dx, dw = _run(dy, self_weight, scale, (values, start, ptr, max_size), constant, x)
+    dx, dw = _kernels().run(dy, self_weight, scale, blocks, constant, x)
     return dx, dy.new_empty(0) if dw is None else dw
+
+
+def _kernels() -> Any:
+    return triton_kernels(_GPU)
 
 
 def _differentiable_backward(

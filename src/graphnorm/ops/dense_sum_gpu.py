@@ -8,12 +8,12 @@ import triton.language as tl
 from torch import Tensor
 
 from graphnorm.adjacency import Blocks
-from graphnorm.backends import contiguous
+from graphnorm.backends import contiguous, member_stride
 from graphnorm.ops.launch import Tile, kinds, launch
-from graphnorm.ops.split_bfloat16 import PART, split_bfloat16
+from graphnorm.ops.tiles_gpu import PART, exact_dot
 
+# Integer arguments, which Triton must not compile in: they change from batch to batch.
 SIZES = ("rows", "slots", "tiles", "start_stride", "ptr_stride", "scale_stride")
-"""Integer arguments of the kernel. They change from batch to batch, so Triton must not compile them in."""
 
 
 @triton.jit
@@ -80,10 +80,7 @@ def sum_blocks(
                 )  # fmt: skip
                 if scale is not None:
                     sent = sent * tl.load(scale + first + k, mask=there, other=0.0)[:, None]
-                high, middle, low = split_bfloat16(sent, PART)
-                total = tl.dot(count, low, total)
-                total = tl.dot(count, middle, total)
-                total = tl.dot(count, high, total)
+                total = exact_dot(count, sent, total, PART)
             product = finish(
                 total, values, x, out, scale, weight, member * rows + first + local, first + local, local < size,
                 channel, CHANNELS, BR,
@@ -99,10 +96,8 @@ def sum_blocks(
         tl.store(partial + tl.program_id(0), tl.sum(product, 0))
 
 
-TILE, AT_ONCE = Tile(128, 64, 4), 32
-"""The tile of the result, and the columns of the matrix that are multiplied at a time."""
-SMALL_TILE, SMALL_AT_ONCE = Tile(32, 64, 4), 32
-"""The same where no graph has more rows than this tile."""
+TILE, SMALL_TILE = Tile(128, 64, 4), Tile(32, 64, 4)  # of the result; the small one where it holds every graph
+AT_ONCE = 32  # columns of the matrix that are multiplied at a time
 
 
 def run(
@@ -112,7 +107,7 @@ def run(
     values = values.contiguous()
     lead, (rows, channels) = values.shape[:-2], values.shape[-2:]
     members = lead[0] if lead else 1
-    tile, at_once = (SMALL_TILE, SMALL_AT_ONCE) if blocks.max_size <= SMALL_TILE.rows else (TILE, AT_ONCE)
+    tile = SMALL_TILE if blocks.max_size <= SMALL_TILE.rows else TILE
     slots, tiles = blocks.start.shape[-1], -(-blocks.max_size // tile.rows)
     programs = (slots + 1) * tiles * -(-channels // tile.channels)
     out = torch.empty_like(values)
@@ -121,7 +116,6 @@ def run(
     start, ptr = blocks.start.contiguous(), blocks.ptr.contiguous()
     tensors = (values, x, out, blocks.values, start, ptr, scale, self_weight, partial)
     key = (channels, constant, kinds(*tensors))
-    strides = (0 if t is None or t.dim() == 1 else t.shape[1] for t in (start, ptr, scale))
-    arguments = (*tensors, rows, slots, tiles, *strides)
-    launch(sum_blocks, key, members * programs, tile, arguments, channels, constant, PART, at_once)
+    arguments = (*tensors, rows, slots, tiles, *map(member_stride, (start, ptr, scale)))
+    launch(sum_blocks, out.device, key, members * programs, tile, arguments, channels, constant, PART, AT_ONCE)
     return out, None if partial is None else partial.sum(-1, dtype=torch.float64).to(torch.float32)

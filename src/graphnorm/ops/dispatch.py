@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from types import ModuleType
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensor
 
 from graphnorm.backends import chosen_backend, has_c_kernel
 
-__all__ = ["Kernels", "choose_kernels", "optional_triton_kernels", "triton_kernels"]
+__all__ = ["Kernels", "choose_kernels", "interpreted", "is_plain", "optional_triton_kernels", "triton_kernels"]
 
 
 class Kernels(NamedTuple):
@@ -34,7 +34,7 @@ def triton_kernels(module: str) -> ModuleType | None:
     return importlib.import_module(module)
 
 
-def _interpreted() -> bool:
+def interpreted() -> bool:
     """Whether Triton's interpreter is on, which runs the GPU kernels on CPU tensors."""
     return os.environ.get("TRITON_INTERPRET") == "1"
 
@@ -42,11 +42,28 @@ def _interpreted() -> bool:
 def optional_triton_kernels(module: str, features: Tensor) -> ModuleType | None:
     """The Triton kernels for these features, or ``None``: of an operation whose alternative is plain torch."""
     name = chosen_backend()
-    wanted = (features.is_cuda and name in ("auto", "triton")) or (name == "triton" and _interpreted())
+    wanted = (features.is_cuda and name in ("auto", "triton")) or (name == "triton" and interpreted())
     return triton_kernels(module) if wanted else None
 
 
-def choose_kernels(features: Tensor, results: int, reference: Any, cpu: Any, triton_module: str) -> Any:
+def is_plain(*tensors: Any) -> bool:
+    """Whether kernels can read these tensors' memory; what is no tensor has none.
+
+    A tensor subclass may wrap another tensor and have no memory itself, and the sign of a negative view is not in it.
+    """
+    for tensor in tensors:
+        kind = type(tensor)
+        if kind is Tensor or kind is torch.nn.Parameter:
+            if tensor.is_neg():
+                return False
+        elif isinstance(tensor, Tensor):
+            return False
+    return True
+
+
+def choose_kernels(
+    features: Tensor, results: int, reference: Any, cpu: Any, triton_module: str, others: Iterable[Any] = ()
+) -> Any:
     """One of an operation's three implementations.
 
     Args:
@@ -55,9 +72,10 @@ def choose_kernels(features: Tensor, results: int, reference: Any, cpu: Any, tri
         reference: the implementation in plain torch.
         cpu: the one by the C library.
         triton_module: the name of the module with the one for GPUs.
+        others: the operation's other arguments. If one is not a plain tensor, the reference is taken.
     """
     name = chosen_backend()
-    if name == "reference" or features.numel() == 0 or results == 0 or isinstance(features, FakeTensor):
+    if name == "reference" or features.numel() == 0 or results == 0 or not is_plain(features, *others):
         return reference
     if name == "auto":
         if features.is_cuda:
@@ -72,7 +90,7 @@ def choose_kernels(features: Tensor, results: int, reference: Any, cpu: Any, tri
             )
         return cpu
     gpu = triton_kernels(triton_module)
-    if gpu is None or not (features.is_cuda or _interpreted()):
+    if gpu is None or not (features.is_cuda or interpreted()):
         raise RuntimeError(
             f"backend 'triton' cannot run a tensor on {features.device}: it needs Triton (pip install triton) and "
             "a GPU, or TRITON_INTERPRET=1 in the environment for Triton's interpreter"

@@ -8,6 +8,7 @@ import triton.language as tl
 from torch import Tensor
 
 from graphnorm.backends import contiguous
+from graphnorm.ops.launch import compiler_options, on_device
 
 
 @triton.jit
@@ -35,8 +36,7 @@ def drop_entries(x, residual, key, rate, out, site, rows, WIDTH: tl.constexpr, E
     tl.store(out + at, y, mask=inside)
 
 
-ENTRIES, WARPS = 2048, 4
-"""Of one program."""
+ENTRIES, WARPS = 2048, 4  # of one program
 
 
 def drop(x: Tensor, residual: Tensor | None, key: Tensor, rate: Tensor, site: int) -> Tensor:
@@ -45,5 +45,6 @@ def drop(x: Tensor, residual: Tensor | None, key: Tensor, rate: Tensor, site: in
     out, (rows, width) = torch.empty_like(x), x.shape[-2:]
     if out.numel():
         grid = (triton.cdiv(rows * width, ENTRIES), key.numel())
-        drop_entries[grid](x, residual, key, rate, out, site, rows, width, ENTRIES, num_warps=WARPS)
+        with on_device(x.device):
+            drop_entries[grid](x, residual, key, rate, out, site, rows, width, ENTRIES, **compiler_options(WARPS))
     return out

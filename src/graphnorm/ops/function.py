@@ -7,14 +7,14 @@ kernels that suit its arguments; neither knows of autograd. :func:`define` adds 
 * *torch.compile*: custom operators ``graphnorm::NAME`` and ``graphnorm::NAME_backward``, which the compiler treats as
   black boxes;
 * *vmap*: M stacked members become one more, leading dimension of the arguments, so that one call serves all;
-* *gradients of gradients*: ``backward`` is an operation of its own, whose gradient is that of its reference.
+* *gradients of gradients*: ``backward`` is an operation too, and its gradient is that of its reference.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, get_type_hints
 
 import torch
 from torch import Tensor
@@ -75,13 +75,14 @@ def define(
 ) -> Op:
     """Make an operation of ``forward`` and ``backward``.
 
-    Both take their arguments by position, tensors before options. Where ``fake`` is given, their annotations are the
-    schema of the custom operators.
+    Both take their arguments by position, tensors before options. An argument that is annotated as a NamedTuple stands
+    for its fields: the operation is called with these, and the function gets the tuple. Where ``fake`` is given, the
+    annotations are the schema of the custom operators.
 
     Args:
-        name: what autograd and the compiler call it, in snake case.
+        name: its name for autograd and the compiler, in snake case.
         forward: gives the output, or a tuple whose first entry is the output; the others have no gradient.
-        backward: from dy and what ``save`` kept to a tuple of gradients. One that is not wanted may be empty.
+        backward: from dy and the result of ``save`` to a tuple of gradients. One that is not wanted may be empty.
         reference: ``backward`` in plain torch, for gradients of higher order.
         dims: the number of dimensions of each tensor among the arguments of both, without the M of stacked members.
         save: from (whether each argument needs a gradient, the result of ``forward``, its arguments) to the arguments
@@ -92,6 +93,7 @@ def define(
         fake: for ``torch.compile``, functions that give empty results of ``forward`` and of ``backward``. Without them
             the operation must not be called while compiling.
     """
+    forward, backward, reference, save = map(_flattened, (forward, backward, reference, save))
     names, backward_names = (tuple(inspect.signature(f).parameters) for f in (forward, backward))
     tensors = sum(argument in dims for argument in backward_names)
     assert all(argument in dims for argument in backward_names[:tensors]), "tensors come first"
@@ -131,7 +133,7 @@ def define(
         saved = unwrap_dead_wrappers(ctx.saved_tensors)
         wanted = [k for k in again if ctx.needs_input_grad[k]]
 
-        def closed_form(*some: Tensor) -> tuple[Tensor, ...]:
+        def closed_form(*some: Tensor) -> Any:
             given = dict(zip(wanted, some, strict=True))
             return reference(*(given.get(k, tensor) for k, tensor in enumerate(saved)), *ctx.options)
 
@@ -140,9 +142,9 @@ def define(
         return tuple(found.get(k) for k in range(len(backward_names)))
 
     def choose_backward() -> Callable[..., Any]:
-        """The kernels themselves, unless their result is to be differentiated or stacked in turn."""
-        in_turn = torch.is_grad_enabled() or _are_functorch_transforms_active()
-        return eager_backward.apply if in_turn else backward
+        """The kernels themselves, unless the gradient is differentiated or stacked as well."""
+        as_well = torch.is_grad_enabled() or _are_functorch_transforms_active()
+        return eager_backward.apply if as_well else backward
 
     title = name.title().replace("_", "")
     stacking, backward_stacking = (
@@ -157,13 +159,37 @@ def define(
 
     compiled = torch.library.custom_op(f"graphnorm::{name}", forward, mutates_args=())
     compiled_backward = torch.library.custom_op(f"graphnorm::{name}_backward", backward, mutates_args=())
-    compiled.register_fake(fake[0])
-    compiled_backward.register_fake(fake[1])
+    compiled.register_fake(_flattened(fake[0]))
+    compiled_backward.register_fake(_flattened(fake[1]))
     compiled.register_autograd(gradients_by(lambda: compiled_backward), setup_context=save_for_backward)
     compiled_backward.register_autograd(double_backward_rule, setup_context=save_for_double_backward)
     compiled.register_vmap(_vmap_rule(compiled, stacking))
     compiled_backward.register_vmap(_vmap_rule(compiled_backward, backward_stacking))
     return Op(eager, eager_backward, compiled)
+
+
+def _flattened(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same function with the fields of its NamedTuples as separate arguments."""
+    hints = get_type_hints(function)
+    parameters: list[inspect.Parameter] = []
+    tuples: list[tuple[Any, slice]] = []  # the last one first
+    for name, parameter in inspect.signature(function).parameters.items():
+        hint, fields, begin = hints[name], {name: hints[name]}, len(parameters)
+        if hasattr(hint, "_fields"):
+            fields = get_type_hints(hint)
+            tuples.insert(0, (hint._make, slice(begin, begin + len(fields))))
+        parameters += [inspect.Parameter(field, parameter.kind, annotation=kind) for field, kind in fields.items()]
+    if not tuples:
+        return function
+
+    def flattened(*arguments: Any) -> Any:
+        values = list(arguments)
+        for make, at in tuples:
+            values[at] = [make(values[at])]
+        return function(*values)
+
+    flattened.__signature__ = inspect.Signature(parameters, return_annotation=hints["return"])  # type: ignore[attr-defined]
+    return flattened
 
 
 # ---- eager mode ------------------------------------------------------------------------------------------------
@@ -210,7 +236,7 @@ def _autograd_function(
 
 
 def _unwrap(value: Any, level: int) -> tuple[Any, int | None]:
-    """A tensor with its dimension of this level's vmap laid open, and which that is."""
+    """A tensor without this level's vmap, and the dimension that the vmap ran over."""
     if not isinstance(value, Tensor):
         return value, None
     pair: tuple[Tensor, int | None] = functorch._unwrap_batched(functorch.unwrap_if_dead(value), level)

@@ -8,8 +8,8 @@ goes straight to the driver, through the C library. On tiny batches a launch tak
 from __future__ import annotations
 
 import ctypes
-import os
 import threading
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -17,8 +17,9 @@ import torch
 from torch import Tensor
 
 from graphnorm.backends import library
+from graphnorm.ops.dispatch import interpreted
 
-_INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+_INTERPRETED = interpreted()
 _LARGEST_INT32 = 2**31 - 1
 _compiled: dict[tuple[Any, ...], Any] = {}
 
@@ -30,16 +31,21 @@ class Tile(NamedTuple):
     channels: int
     warps: int
     registers: int | None = None
-    """At most so many, so that more programs fit a multiprocessor; the compiler's choice if ``None``."""
+    """An upper bound, so that more programs fit a multiprocessor; the compiler's choice if ``None``."""
 
     @property
     def options(self) -> dict[str, int]:
         """The options for Triton's compiler."""
-        return {"num_warps": self.warps} | ({} if self.registers is None else {"maxnreg": self.registers})
+        return compiler_options(self.warps) | ({} if self.registers is None else {"maxnreg": self.registers})
+
+
+def compiler_options(warps: int) -> dict[str, int]:
+    """Options for Triton's compiler. Its default for fused multiply-adds depends on its version."""
+    return {"num_warps": warps, "enable_fp_fusion": True}
 
 
 def power_of_two(number: int) -> int:
-    """The smallest power of two that is not less."""
+    """The smallest power of two that is at least ``number``."""
     return 1 << max(0, number - 1).bit_length()
 
 
@@ -60,7 +66,7 @@ def _driver() -> int:
 
 
 def _is_plain(metadata: Any, early: bool) -> bool:
-    """Whether a compiled kernel needs only its arguments, and ``early`` as said: no scratch memory, no clusters."""
+    """Whether a compiled kernel needs only its arguments (no scratch memory, no clusters) and is ``early`` if asked."""
     extras = ("global_scratch_size", "profile_scratch_size", "launch_cooperative_grid")
     plain = metadata.num_ctas == 1 and not any(getattr(metadata, name, None) for name in extras)
     return plain and bool(getattr(metadata, "launch_pdl", False)) == early
@@ -152,20 +158,33 @@ class Launches:
             self.variants[kind] = b"".join(known)
 
 
+def on_device(device: torch.device) -> AbstractContextManager[Any]:
+    """Make a device the current one, on which Triton launches."""
+    elsewhere = device.index is not None and device.index != torch._C._cuda_getDevice()
+    return torch.cuda.device(device) if elsewhere else nullcontext()
+
+
 def launch(
-    kernel: Any, key: tuple[Any, ...], programs: int, tile: Tile, arguments: tuple[Any, ...], *constants: Any
+    kernel: Any,
+    device: torch.device,
+    key: tuple[Any, ...],
+    programs: int,
+    tile: Tile,
+    arguments: tuple[Any, ...],
+    *constants: Any,
 ) -> None:
     """Launch ``programs`` programs of a kernel whose sizes change from call to call.
 
     As :class:`Launch`, but ``key`` also covers how tensors are aligned (:func:`kinds`).
     """
     constants = (*constants, tile.rows, tile.channels)
-    key = (id(kernel), tile, *key)
+    key = (id(kernel), device.index, tile, *key)
     compiled = _compiled.get(key)
-    if compiled is not None:
-        compiled[(programs, 1, 1)](*arguments, *constants)
-        return
-    compiled = kernel[(programs,)](*arguments, *constants, **tile.options)
+    with on_device(device):
+        if compiled is not None:
+            compiled[(programs, 1, 1)](*arguments, *constants)
+            return
+        compiled = kernel[(programs,)](*arguments, *constants, **tile.options)
     if not _INTERPRETED and all(a <= _LARGEST_INT32 for a in arguments if isinstance(a, int)):
         _compiled[key] = compiled
 
@@ -176,7 +195,7 @@ def launch(
 # So counters are 0 between launches, and the next launch of the stream can use the same ones. A CUDA graph may be
 # replayed at any time, so each captured launch gets separate memory.
 
-_COUNTERS = 1 << 14  # that a stream begins with
+_COUNTERS = 1 << 14  # of a stream at first
 _STOCK = 1 << 20  # counters of all launches captured in CUDA graphs, per device
 _LARGEST_ROOM = 1 << 18  # elements that are worth keeping
 

@@ -50,23 +50,18 @@ def layer_norm(
 
     Args:
         x: features, shape (N, C).
-        residual: shape (N, C), or ``None``.
+        residual: shape (N, C), of x's type, or ``None``.
         weight: γ, shape (C,), or ``None`` for 1.
         bias: β, shape (C,), or ``None`` for 0.
         eps: ε.
         relu: whether act is relu, with slope 1 at exactly 0; the identity otherwise.
 
     Returns:
-        y of x's shape and type; of a wider type where the residual has one.
+        y of x's shape and type.
     """
-    late = None
-    if residual is not None and residual.dtype != x.dtype:
-        residual, late = None, residual
     if torch.compiler.is_exporting() or x.shape[-1] > WIDEST:
-        y = _torch_layer_norm(x, residual, weight, bias, eps, relu)
-    else:
-        y = cast(Tensor, _layer_norm(x, residual, weight, bias, eps, relu))
-    return y if late is None else y + late
+        return _torch_layer_norm(x, residual, weight, bias, eps, relu)
+    return cast(Tensor, _layer_norm(x, residual, weight, bias, eps, relu))
 
 
 def _torch_layer_norm(
@@ -174,15 +169,15 @@ def _run_c(
 _REFERENCE, _C = Kernels(_reference_forward, _reference_backward), Kernels(_c_forward, _c_backward)
 
 
-def _kernels(x: Tensor) -> Any:
-    return choose_kernels(x, x.shape[-2], _REFERENCE, _C, "graphnorm.ops.layer_norm_gpu")
+def _kernels(x: Tensor, *others: Any) -> Any:
+    return choose_kernels(x, x.shape[-2], _REFERENCE, _C, "graphnorm.ops.layer_norm_gpu", others)
 
 
 def _forward(
     x: Tensor, residual: Tensor | None, weight: Tensor | None, bias: Tensor | None, eps: float, relu: bool
 ) -> Tensor:
     """y like x."""
-    y: Tensor = _kernels(x).forward(x, residual, weight, bias, eps, relu)
+    y: Tensor = _kernels(x, residual, weight, bias).forward(x, residual, weight, bias, eps, relu)
     return y
 
 
@@ -190,7 +185,7 @@ def _backward(
     dy: Tensor, x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, relu: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """dx like x, and the gradients of weight and bias, ([M,] C), in the type that sums are taken in."""
-    dx, dweight, dbias = _kernels(x).backward(dy, x, weight, bias, eps, relu)
+    dx, dweight, dbias = _kernels(x, dy, weight, bias).backward(dy, x, weight, bias, eps, relu)
     return dx, dweight, dbias
 
 

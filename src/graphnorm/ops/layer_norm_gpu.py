@@ -7,9 +7,8 @@ throughout. Arguments that are ``None`` are resolved at compile time. Nothing he
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import triton
@@ -19,9 +18,10 @@ from torch import Tensor
 from graphnorm.backends import contiguous
 from graphnorm.ops.launch import Tile, kinds, launch, power_of_two
 from graphnorm.ops.precision import accumulation_dtype
+from graphnorm.ops.tiles_gpu import accumulator, tile_mask
 
+# Integer arguments, which Triton must not compile in: they change from batch to batch.
 SIZES = ("rows", "tiles", "parts", "blocks")
-"""Integer arguments of kernels. They change from batch to batch, so Triton must not compile them in."""
 
 
 @triton.jit
@@ -31,11 +31,7 @@ def tile_at(member, first, rows, CHANNELS: tl.constexpr, BR: tl.constexpr, BC: t
     channel = tl.arange(0, BC)
     at = (member * rows + row)[:, None] * CHANNELS + channel[None, :]
     inside = row < rows
-    if CHANNELS == BC:
-        mask = inside[:, None]
-    else:
-        mask = inside[:, None] & (channel < CHANNELS)[None, :]
-    return at, inside, mask
+    return at, inside, tile_mask(inside, channel, CHANNELS, BC)
 
 
 @triton.jit
@@ -108,7 +104,7 @@ def backward_rows(
         g = gamma * dz
         straight = tl.sum(g, 1) * per_channel
         along = tl.sum(g * hat, 1) * per_channel
-        if CHANNELS == 1:  # g less itself, of which a fused multiply-add would leave a rest
+        if CHANNELS == 1:  # g - g, where a fused multiply-add would leave a remainder
             tl.store(dx + at, tl.zeros((BR, BC), ACC), mask=mask)
         else:
             tl.store(dx + at, r[:, None] * ((g - straight[:, None]) - hat * along[:, None]), mask=mask)
@@ -177,12 +173,6 @@ def _tile(channels: int, elements: int) -> Tile:
     return Tile(max(1, min(_MOST_ROWS, elements // padded)), padded, 4 if padded <= 1024 else 8)
 
 
-def _on_device_of(x: Tensor) -> AbstractContextManager[Any]:
-    """Triton launches on the current device, which may be another."""
-    elsewhere = x.is_cuda and x.device.index != torch._C._cuda_getDevice()
-    return torch.cuda.device(x.device) if elsewhere else nullcontext()
-
-
 def forward(
     x: Tensor, residual: Tensor | None, weight: Tensor | None, bias: Tensor | None, eps: float, relu: bool
 ) -> Tensor:
@@ -192,13 +182,9 @@ def forward(
     how = cut(members, rows, channels)
     y = torch.empty_like(x)
     tensors = (x, y, contiguous(residual), contiguous(weight), contiguous(bias))
-    acc = tl.float64 if x.dtype == torch.float64 else tl.float32
-    key = (x.device.index, kinds(*tensors), channels, eps, relu)
-    with _on_device_of(x):
-        programs = members * how.tiles
-        launch(
-            forward_rows, key, programs, how.forward, (*tensors, rows, how.tiles), channels, eps, relu, acc
-        )  # fmt: skip
+    key, arguments = (kinds(*tensors), channels, eps, relu), (*tensors, rows, how.tiles)
+    options = (channels, eps, relu, accumulator(x.dtype))
+    launch(forward_rows, x.device, key, members * how.tiles, how.forward, arguments, *options)
     return y
 
 
@@ -212,18 +198,14 @@ def backward(
     dx = torch.empty_like(x)
     shares = [torch.empty((members, how.parts, channels), dtype=wide, device=x.device) for _ in range(2)]
     tensors = (x, dy, dx, contiguous(weight), contiguous(bias), *shares)
-    acc = tl.float64 if wide == torch.float64 else tl.float32
-    key = (x.device.index, kinds(*tensors), channels, eps, relu)
-    arguments = (*tensors, rows, how.parts, how.blocks)
+    key, arguments = (kinds(*tensors), channels, eps, relu), (*tensors, rows, how.parts, how.blocks)
+    options = (channels, eps, relu, accumulator(x.dtype))
+    launch(backward_rows, x.device, key, members * how.parts, how.backward, arguments, *options)
     shape = (*x.shape[:-2], channels)
-    with _on_device_of(x):
-        launch(backward_rows, key, members * how.parts, how.backward, arguments, channels, eps, relu, acc)
-        if how.parts == 1:
-            dweight, dbias = (share.view(shape) for share in shares)
-            return dx, dweight, dbias
-        dweight, dbias = (torch.empty(shape, dtype=wide, device=x.device) for _ in range(2))
-        sums = (*shares, dweight, dbias)
-        programs = members * -(-channels // how.add.channels)
-        of_sums = (x.device.index, kinds(*sums), channels)
-        launch(add_parts, of_sums, programs, how.add, (*sums, how.parts), channels)
+    if how.parts == 1:
+        dweight, dbias = (share.view(shape) for share in shares)
+        return dx, dweight, dbias
+    dweight, dbias = (torch.empty(shape, dtype=wide, device=x.device) for _ in range(2))
+    sums, programs = (*shares, dweight, dbias), members * -(-channels // how.add.channels)
+    launch(add_parts, x.device, (kinds(*sums), channels), programs, how.add, (*sums, how.parts), channels)
     return dx, dweight, dbias

@@ -18,7 +18,7 @@ from torch._C import _are_functorch_transforms_active
 from torch.nn import functional
 
 from graphnorm.backends import address, chosen_backend, has_c_kernel, library
-from graphnorm.ops.dispatch import Kernels, optional_triton_kernels
+from graphnorm.ops.dispatch import Kernels, is_plain, optional_triton_kernels
 from graphnorm.ops.function import define
 
 __all__ = ["linear"]
@@ -42,7 +42,8 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 def _kernels(x: Tensor, weight: Tensor) -> Any:
     """The kernels for stacked layers; ``None`` where torch's products are used."""
-    if x.dtype != torch.float32 or weight.dtype != torch.float32 or chosen_backend() == "reference":
+    exact = x.dtype == weight.dtype == torch.float32
+    if not exact or chosen_backend() == "reference" or not is_plain(x, weight):
         return None
     gpu = optional_triton_kernels("graphnorm.ops.linear_gpu", x)
     if gpu is not None:

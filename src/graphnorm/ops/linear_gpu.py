@@ -10,7 +10,6 @@ Products with a wide weight are torch's, and as exact as its setting says (``tor
 
 from __future__ import annotations
 
-import os
 from typing import NamedTuple
 
 import torch
@@ -18,8 +17,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from graphnorm.backends import contiguous
+from graphnorm.ops.dispatch import interpreted
+from graphnorm.ops.launch import compiler_options, on_device, power_of_two
+
+# Integer arguments, which Triton must not compile in: they change from batch to batch.
 SIZES = ("rows", "x_rows", "blocks", "members")
-"""Integer arguments of kernels. They change from batch to batch, so Triton must not compile them in."""
 
 
 @triton.jit(do_not_specialize=SIZES)
@@ -85,22 +88,19 @@ class Cut(NamedTuple):
 
     rows: int  # of a tile
     warps: int
-    stages: int  # tiles on their way at a time
-    programs: int  # about how many to aim at
+    stages: int  # tiles loaded ahead
+    programs: int  # to aim at
 
 
-WIDEST = 128
-"""A weight with more rows or columns does not fit along with its tile of rows: torch's products are faster."""
-FEW_ROWS = 2048
-"""Fewer rows of a member than this do not keep a GPU busy: wide products of all members are then one launch."""
+WIDEST = 128  # rows or columns of a weight that fits along with its tile of rows; beyond, torch's products are faster
+FEW_ROWS = 2048  # of a member: fewer do not keep a GPU busy, so wide products of all members are one launch
 PRODUCT = Cut(rows=64, warps=4, stages=3, programs=1056)
 GRADIENT = Cut(rows=64, warps=4, stages=3, programs=1056)
-GRADIENT_PRECISION = "tf32x3" if os.environ.get("TRITON_INTERPRET") == "1" else "bf16x6"
-"""Triton's interpreter knows only the first, and computes products in full."""
+GRADIENT_PRECISION = "tf32x3" if interpreted() else "bf16x6"  # the interpreter knows only the first
 
 
-def _power_of_two(width: int) -> int:
-    return max(16, 1 << (width - 1).bit_length())
+def _padded(width: int) -> int:
+    return max(16, power_of_two(width))
 
 
 def _shares(rows: int, members: int, cut: Cut) -> tuple[int, int]:
@@ -130,11 +130,12 @@ def _product(x: Tensor, weight: Tensor, bias: Tensor | None, outer: int, *, tran
     out = torch.empty(members, rows, outer, dtype=x.dtype, device=x.device)
     if out.numel():
         parts, blocks = _shares(rows, members, PRODUCT)
-        product[(parts, members)](
-            x, weight, bias, out, rows, _rows_apart(x), blocks,
-            inner, outer, _power_of_two(inner), _power_of_two(outer), transposed, PRODUCT.rows, PRODUCT.stages,
-            num_warps=PRODUCT.warps,
-        )  # fmt: skip
+        with on_device(x.device):
+            product[(parts, members)](
+                x, weight, bias, out, rows, _rows_apart(x), blocks,
+                inner, outer, _padded(inner), _padded(outer), transposed, PRODUCT.rows, PRODUCT.stages,
+                **compiler_options(PRODUCT.warps),
+            )  # fmt: skip
     return out
 
 
@@ -152,8 +153,7 @@ def _wide_product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 def forward(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """x (M, N, K), with a stride of 0 where all members share it; weight (M, O, K); bias (M, O), or none."""
-    bias = None if bias is None else bias.contiguous()
-    return _product(_rows_in_order(x), weight.contiguous(), bias, weight.shape[1])
+    return _product(_rows_in_order(x), weight.contiguous(), contiguous(bias), weight.shape[1])
 
 
 def backward(dy: Tensor, x: Tensor, weight: Tensor, wants_x: bool) -> tuple[Tensor | None, Tensor, Tensor]:
@@ -170,13 +170,14 @@ def backward(dy: Tensor, x: Tensor, weight: Tensor, wants_x: bool) -> tuple[Tens
 def _gradients(dy: Tensor, x: Tensor, outer: int) -> tuple[Tensor, Tensor]:
     """Partial sums of those of weight and bias, (parts, M, O, K) and (parts, M, O)."""
     members, rows, inner = x.shape
-    width = min(WIDEST, _power_of_two(outer))
+    width = min(WIDEST, _padded(outer))
     strips = triton.cdiv(outer, width)
     parts, blocks = _shares(rows, members * strips, GRADIENT) if rows else (1, 0)
     dweight, dbias = x.new_empty(parts, members, outer, inner), x.new_empty(parts, members, outer)
-    weight_gradient[(parts, members, strips)](
-        dy, x, dweight, dbias, rows, _rows_apart(x), blocks, members,
-        inner, outer, _power_of_two(inner), width, GRADIENT_PRECISION, GRADIENT.rows, GRADIENT.stages,
-        num_warps=GRADIENT.warps,
-    )  # fmt: skip
+    with on_device(x.device):
+        weight_gradient[(parts, members, strips)](
+            dy, x, dweight, dbias, rows, _rows_apart(x), blocks, members,
+            inner, outer, _padded(inner), width, GRADIENT_PRECISION, GRADIENT.rows, GRADIENT.stages,
+            **compiler_options(GRADIENT.warps),
+        )  # fmt: skip
     return dweight, dbias

@@ -1,4 +1,4 @@
-"""The ways in: checks with remedies, the operation, and its plain form for export."""
+""":func:`aggregate` and :func:`pool`: checks of the arguments, the operation, and its plain form for export."""
 
 from __future__ import annotations
 
@@ -132,91 +132,49 @@ def _may_need_gradient(x: Tensor, edge_x: Tensor | None) -> bool:
 # ---- the operation ---------------------------------------------------------------------------------------------
 
 
-def _kernels(features: Tensor, rows: int) -> Any:
-    return choose_kernels(features, rows, reference, cpu, "graphnorm.ops.neighbour_sum.gpu")
+def _kernels(features: Tensor, rows: int, *others: Any) -> Any:
+    return choose_kernels(features, rows, reference, cpu, "graphnorm.ops.neighbour_sum.gpu", others)
 
 
-def _forward(
-    x: Tensor | None,
-    edge_x: Tensor | None,
-    self_weight: Tensor | None,
-    scale: Tensor | None,
-    rowptr: Tensor,
-    col: Tensor | None,
-    edge_of: Tensor | None,
-    t_rowptr: Tensor | None,
-    t_col: Tensor | None,
-    t_edge: Tensor | None,
-    constant: float,
-    relu: bool,
-    mean: bool,
-    max_degree: int | None,
-) -> Tensor:
+def _forward(x: Tensor | None, edge_x: Tensor | None, problem: Problem) -> Tensor:
     """y, ([M,] R, C)."""
-    arrays = (self_weight, scale, rowptr, col, edge_of, t_rowptr, t_col, t_edge)
-    problem = Problem(*arrays, constant, relu, mean, max_degree)
     features = cast(Tensor, edge_x if x is None else x)
-    y: Tensor = _kernels(features, problem.rows).forward(x, edge_x, problem)
+    y: Tensor = _kernels(features, problem.rows, x, edge_x, *problem).forward(x, edge_x, problem)
     return y
 
 
 def _backward(
-    dy: Tensor,
-    x: Tensor | None,
-    edge_x: Tensor | None,
-    self_weight: Tensor | None,
-    scale: Tensor | None,
-    rowptr: Tensor,
-    col: Tensor | None,
-    edge_of: Tensor | None,
-    t_rowptr: Tensor | None,
-    t_col: Tensor | None,
-    t_edge: Tensor | None,
-    constant: float,
-    relu: bool,
-    mean: bool,
-    max_degree: int | None,
-    wants_x: bool,
-    wants_edges: int | None,
-    wants_self_weight: bool,
+    dy: Tensor, x: Tensor | None, edge_x: Tensor | None, problem: Problem, wanted: Wanted
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of x, edge_x and self_weight; empty where they are not wanted."""
-    arrays = (self_weight, scale, rowptr, col, edge_of, t_rowptr, t_col, t_edge)
-    problem = Problem(*arrays, constant, relu, mean, max_degree)
-    wanted = Wanted(wants_x, wants_edges, wants_self_weight)
-    dx, da, dw = _kernels(dy, problem.rows).backward(dy, x, edge_x, problem, wanted)
-    return dx, da, dw
+    kernels = _kernels(dy, problem.rows, x, edge_x, *problem)
+    gradients: tuple[Tensor, Tensor, Tensor] = kernels.backward(dy, x, edge_x, problem, wanted)
+    return gradients
 
 
-def _reference_backward(dy: Tensor, x: Any, edge_x: Any, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
-    return reference.backward(dy, x, edge_x, Problem(*rest[:-3]), Wanted(*rest[-3:]))
-
-
-def _save(needed: Any, y: Tensor, x: Any, edge_x: Any, self_weight: Any, *rest: Any) -> tuple[Any, ...]:
+def _save(needed: Any, y: Tensor, x: Any, edge_x: Any, problem: Problem) -> tuple[Any, ...]:
     """x and edge_x only where the gradient depends on them: on x for self_weight, on both for relu."""
-    relu, edges = rest[-3], edge_x.shape[-2] if needed[1] else None
-    saved_x, saved_edge_x = x if relu or needed[2] else None, edge_x if relu else None
-    return saved_x, saved_edge_x, self_weight, *rest, needed[0], edges, needed[2]
+    wanted = Wanted(needed[0], edge_x.shape[-2] if needed[1] else None, needed[2])
+    return x if problem.relu or wanted.dw else None, edge_x if problem.relu else None, *problem, *wanted
 
 
-def _fake_forward(x: Any, edge_x: Any, self_weight: Any, scale: Any, rowptr: Tensor, *_: Any) -> Tensor:
+def _fake_forward(x: Any, edge_x: Any, problem: Problem) -> Tensor:
     features: Tensor = edge_x if x is None else x
-    return features.new_empty(*features.shape[:-2], rowptr.shape[-1] - 1, features.shape[-1])
+    return features.new_empty(*features.shape[:-2], problem.rows, features.shape[-1])
 
 
-def _fake_backward(dy: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
-    wanted, lead = Wanted(*rest[-3:]), dy.shape[:-2]
-    dx, da, dw = reference.not_wanted(dy)
-    dx = dy.new_empty(dy.shape) if wanted.x else dx
-    da = da if wanted.edges is None else dy.new_empty(*lead, wanted.edges, dy.shape[-1])
-    return dx, da, dy.new_empty(lead, dtype=accumulation_dtype(dy.dtype)) if wanted.self_weight else dw
+def _fake_backward(dy: Tensor, x: Any, edge_x: Any, problem: Problem, wanted: Wanted) -> tuple[Tensor, Tensor, Tensor]:
+    lead, (dx, da, dw) = dy.shape[:-2], reference.not_wanted(dy)
+    dx = dy.new_empty(dy.shape) if wanted.dx else dx
+    da = da if wanted.da is None else dy.new_empty(*lead, wanted.da, dy.shape[-1])
+    return dx, da, dy.new_empty(lead, dtype=accumulation_dtype(dy.dtype)) if wanted.dw else dw
 
 
 _neighbour_sum = define(
     "neighbour_sum",
     _forward,
     _backward,
-    _reference_backward,
+    reference.backward,
     dims={
         "x": 2, "edge_x": 2, "self_weight": 0, "scale": 1, "rowptr": 1, "col": 1, "edge_of": 1, "t_rowptr": 1,
         "t_col": 1, "t_edge": 1, "dy": 2,

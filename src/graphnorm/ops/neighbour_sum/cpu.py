@@ -5,17 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from graphnorm.backends import TYPES, address, contiguous, library, output
+from graphnorm.backends import TYPES, address, contiguous, library, member_stride, output
 from graphnorm.ops.neighbour_sum import reference
 from graphnorm.ops.neighbour_sum.reference import Problem, Wanted
 from graphnorm.ops.precision import accumulation_dtype
 
 _FORWARD, _BACKWARD, _EDGE_GRADIENT = 0, 1, 2
-
-
-def _stride(tensor: Tensor | None) -> int:
-    """From one member to the next; 0 where they share it."""
-    return 0 if tensor is None or tensor.dim() == 1 else tensor.shape[1]
 
 
 def _run(
@@ -38,7 +33,7 @@ def _run(
     scale, self_weight = contiguous(problem.scale, acc), contiguous(problem.self_weight, acc)
     arrays: list[int] = []
     for t in kept:
-        arrays += (0, 0, 0) if t is None else (t.data_ptr(), _stride(t), t.dtype == torch.int32)
+        arrays += (0, 0, 0) if t is None else (t.data_ptr(), member_stride(t), t.dtype == torch.int32)
     library.neighbour_sum(
         problem.constant,
         TYPES[out.dtype],
@@ -52,7 +47,7 @@ def _run(
         out.data_ptr(),
         *arrays,
         address(scale),
-        _stride(scale),
+        member_stride(scale),
         address(self_weight),
         problem.relu,
         problem.mean,
@@ -80,19 +75,19 @@ def backward(
     dy, x, edge_x = dy.contiguous(), contiguous(x), contiguous(edge_x)
     dx, da, dw = reference.not_wanted(dy)
     lead, channels = dy.shape[:-2], dy.shape[-1]
-    if wanted.x:
+    if wanted.dx:
         assert problem.t_col is not None
         dx = output(dy.shape, dy.dtype)
-        total = torch.empty(lead, dtype=torch.float64) if wanted.self_weight else None
+        total = torch.empty(lead, dtype=torch.float64) if wanted.dw else None
         reverse = (problem.t_rowptr, problem.t_col, problem.t_edge, problem.rowptr if problem.mean else None)
         masked = edge_x if problem.relu else None
         _run(_BACKWARD, dy, masked, x, dx, reverse, problem.t_col.shape[-1], problem, total)
         dw = dw if total is None else total.to(dw.dtype)
-    elif wanted.self_weight:
+    elif wanted.dw:
         dw = reference.backward(dy, x, edge_x, problem, Wanted(False, None, True))[2]
-    if wanted.edges is not None:
-        da = output((*lead, wanted.edges, channels), dy.dtype)
+    if wanted.da is not None:
+        da = output((*lead, wanted.da, channels), dy.dtype)
         ahead = (problem.rowptr, problem.col, problem.edge_of, None)
         masked_x, masked_edges = (x, edge_x) if problem.relu else (None, None)
-        _run(_EDGE_GRADIENT, dy, masked_edges, masked_x, da, ahead, wanted.edges, problem)
+        _run(_EDGE_GRADIENT, dy, masked_edges, masked_x, da, ahead, wanted.da, problem)
     return dx, da, dw

@@ -20,19 +20,28 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from graphnorm.backends import contiguous
+from graphnorm.backends import contiguous, member_stride
 from graphnorm.ops.launch import Tile, kinds, launch, power_of_two
 from graphnorm.ops.neighbour_sum import reference
 from graphnorm.ops.neighbour_sum.reference import Problem, Wanted
 from graphnorm.ops.precision import accumulation_dtype
+from graphnorm.ops.tiles_gpu import accumulator, tile_mask
 
+# Integer arguments, which Triton must not compile in: they change from batch to batch.
 SIZES = (
     "rows", "edges", "rowptr_stride", "col_stride", "edge_stride", "scale_stride", "degree_stride", "tiles", "limit",
     "chunks", "steps",
 )  # fmt: skip
-"""Integer arguments of kernels. They change from batch to batch, so Triton must not compile them in."""
 
 FORWARD, BACKWARD = 0, 1
+
+
+@triton.jit
+def of_member(array, member, stride):
+    """A member's part of an array, which may be ``None``."""
+    if array is not None:
+        array += member * stride
+    return array
 
 
 @triton.jit
@@ -57,16 +66,6 @@ def row_at(rowptr, edge, rows):
         low = low + tl.maximum(passed - 1, 0) * step
         high = tl.minimum(low + step, high)
     return low
-
-
-@triton.jit
-def tile_mask(inside, channel, CHANNELS: tl.constexpr, BC: tl.constexpr):
-    """Which elements of a tile exist; channels are compared only where the last block is not full."""
-    if CHANNELS % BC == 0:
-        mask = inside[:, None]
-    else:
-        mask = inside[:, None] & (channel < CHANNELS)[None, :]
-    return mask
 
 
 @triton.jit
@@ -166,9 +165,9 @@ def sum_rows(
     CHANNELS: tl.constexpr, CONSTANT: tl.constexpr, RELU: tl.constexpr, MEAN: tl.constexpr, DIRECTION: tl.constexpr,
     ACC: tl.constexpr, UNROLL: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
-    """A tile of rows and a block of channels, but for rows with more than `limit` edges.
+    """A tile of rows and a block of channels, without the rows that have more than `limit` edges.
 
-    `partial`, backward, takes what the tile adds to dw, long rows or not: (members, tiles, blocks).
+    `partial`, backward, takes the tile's part of dw, long rows or not: (members, tiles, blocks).
     """
     blocks: tl.constexpr = (CHANNELS + BC - 1) // BC
     place = (tl.program_id(0) // blocks).to(tl.int64)
@@ -180,14 +179,10 @@ def sum_rows(
     short = exists & (last - first <= limit)
     count = last - first
     last = tl.where(short, last, first)
-    if col is not None:
-        col += member * col_stride
-    if edge_of is not None:
-        edge_of += member * edge_stride
-    if scale is not None:
-        scale += member * scale_stride
-    if degree is not None:
-        degree += member * degree_stride
+    col = of_member(col, member, col_stride)
+    edge_of = of_member(edge_of, member, edge_stride)
+    scale = of_member(scale, member, scale_stride)
+    degree = of_member(degree, member, degree_stride)
     own = tl.zeros((BR, BC), ACC)
     if x is not None:
         own = load_rows(x, member * rows + row, channel, tile_mask(exists, channel, CHANNELS, BC), CHANNELS, ACC)
@@ -246,15 +241,11 @@ def sum_chunks(
     member = place // 2 // chunks
     rowptr += member * rowptr_stride
     row, _first, _last, begin, end = long_row(rowptr, rows, edges, place // 2 % chunks, which, limit)
+    col = of_member(col, member, col_stride)
+    edge_of = of_member(edge_of, member, edge_stride)
+    scale = of_member(scale, member, scale_stride)
+    degree = of_member(degree, member, degree_stride)
     if begin < end:
-        if col is not None:
-            col += member * col_stride
-        if edge_of is not None:
-            edge_of += member * edge_stride
-        if scale is not None:
-            scale += member * scale_stride
-        if degree is not None:
-            degree += member * degree_stride
         single = tl.arange(0, BR)
         own = tl.zeros((BR, BC), ACC)
         if x is not None:
@@ -282,6 +273,7 @@ def join_chunks(
     member = place // 2 // chunks
     rowptr += member * rowptr_stride
     row, first, last, begin, end = long_row(rowptr, rows, edges, place // 2 % chunks, which, limit)
+    scale = of_member(scale, member, scale_stride)
     if (begin < end) & (begin == first):
         total = tl.zeros((BC,), tl.float64)
         final = (last - 1) // limit
@@ -290,8 +282,6 @@ def join_chunks(
             slot = (member * chunks + chunk) * 2 + (first > chunk * limit).to(tl.int64)
             part = load_rows(slots, slot, channel, tile_mask(chunk <= final, channel, CHANNELS, BC), CHANNELS, ACC)
             total += tl.sum(part.to(tl.float64), 0)
-        if scale is not None:
-            scale += member * scale_stride
         single = tl.arange(0, 1)
         finish(
             total.to(ACC)[None, :], values, out, scale, self_weight, member, row + single, single == 0,
@@ -383,13 +373,8 @@ def plan(members: int, rows: int, edges: int, channels: int) -> Plan:
     return Plan(by_row, unroll, limit, chunk, join, Tile(32, block, 4))
 
 
-def _stride(tensor: Tensor | None) -> int:
-    """From one member to the next; 0 where they share it."""
-    return 0 if tensor is None or tensor.dim() == 1 else tensor.shape[1]
-
-
 class _Edges(NamedTuple):
-    """One direction of the edges, ready for the"""
+    """One direction of the edges, contiguous."""
 
     rowptr: Tensor
     col: Tensor | None
@@ -398,7 +383,7 @@ class _Edges(NamedTuple):
     degree: Tensor | None  # rowptr of the other direction, where messages are divided by the number of edges
 
     def strides(self) -> tuple[int, ...]:
-        return tuple(_stride(t) for t in self)
+        return tuple(map(member_stride, self))
 
 
 def _sums(
@@ -415,9 +400,9 @@ def _sums(
     assert features is not None
     lead, channels = features.shape[:-2], features.shape[-1]
     members, rows = lead[0] if lead else 1, edges.rowptr.shape[-1] - 1
-    count = edge_values.shape[-2] if edges.col is None and edge_values is not None else _length(edges.col)
+    count = reference.count_edges(problem, edge_values)
     cut = plan(members, rows, count, channels)
-    acc = tl.float64 if features.dtype == torch.float64 else tl.float32
+    acc = accumulator(features.dtype)
     out = torch.empty((*lead, rows, channels), dtype=features.dtype, device=features.device)
     tiles, blocks = -(-rows // cut.rows.rows), -(-channels // cut.rows.channels)
     wide = accumulation_dtype(features.dtype)
@@ -429,7 +414,7 @@ def _sums(
     options: tuple[Any, ...] = (problem.relu, mean, direction, acc, cut.unroll)
     arguments: tuple[Any, ...] = (*tensors, *sizes, tiles, cut.limit)
     launch(
-        sum_rows, key, members * tiles * blocks, cut.rows, arguments, channels, problem.constant, *options
+        sum_rows, out.device, key, members * tiles * blocks, cut.rows, arguments, channels, problem.constant, *options
     )  # fmt: skip
     longest = count if problem.max_degree is None else min(count, problem.max_degree)
     if longest > cut.limit:
@@ -438,16 +423,11 @@ def _sums(
         programs = members * chunks * 2 * blocks
         arguments = (values, edge_values, x, *edges, slots, *sizes, chunks, cut.limit)
         options = (problem.relu, direction, acc, _UNROLL_CHUNK)
-        launch(sum_chunks, key, programs, cut.chunk, arguments, channels, *options)
+        launch(sum_chunks, out.device, key, programs, cut.chunk, arguments, channels, *options)
         arguments = (values, out, edges.rowptr, edges.scale, self_weight, slots, rows, count)
-        arguments += (_stride(edges.rowptr), _stride(edges.scale), chunks, cut.limit)
-        launch(join_chunks, key, programs, cut.join, arguments, channels, problem.constant, mean, acc)
+        arguments += (member_stride(edges.rowptr), member_stride(edges.scale), chunks, cut.limit)
+        launch(join_chunks, out.device, key, programs, cut.join, arguments, channels, problem.constant, mean, acc)
     return out, partial
-
-
-def _length(col: Tensor | None) -> int:
-    assert col is not None
-    return col.shape[-1]
 
 
 def _ahead(problem: Problem) -> _Edges:
@@ -466,20 +446,20 @@ def backward(
     """As :func:`graphnorm.ops.neighbour_sum.reference.backward`."""
     dy, x, edge_x = dy.contiguous(), contiguous(x), contiguous(edge_x)
     dx, da, dw = reference.not_wanted(dy)
-    if wanted.x:
+    if wanted.dx:
         assert problem.t_rowptr is not None
         degree = problem.rowptr.contiguous() if problem.mean else None
         reverse = (problem.t_rowptr.contiguous(), contiguous(problem.t_col), contiguous(problem.t_edge))
         edges = _Edges(*reverse, contiguous(problem.scale), degree)
-        own = x if problem.relu or wanted.self_weight else None
+        own = x if problem.relu or wanted.dw else None
         masked = edge_x if problem.relu else None
-        dx, partial = _sums(dy, masked, own, edges, problem, BACKWARD, wanted.self_weight)
+        dx, partial = _sums(dy, masked, own, edges, problem, BACKWARD, wanted.dw)
         if partial is not None:
             dw = partial.sum(-1, dtype=torch.float64).to(partial.dtype)
-    elif wanted.self_weight:
+    elif wanted.dw:
         dw = reference.backward(dy, x, edge_x, problem, Wanted(False, None, True))[2]
-    if wanted.edges is not None:
-        da = _edge_gradient(dy, x, edge_x, problem, wanted.edges)
+    if wanted.da is not None:
+        da = _edge_gradient(dy, x, edge_x, problem, wanted.da)
     return dx, da, dw
 
 
@@ -490,11 +470,21 @@ def _edge_gradient(dy: Tensor, x: Tensor | None, edge_x: Tensor | None, problem:
     tile = plan(members, rows, count, channels).edges
     out = torch.empty((*lead, count, channels), dtype=dy.dtype, device=dy.device)
     tiles = -(-count // tile.rows)
-    acc = tl.float64 if dy.dtype == torch.float64 else tl.float32
     masked = (x, edge_x) if problem.relu else (None, None)
     tensors = (dy, *masked, out, *edges[:4])
     key = (kinds(*tensors), channels, problem.relu, problem.mean)
     arguments = (*tensors, rows, count, *edges.strides()[:4], tiles, max(1, rows).bit_length())
     programs = members * tiles * -(-channels // tile.channels)
-    launch(edge_gradient, key, programs, tile, arguments, channels, problem.relu, problem.mean, acc)
+    launch(
+        edge_gradient,
+        out.device,
+        key,
+        programs,
+        tile,
+        arguments,
+        channels,
+        problem.relu,
+        problem.mean,
+        accumulator(dy.dtype),
+    )
     return out

@@ -66,15 +66,15 @@ class Problem(NamedTuple):
 class Wanted(NamedTuple):
     """Which gradients to compute; the others come back empty."""
 
-    x: bool
-    edges: int | None  # E, where the gradient of edge_x is wanted
-    self_weight: bool
+    dx: bool
+    da: int | None  # E, where it is wanted
+    dw: bool
 
 
 class _Edges(NamedTuple):
     """The edges of all members end to end, so that one index_add serves all.
 
-    Every member has one row more than it has: number R takes the edges that belong to none.
+    Every member gets one more row, number R, for the edges that belong to none.
     """
 
     members: int
@@ -152,7 +152,7 @@ def _before_relu(edges: _Edges, x: Tensor | None, edge_x: Tensor | None, acc: to
     """x of the neighbour plus the edge's own, (M E, C)."""
     values = None if x is None else edges.of_col(x.to(acc))
     if edge_x is not None:
-        own = edge_x.to(acc).reshape(len(edges.row), edge_x.shape[-1])
+        own = edge_x.to(acc).reshape(edges.row.shape[0], edge_x.shape[-1])
         own = own if edges.feature is None else own[edges.feature]
         values = own if values is None else values + own
     assert values is not None
@@ -164,7 +164,8 @@ def forward(x: Tensor | None, edge_x: Tensor | None, problem: Problem) -> Tensor
     features = x if x is not None else edge_x
     assert features is not None
     members = features.shape[0] if features.dim() == 3 else 1
-    acc, scale = accumulation_dtype(features.dtype), _scale(problem, accumulation_dtype(features.dtype))
+    acc = accumulation_dtype(features.dtype)
+    scale = _scale(problem, acc)
     edges = _edges(problem, members, count_edges(problem, edge_x))
     message = _before_relu(edges, x, edge_x, acc)
     message = torch.relu(message) if problem.relu else message
@@ -185,26 +186,27 @@ def backward(
     """dx like x, da like edge_x, dw ([M]). Differentiable in turn. Does not use the transposed arrays."""
     lead, channels = dy.shape[:-2], dy.shape[-1]
     members = lead[0] if lead else 1
-    acc, scale = accumulation_dtype(dy.dtype), _scale(problem, accumulation_dtype(dy.dtype))
+    acc = accumulation_dtype(dy.dtype)
+    scale = _scale(problem, acc)
     flat = dy.to(acc).reshape(members, problem.rows, channels)
     out = flat if scale is None else flat * scale
     dx, da, dw = not_wanted(dy)
-    if wanted.x or wanted.edges is not None:
-        edges = _edges(problem, members, count_edges(problem, edge_x) if wanted.edges is None else wanted.edges)
+    if wanted.dx or wanted.da is not None:
+        edges = _edges(problem, members, count_edges(problem, edge_x) if wanted.da is None else wanted.da)
         message = edges.of_row(out * _per_row(problem, acc) if problem.mean else out)
         message = message if scale is None else message * edges.of_col(scale)
         if problem.relu:
             message = torch.where(_before_relu(edges, x, edge_x, acc) <= 0, 0, message)
-        if wanted.x:
+        if wanted.dx:
             own = out * _self_weight(problem, acc)
             sums = edges.by_col(message) + (own if scale is None else own * scale)
             dx = sums.to(dy.dtype).reshape(dy.shape)
-        if wanted.edges is not None:
+        if wanted.da is not None:
             ordered = (
                 message if edges.feature is None else torch.zeros_like(message).index_copy(0, edges.feature, message)
             )
-            da = ordered.to(dy.dtype).reshape(*lead, wanted.edges, channels)
-    if wanted.self_weight:
+            da = ordered.to(dy.dtype).reshape(*lead, wanted.da, channels)
+    if wanted.dw:
         assert x is not None
         own = x.to(acc).reshape(flat.shape) * (out if scale is None else out * scale)
         dw = own.flatten(1).sum(-1, dtype=wide_dtype(own)).to(acc).reshape(lead)

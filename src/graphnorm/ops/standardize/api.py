@@ -1,4 +1,4 @@
-"""The way in: checks with remedies, the operation, and its plain form for export."""
+""":func:`standardize`: checks of the arguments, the differentiable operation, and its plain form for export."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def standardize(
         residual: added after ``act`` in the same pass, shape (N, C).
 
     Returns:
-        y of x's shape and type; the mean (double) and variance used, shape (G, C), without gradient: empty where they
-        were given, and with scope ``"node"``.
+        y of x's shape and type (or the residual's type, where that is wider); the mean (double) and variance used,
+        shape (G, C), without gradient: empty where they were given, and with scope ``"node"``.
 
     >>> x = torch.tensor([[1.0], [3.0], [5.0]])
     >>> y, mean, var = standardize(x, Segments(sizes=[2, 1]))
@@ -73,11 +73,14 @@ def standardize(
         raise ValueError(f"act is {act!r}; it can be 'relu' or None")
     if not torch.compiler.is_compiling():
         check_eps(eps)
+    late = None  # a residual of another type, which kernels do not take
+    if residual is not None and residual.dtype != x.dtype:
+        residual, late = None, residual
     if scope == "node":
         if mean_scale is not None or statistics != LIVE:
             raise ValueError("scope 'node' takes no mean_scale and has live statistics only")
         y = layer_norm(x, residual, weight, bias, float(eps), act == "relu")
-        return y, x.new_empty(0), x.new_empty(0)
+        return y if late is None else y + late, x.new_empty(0), x.new_empty(0)
     if scope not in SCOPES:
         raise ValueError(f"scope is {scope!r}; the scopes are {', '.join(map(repr, SCOPES))}")
     if statistics not in (LIVE, DETACHED, GIVEN):
@@ -89,23 +92,17 @@ def standardize(
     if mean is not None and var is not None:
         graphs = 1 if segments is None or scope == "batch" else segments.num_graphs
         _check_statistics(x, graphs, mean, var)
-    late = None
-    if residual is not None and residual.dtype != x.dtype:
-        residual, late = None, residual
-
     options = (float(eps), act == "relu", statistics)
     if torch.compiler.is_exporting():
         y, mean, var = _exported(x, segments, scope, residual, (weight, bias, mean_scale, mean, var), options)
     else:
         ptr, order, max_size = layout(x, segments, scope)
-        y, mean, var = standardize_op(
-            x, residual, weight, bias, mean_scale, ptr, order, mean, var, *options, max_size
-        )  # fmt: skip
+        y, mean, var = standardize_op(x, residual, weight, bias, mean_scale, ptr, order, mean, var, *options, max_size)
     return y if late is None else y + late, mean, var
 
 
 def layout(x: Tensor, segments: Segments | None, scope: str) -> tuple[Tensor | None, Tensor | None, int | None]:
-    """ptr, order and a bound on the rows of a segment, of the segments that ``scope`` makes of the graphs."""
+    """The segments that statistics run over: ptr, order and an upper bound on the rows of one segment."""
     rows = x.shape[-2]
     if segments is None or (not segments.may_pad and segments.num_graphs == 1):
         return None, None, rows
@@ -125,7 +122,7 @@ def _exported(
     tensors: tuple[Tensor | None, ...],
     options: tuple[float, bool, str],
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """In plain torch, so that an exported program runs anywhere, in an ONNX runtime too."""
+    """The operation in plain torch, so that an exported program runs anywhere, an ONNX runtime included."""
     if segments is None or (scope == "batch" and not segments.may_pad):
         ids, graphs = torch.zeros(x.shape[0], dtype=torch.int64, device=x.device), 1
     else:
@@ -140,70 +137,35 @@ def _exported(
 # ---- the operation ---------------------------------------------------------------------------------------------
 
 
-def kernels_for(x: Tensor, graphs: int) -> Any:
-    """The implementation for these features: a module with ``forward`` and ``backward`` as in the reference."""
-    return choose_kernels(x, graphs, reference, cpu, "graphnorm.ops.standardize.gpu")
+def kernels_for(x: Tensor, graphs: int, *others: Any) -> Any:
+    """The implementation for these arguments: a module with ``forward`` and ``backward`` as in the reference."""
+    return choose_kernels(x, graphs, reference, cpu, "graphnorm.ops.standardize.gpu", others)
 
 
-def _forward(
-    x: Tensor,
-    residual: Tensor | None,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    mean_scale: Tensor | None,
-    ptr: Tensor | None,
-    order: Tensor | None,
-    mean: Tensor | None,
-    var: Tensor | None,
-    eps: float,
-    relu: bool,
-    statistics: str,
-    max_size: int | None,
-) -> tuple[Tensor, Tensor, Tensor]:
+def _forward(x: Tensor, residual: Tensor | None, problem: Problem) -> tuple[Tensor, Tensor, Tensor]:
     """Output, mean and variance; the latter are empty where they were given."""
-    problem = Problem(weight, bias, mean_scale, ptr, order, mean, var, eps, relu, statistics, max_size)
-    y, mean, var = kernels_for(x, problem.graphs).forward(x, residual, problem)
-    assert mean is not None and var is not None
-    return (y, mean, var) if statistics != GIVEN else (y, mean.new_empty(0), var.new_empty(0))
+    y, mean, var = kernels_for(x, problem.graphs, residual, *problem).forward(x, residual, problem)
+    return (y, mean, var) if problem.statistics != GIVEN else (y, mean.new_empty(0), var.new_empty(0))
 
 
-def _backward(
-    dy: Tensor,
-    x: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    mean_scale: Tensor | None,
-    ptr: Tensor | None,
-    order: Tensor | None,
-    mean: Tensor | None,
-    var: Tensor | None,
-    eps: float,
-    relu: bool,
-    statistics: str,
-    max_size: int | None,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _backward(dy: Tensor, x: Tensor, problem: Problem) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """dx and the gradients of weight, bias and mean_scale, whether these are there or not."""
-    problem = Problem(weight, bias, mean_scale, ptr, order, mean, var, eps, relu, statistics, max_size)
-    dx, dweight, dbias, dmean_scale = kernels_for(x, problem.graphs).backward(dy, x, problem)
-    return dx, dweight, dbias, dmean_scale
+    kernels = kernels_for(x, problem.graphs, dy, *problem)
+    gradients: tuple[Tensor, Tensor, Tensor, Tensor] = kernels.backward(dy, x, problem)
+    return gradients
 
 
-def _reference_backward(dy: Tensor, x: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    return reference.backward(dy, x, Problem(*rest))
-
-
-def _save(wanted: Any, outputs: tuple[Tensor, ...], x: Tensor, residual: Any, *rest: Any) -> tuple[Any, ...]:
+def _save(
+    wanted: Any, outputs: tuple[Tensor, Tensor, Tensor], x: Tensor, residual: Any, problem: Problem
+) -> tuple[Any, ...]:
     """The input, and two numbers per segment and channel."""
-    weight, bias, mean_scale, ptr, order, mean, var, eps, relu, statistics, max_size = rest
-    if statistics != GIVEN:
-        _, mean, var = outputs
-    return x, weight, bias, mean_scale, ptr, order, mean, var, eps, relu, statistics, max_size
+    if problem.statistics != GIVEN:
+        problem = problem._replace(mean=outputs[1], var=outputs[2])
+    return x, *problem
 
 
-def _fake_forward(x: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
-    ptr, statistics = rest[4], rest[10]
-    graphs = 1 if ptr is None else ptr.shape[-1] - 1
-    shape = (0,) if statistics == GIVEN else statistics_shape(x, graphs)
+def _fake_forward(x: Tensor, residual: Any, problem: Problem) -> tuple[Tensor, Tensor, Tensor]:
+    shape = (0,) if problem.statistics == GIVEN else statistics_shape(x, problem.graphs)
     mean, var = x.new_empty(shape, dtype=wide_dtype(x)), x.new_empty(shape, dtype=accumulation_dtype(x.dtype))
     return x.new_empty(x.shape), mean, var
 
@@ -218,7 +180,7 @@ standardize_op = define(
     "standardize",
     _forward,
     _backward,
-    _reference_backward,
+    reference.backward,
     dims={
         "x": 2, "residual": 2, "weight": 1, "bias": 1, "mean_scale": 1, "ptr": 1, "order": 1, "mean": 2, "var": 2,
         "dy": 2,

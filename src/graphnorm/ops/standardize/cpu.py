@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from graphnorm.backends import TYPES, address, contiguous, is_small, library, output, output_like
+from graphnorm.backends import TYPES, address, contiguous, is_small, library, member_stride, output, output_like
 from graphnorm.ops.precision import accumulation_dtype
 from graphnorm.ops.standardize.reference import DETACHED, GIVEN, LIVE, Parameters, Problem, statistics_shape
 
@@ -40,9 +40,9 @@ class Plan:
             channels,
             problem.graphs,
             address(ptr),
-            0 if ptr is None or ptr.dim() == 1 else ptr.shape[1],
+            member_stride(ptr),
             address(order),
-            0 if order is None or order.dim() == 1 else rows,
+            member_stride(order),
             int(problem.relu),
             _STATISTICS[problem.statistics],
         )
@@ -113,9 +113,6 @@ def forward(x: Tensor, residual: Tensor | None, problem: Problem) -> tuple[Tenso
 
 def backward(dy: Tensor, x: Tensor, problem: Problem) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """As :func:`graphnorm.ops.standardize.reference.backward`."""
-    if problem.mean is None or problem.var is None:
-        _, mean, var = forward(x, None, problem)
-        problem = problem._replace(mean=mean, var=var)
     assert problem.mean is not None and problem.var is not None
     plan = Plan(x, problem)
     mean, var = problem.mean.to(torch.float64).contiguous(), problem.var.to(plan.acc).contiguous()

@@ -16,12 +16,12 @@ from torch._C import _are_functorch_transforms_active, _len_torch_dispatch_stack
 from torch._C._functorch import is_functorch_wrapped_tensor
 
 from graphnorm.backends import chosen_backend
+from graphnorm.ops.dispatch import is_plain
 from graphnorm.ops.standardize.api import ACTIVATIONS, kernels_for, layout, standardize_op
 from graphnorm.ops.standardize.reference import LIVE, Problem
 from graphnorm.segments import Segments
 
-_PLAIN = (Tensor, torch.nn.Parameter)
-_FEW_ROWS = 64  # of a single graph: GPU kernels need its boundaries then, and a plan should make no tensors of its own
+_FEW_ROWS = 64  # of a single graph: GPU kernels then need its boundaries, and the segments have them already
 _MAX_PLANS = 64  # per segments; far more than a model has widths
 
 
@@ -48,12 +48,9 @@ class _Planned(torch.autograd.Function):
         x, weight, bias, mean_scale, *kept = ctx.saved_tensors
         plan, parameters = ctx.plan, (weight, bias, mean_scale)
         if is_grad_enabled() or is_functorch_wrapped_tensor(dy):
-            problem = plan.problem
-            statistics = plan.statistics(*kept)
-            dx, *dparameters = standardize_op.backward(
-                dy, x, weight, bias, mean_scale, problem.ptr, problem.order, *statistics,
-                problem.eps, problem.relu, problem.statistics, problem.max_size,
-            )  # fmt: skip
+            mean, var = plan.statistics(*kept)
+            problem = plan.problem._replace(weight=weight, bias=bias, mean_scale=mean_scale, mean=mean, var=var)
+            dx, *dparameters = standardize_op.backward(dy, x, *problem)
             dparameters = [d if p is not None else None for d, p in zip(dparameters, parameters, strict=True)]
         else:
             dx, dparameters = plan.backward(dy, x, parameters, *kept)
@@ -77,7 +74,9 @@ def standardize_graphs(
 
     Not to be called while compiling.
     """
-    if segments is None or type(x) not in _PLAIN or _are_functorch_transforms_active() or _len_torch_dispatch_stack():
+    if segments is None or _are_functorch_transforms_active() or _len_torch_dispatch_stack():
+        return None
+    if not is_plain(x, weight, bias, mean_scale, residual):
         return None
     key = x.shape, x.dtype, eps, act, chosen_backend()
     found = segments.plans.get(key)
@@ -97,7 +96,7 @@ def standardize_graphs(
         or (
             residual is not None
             and (
-                type(residual) not in _PLAIN
+                not isinstance(residual, Tensor)
                 or residual.shape != shape
                 or residual.dtype is not x.dtype
                 or residual.device != device

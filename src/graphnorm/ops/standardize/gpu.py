@@ -8,18 +8,17 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
-import triton.language as tl
 from torch import Tensor
 
-from graphnorm.backends import contiguous, library
-from graphnorm.ops.launch import Launch, Launches, Tile, can_be_early, power_of_two, scratch
+from graphnorm.backends import contiguous, library, member_stride
+from graphnorm.ops.launch import Launch, Launches, Tile, can_be_early, on_device, power_of_two, scratch
 from graphnorm.ops.precision import accumulation_dtype
 from graphnorm.ops.standardize import kernels
 from graphnorm.ops.standardize.reference import GIVEN, LIVE, Parameters, Problem, statistics_shape
+from graphnorm.ops.tiles_gpu import accumulator
 
 _UNLIMITED = 2**31 - 1  # rows: no segment is longer
 _LARGEST_TILE = 64  # rows of a segment that still fits the registers of one program
-
 _PROGRAMS = 528  # that share one graph, forward: as many as an H200 runs at a time
 
 _launch_again: Any = None if library is None else library.launch
@@ -108,10 +107,8 @@ class Work:
         if ptr is None and self.cut.fits:  # one small segment: the kernel for tiles needs its boundaries
             ptr = torch.arange(0, rows + 1, rows, device=x.device)
         self.ptr, self.order = ptr, order
-        ptr_stride = 0 if ptr is None or ptr.dim() == 1 else ptr.shape[1]
-        order_stride = 0 if order is None or order.dim() == 1 else rows
         self.members, self.channels, self.graphs = members, channels, graphs
-        self.layout = (rows, graphs, ptr_stride, order_stride)
+        self.layout = (rows, graphs, member_stride(ptr), member_stride(order))
         self.device, self.acc = x.device, accumulation_dtype(x.dtype)
         self.index = x.device.index if x.is_cuda else None
         self.key = (self.index, x.dtype, ptr is None, order is None)
@@ -148,12 +145,8 @@ class Work:
         tiles = -(-rows // tile.rows)
         return self._launch(kernel, self.members * tiles, tile, (rows, tiles, *sizes), *constants, **rest)
 
-    @property
-    def _triton_dtype(self) -> Any:
-        return tl.float64 if self.acc == torch.float64 else tl.float32
-
     def _forward_launches(self) -> Launches:
-        c, channels, per, acc = self.cut, self.channels, self.per, self._triton_dtype
+        c, channels, per, acc = self.cut, self.channels, self.per, accumulator(self.acc)
         eps, relu, given = self.problem.eps, self.problem.relu, self.problem.statistics == GIVEN
         first, second, early = None, None, bool(per) and can_be_early(self.index)
         sizes: tuple[int, ...]
@@ -178,7 +171,7 @@ class Work:
         return self._forward
 
     def _backward_launches(self) -> Launches:
-        c, channels, per, acc = self.cut, self.channels, self.per, self._triton_dtype
+        c, channels, per, acc = self.cut, self.channels, self.per, accumulator(self.acc)
         eps, relu, live = self.problem.eps, self.problem.relu, self.problem.statistics == LIVE
         second, early = None, bool(per) and can_be_early(self.index)
         sizes: tuple[int, ...]
@@ -209,9 +202,6 @@ class Work:
 
     # ---- every call -------------------------------------------------------------------------------------------
 
-    def _on_current_device(self) -> bool:
-        return self.index is None or self.index == torch._C._cuda_getDevice()
-
     def _stream(self) -> int:
         """The current stream; 0 on a CPU, where Triton's interpreter runs."""
         return 0 if self.index is None else torch._C._cuda_getCurrentRawStream(self.index)
@@ -229,20 +219,18 @@ class Work:
         self, x: Tensor, residual: Tensor | None, parameters: Parameters, mean: Tensor | None, var: Tensor | None
     ) -> Tensor:
         """y. Statistics are read from or written to ``mean`` and ``var``, if these are not ``None``."""
-        if not self._on_current_device():
-            with torch.cuda.device(self.index):
-                return self.apply(x, residual, parameters, mean, var)
         x, residual = x if x.is_contiguous() else x.contiguous(), contiguous(residual)
         weight, bias, mean_scale = map(contiguous, parameters)
-        y, stream = torch.empty_like(x), self._stream()
-        slots = counters = None
-        if self.per and self.problem.statistics != GIVEN:
-            memory = scratch(self.device, self.index, stream)
-            slots = memory.room(self.slot_statistics, torch.float64)
-            counters = memory.counters(self.forward_counters)
+        y, slots, counters = torch.empty_like(x), None, None
         kind = (_type(weight), _type(bias), _type(mean_scale)), (_type(mean), _type(var)), residual is None
-        tensors = (x, y, residual, self.ptr, self.order, weight, bias, mean_scale, mean, var, slots, counters)
-        (self._forward or self._forward_launches())(kind, stream, *tensors)
+        with on_device(self.device):
+            stream = self._stream()
+            if self.per and self.problem.statistics != GIVEN:
+                memory = scratch(self.device, self.index, stream)
+                slots = memory.room(self.slot_statistics, torch.float64)
+                counters = memory.counters(self.forward_counters)
+            tensors = (x, y, residual, self.ptr, self.order, weight, bias, mean_scale, mean, var, slots, counters)
+            (self._forward or self._forward_launches())(kind, stream, *tensors)
         return y
 
     def gradient(
@@ -255,25 +243,24 @@ class Work:
         wanted: tuple[bool, bool, bool] | None = None,
     ) -> tuple[Tensor, Parameters]:
         """dx, and the gradients of the parameters that are there, or those ``wanted``."""
-        if not self._on_current_device():
-            with torch.cuda.device(self.index):
-                return self.gradient(dy, x, parameters, mean, var, wanted)
         x, dy = x if x.is_contiguous() else x.contiguous(), dy if dy.is_contiguous() else dy.contiguous()
         weight, bias, mean_scale = map(contiguous, parameters)
-        dx, stream = torch.empty_like(x), self._stream()
+        dx = torch.empty_like(x)
         there = wanted or (weight is not None, bias is not None, mean_scale is not None)
         dweight = self._gradient_of(weight) if there[0] else None
         dbias = self._gradient_of(bias) if there[1] else None
         dmean_scale = self._gradient_of(mean_scale) if there[2] else None
-        memory = scratch(self.device, self.index, stream)
-        counters = memory.counters(self.backward_counters)
-        if self.per:  # two launches, and another call's may come between them
-            shares = torch.empty((self.shares,), dtype=self.acc, device=self.device)
-        else:
-            shares = memory.room(self.shares, self.acc)
         kind = (_type(weight), _type(bias), _type(mean_scale)), (_type(mean), _type(var)), wanted
-        tensors = (x, dy, dx, self.ptr, self.order, weight, bias, mean_scale, mean, var, shares, counters)
-        (self._backward or self._backward_launches())(kind, stream, *tensors, dweight, dbias, dmean_scale)
+        with on_device(self.device):
+            stream = self._stream()
+            memory = scratch(self.device, self.index, stream)
+            counters = memory.counters(self.backward_counters)
+            if self.per:  # two launches, and another call's may come between them
+                shares = torch.empty((self.shares,), dtype=self.acc, device=self.device)
+            else:
+                shares = memory.room(self.shares, self.acc)
+            tensors = (x, dy, dx, self.ptr, self.order, weight, bias, mean_scale, mean, var, shares, counters)
+            (self._backward or self._backward_launches())(kind, stream, *tensors, dweight, dbias, dmean_scale)
         return dx, (dweight, dbias, dmean_scale)
 
 

@@ -28,16 +28,18 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from graphnorm.ops.tiles_gpu import tile_mask
+
 try:
     from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 except ImportError:  # a Triton for other devices, where no kernel is EARLY
     gdc_launch_dependents = gdc_wait = None
 
+# Integer arguments, which Triton must not compile in: they change from batch to batch.
 SIZES = (
     "rows", "segments", "ptr_stride", "order_stride", "runs", "run", "limit", "slots", "plane", "window", "windows",
     "slot_plane", "fine_window", "fine_windows", "shorts", "adds", "tiles",
 )  # fmt: skip
-"""Integer arguments of kernels. They change from batch to batch, so Triton must not compile them in."""
 
 GROUP = tl.constexpr(64)
 """Shares of the parameters' gradients that one program adds up; the last one adds up the sums of the groups."""
@@ -77,6 +79,12 @@ def bounds(ptr, ptr_stride, member, g, rows):
 
 
 @triton.jit
+def boundary(ptr, ptr_stride, member, g, rows):
+    """ptr[g] of a member, clamped to it whatever ptr holds."""
+    return tl.minimum(tl.maximum(tl.load(ptr + member * ptr_stride + g), 0), rows)
+
+
+@triton.jit
 def run_of(order, order_stride, member, first, last):
     """Whether positions [first, last) of one segment are consecutive rows, and the distance from position to row then.
 
@@ -106,16 +114,6 @@ def offsets(
         if not consecutive:
             row = tl.load(order + member * order_stride + position, mask=inside, other=0)
     return (member * rows + row)[:, None] * CHANNELS + channel[None, :]
-
-
-@triton.jit
-def tile_mask(inside, channel, CHANNELS: tl.constexpr, BC: tl.constexpr):
-    """Which elements of a tile exist; channels are compared only where the last block is not full."""
-    if CHANNELS % BC == 0:
-        mask = inside[:, None]
-    else:
-        mask = inside[:, None] & (channel < CHANNELS)[None, :]
-    return mask
 
 
 @triton.jit
@@ -216,7 +214,7 @@ def gradient_coefficients(P, Q, n, centre, rest, var, alpha, kept, r, scale, EPS
 
 @triton.jit
 def gradient_of(dy, d, scale, offset, slope, constant, RELU: tl.constexpr):
-    """dx of a tile, of which d = x - centre."""
+    """dx of a tile, given d = x - centre."""
     dz = before_relu(dy, d, scale, offset, RELU)
     return scale[None, :] * ((dz + constant[None, :]) - slope[None, :] * d)
 
@@ -436,8 +434,8 @@ def range_sums(
 ):  # fmt: skip
     """P = Σ dz and Q = Σ dz (x - centre) over positions [first, last).
 
-    APART: whether each element of a tile has sums of its own until the end, so that no tile waits for the sums of the
-    one before; in twice the registers.
+    APART: whether each element of a tile has separate sums until the end, so that no tile waits for the sums of the one
+    before. This takes twice the registers.
     """
     consecutive, shift = run_of(order, order_stride, member, first, last)
     kept: tl.constexpr = BR if APART else 1
@@ -475,12 +473,6 @@ def gradient_range(
 
 
 # ---- forward: the first kernel of a call -------------------------------------------------------------------------
-
-
-@triton.jit
-def _boundary(ptr, ptr_stride, member, g, rows):
-    """ptr[g] of a member, clamped to it whatever ptr holds."""
-    return tl.minimum(tl.maximum(tl.load(ptr + member * ptr_stride + g), 0), rows)
 
 
 @triton.jit
@@ -538,12 +530,7 @@ def forward_short(
     index = (tl.program_id(0) // blocks).to(tl.int64)
     block = tl.program_id(0) % blocks
     channel = block * BC + tl.arange(0, BC)
-    if PER == 0:
-        _forward_segment(
-            x, y, residual, ptr, order, weight, bias, mean_scale, mean, var, index, channel,
-            rows, segments, ptr_stride, order_stride, limit, CHANNELS, EPS, RELU, GIVEN, ACC, BR, BC,
-        )  # fmt: skip
-    elif index < shorts:
+    if PER == 0 or index < shorts:
         _forward_segment(
             x, y, residual, ptr, order, weight, bias, mean_scale, mean, var, index, channel,
             rows, segments, ptr_stride, order_stride, limit, CHANNELS, EPS, RELU, GIVEN, ACC, BR, BC,
@@ -619,21 +606,16 @@ def backward_tiles(
     block = tl.program_id(0) % blocks
     channel = block * BC + tl.arange(0, BC)
     in_channels = channel < CHANNELS
-    first = _boundary(ptr, ptr_stride, member, g0, rows)
-    last = _boundary(ptr, ptr_stride, member, g0 + 1, rows)
+    first = boundary(ptr, ptr_stride, member, g0, rows)
+    last = boundary(ptr, ptr_stride, member, g0 + 1, rows)
     if g0 == 0:
         fill_outside(dx, None, order, order_stride, member, rows, 0, first, channel, CHANNELS, ACC, BR, BC)
     all_weight = tl.zeros((BC,), ACC)
     all_bias = tl.zeros((BC,), ACC)
     all_mean_scale = tl.zeros((BC,), ACC)
     for g in range(g0, g1):
-        following = _boundary(ptr, ptr_stride, member, tl.minimum(g + 2, g1), rows)
-        if not HALF:
-            of_weight, P, of_mean_scale = _backward_tile(
-                x, dy, dx, order, weight, bias, mean_scale, mean, var, member, g, first, last, channel,
-                rows, segments, order_stride, CHANNELS, EPS, RELU, LIVE, ACC, BR, BC,
-            )  # fmt: skip
-        elif last - first <= BR // 2:
+        following = boundary(ptr, ptr_stride, member, tl.minimum(g + 2, g1), rows)
+        if HALF and last - first <= BR // 2:
             of_weight, P, of_mean_scale = _backward_tile(
                 x, dy, dx, order, weight, bias, mean_scale, mean, var, member, g, first, last, channel,
                 rows, segments, order_stride, CHANNELS, EPS, RELU, LIVE, ACC, BR // 2, BC,
@@ -721,22 +703,17 @@ def backward_short(
     place = (tl.program_id(0) // blocks).to(tl.int64)
     block = tl.program_id(0) % blocks
     channel = block * BC + tl.arange(0, BC)
-    if PER == 0:
+    if PER == 0 or place < shorts:
         _backward_run(
             x, dy, dx, ptr, order, weight, bias, mean_scale, mean, var, shares, place // runs, place % runs, channel,
             rows, segments, ptr_stride, order_stride, limit, run, slots, plane,
             CHANNELS, EPS, RELU, LIVE, APART, ACC, BR, BC,
         )  # fmt: skip
-        add_up(
-            shares, counters, dweight, dbias, dmean_scale, place // runs, place % runs, block, channel,
-            runs, slots, plane, CHANNELS, BC,
-        )  # fmt: skip
-    elif place < shorts:
-        _backward_run(
-            x, dy, dx, ptr, order, weight, bias, mean_scale, mean, var, shares, place // runs, place % runs, channel,
-            rows, segments, ptr_stride, order_stride, limit, run, slots, plane,
-            CHANNELS, EPS, RELU, LIVE, APART, ACC, BR, BC,
-        )  # fmt: skip
+        if PER == 0:
+            add_up(
+                shares, counters, dweight, dbias, dmean_scale, place // runs, place % runs, block, channel,
+                runs, slots, plane, CHANNELS, BC,
+            )  # fmt: skip
     else:
         window_sums(
             x, dy, ptr, order, weight, bias, mean_scale, mean, var, shares, counters,

@@ -21,14 +21,14 @@ Writing it about the true mean is what keeps digits: nothing large is subtracted
     d\gamma &= n\, r\,(q + k p), \qquad d\beta = n\,p, \qquad d\alpha = -n\,\mu\,\gamma\, r\, t
 
 The textbook form :math:`\gamma r\,[dz - \hat x\,\overline{dz\,\hat x}] - \alpha\,\overline{(\cdot)}` is the same
-function, but for :math:`|k| \gg \sqrt v` (a large mean, α ≠ 1) it subtracts numbers that agree in all their digits.
+function, but where :math:`|k| \gg \sqrt v` (a large mean, α ≠ 1) it subtracts numbers that agree in all their digits.
 
 When statistics carry no gradient ("detached": live but held fixed; "given": running averages) then
 :math:`dx = \gamma r\,dz`; the gradients of the parameters stay as they are.
 
 **Edge cases.** A segment without rows contributes nothing; its stored statistics are 0. In a segment of one row, or
 of equal rows, v = 0: at α = 1 the output is β, dx is exactly 0, and dα = −γμΣdz/√ε is the derivative of the formula
-as it stands, large but finite. It is what lets GraphNorm leave α = 1 on regular graphs, so it is not cut off.
+itself, large but finite. It lets GraphNorm leave α = 1 on regular graphs, so it is not clipped.
 Rows of no segment (padding, ids out of range) have act(z) = 0 and dx = 0.
 
 Shapes, here and in the fused implementations: x is (N, C), or (M, N, C) for M members stacked by ``vmap``; ``ptr`` is
@@ -89,7 +89,7 @@ def statistics_shape(x: Tensor, graphs: int) -> tuple[int, ...]:
 class _Rows(NamedTuple):
     """The rows of all members end to end, so that one index_add serves all.
 
-    Every member has one segment more than it has graphs: number G takes the rows that belong to none.
+    Every member gets one more segment, number G, for the rows that belong to no graph.
     """
 
     ids: Tensor  # (M N,) in 0 … M (G + 1) - 1
