@@ -316,6 +316,7 @@ COLOURS = {
     "batch-running": "#004c6d",
     "batch-detached": "#8c6bb1",
     "size": "#a6761d",
+    "rms": "#661100",
     "pair": "#cc79a7",
     "mean-subtraction": "#b2df8a",
     "message": "#f0e442",

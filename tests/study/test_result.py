@@ -214,7 +214,7 @@ def test_the_papers_number_stands_beside_its_own_graphs(monkeypatch: pytest.Monk
     assert [row[-1] for row in result.table.rows] == ["–", "91.6 ± 6.5", "90.4 ± 5.7"]
     assert result.to_dict()["norms"]["graph"]["paper"] == {"mean": 91.6, "std": 6.5, "table": 1}
     assert result.to_dict()["norms"]["none"]["paper"] is None
-    assert any("these from 10, 20 and 1" in note for note in result.notes)
+    assert any("these of 10, 20 and 1" in note for note in result.notes)
 
 
 def test_a_baseline_has_a_row_and_no_rank() -> None:

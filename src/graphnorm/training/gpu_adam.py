@@ -6,6 +6,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from graphnorm.ops.launch import compiler_options, on_device
 from graphnorm.training.adam import BETA1, BETA2, EPSILON
 
 BLOCK = 1024
@@ -38,7 +39,8 @@ def launch(
 ) -> None:  # fmt: skip
     """See :func:`graphnorm.training.adam.adam_step`."""
     size = parameters.numel()
-    _step[(triton.cdiv(size, BLOCK),)](
-        parameters, gradient, first, second, owner, rate, root, decay, active, size,
-        BETA1, BETA2, EPSILON, BLOCK,
-    )  # fmt: skip
+    with on_device(parameters.device):
+        _step[(triton.cdiv(size, BLOCK),)](
+            parameters, gradient, first, second, owner, rate, root, decay, active, size,
+            BETA1, BETA2, EPSILON, BLOCK, **compiler_options(4),
+        )  # fmt: skip
