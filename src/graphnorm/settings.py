@@ -139,7 +139,7 @@ class Hyperparameters:
     weight_decay: float = option(0.0, "weight decay (default: 0)", low=0, high=1e6, metavar="W")
     dropout: float = option(
         0.5,
-        "dropout rate of the class scores; in molecular-* of every convolution's output (default: 0.5)",
+        "dropout rate of the class scores; in the molecular models of every convolution's output (default: 0.5)",
         low=0,
         high=math.nextafter(1, 0),
         metavar="P",
