@@ -129,7 +129,14 @@ class Segments:
         if batch_size is not None and not torch.compiler.is_compiling():
             batch_size = _count("batch_size", "graphs", batch_size)
         if not can_read_values(batch):
-            self._sort(batch, _symbolic_num_graphs(batch) if batch_size is None else batch_size, assume_sorted)
+            compiled = torch.compiler.is_compiling() and not torch.compiler.is_exporting()
+            if compiled and batch.is_cpu:
+                inside = batch >= 0 if batch_size is None else (batch >= 0) & (batch < batch_size)
+                torch._assert_async(inside.all(), "batch holds an id outside of 0 … batch_size - 1")
+            if compiled and batch_size is None and torch.is_grad_enabled():
+                self._number_consecutively(batch)
+            else:
+                self._sort(batch, _symbolic_num_graphs(batch) if batch_size is None else batch_size, assume_sorted)
         elif batch.device.type == "cpu":
             self._read_batch_on_cpu(batch, batch_size)
         else:
@@ -172,6 +179,17 @@ class Segments:
         else:
             sorted_ids, self.order = torch.sort(_narrowed(batch, batch_size), stable=True)
             self.ptr = _boundaries(sorted_ids, batch_size)
+
+    def _number_consecutively(self, batch: Tensor) -> None:
+        """As many graphs as rows, those beyond the last one empty: a number that the compiler knows.
+
+        Inductor cannot hand arrays whose size depends on values to the backward pass of two layers.
+        """
+        sorted_ids, self.order = torch.sort(batch, stable=True)
+        rows = batch.shape[0]
+        rank = torch.nn.functional.pad((sorted_ids.diff() != 0).long().cumsum(0), (1, 0))[:rows]
+        self._ids, self.may_pad = torch.empty_like(batch).scatter(0, self.order, rank), False
+        self.ptr = _boundaries(rank, rows)
 
     def _read_ptr(self, ptr: Tensor) -> None:
         if ptr.shape[0] == 0:

@@ -88,18 +88,32 @@ def test_compile_with_batch_alone():
     compiled = torch.compile(network, backend="aot_eager", fullgraph=True, dynamic=True)
     for sizes in ([4, 2, 5], [3, 3, 6, 1, 2]):
         x, batch, _ = batch_of(sizes)
-        assert torch.allclose(compiled(x, batch), network(x, batch), atol=1e-5)
+        y, right = compiled(x, batch), network(x, batch)
+        assert torch.allclose(y, right, atol=1e-5)
+        assert agree(gradients(network, y), gradients(network, right))
+        with torch.no_grad():
+            assert torch.allclose(compiled(x, batch), right, atol=1e-5)
+        shuffled = 7 * batch[torch.randperm(len(batch))]  # other numbers, and no order
+        assert torch.allclose(compiled(x, shuffled), network(x, shuffled), atol=1e-5)
+
+
+@pytest.mark.parametrize(("ids", "graphs"), [([0, 1, 2, 9], 3), ([0, 1, -1, 2], 3), ([0, 1, -1, 2], None)])
+def test_compiled_programs_refuse_ids_out_of_range(ids, graphs):
+    compiled = torch.compile(Network(), backend="aot_eager", fullgraph=True, dynamic=True)
+    with pytest.raises(RuntimeError, match="outside"):
+        compiled(torch.randn(4, 3), torch.tensor(ids), graphs)
 
 
 @pytest.mark.slow
-def test_inductor():
+@pytest.mark.parametrize("with_size", [True, False])
+def test_inductor(with_size):
     network = Network()
     compiled = torch.compile(network, fullgraph=True, dynamic=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch's own, about the machine
         for sizes in ([4, 2, 5], [3, 3, 6, 1, 2]):
             x, batch, graphs = batch_of(sizes)
-            y = compiled(x, batch, graphs)
+            y = compiled(x, batch, graphs if with_size else None)
             right = network(x, batch, graphs)
             assert torch.allclose(y, right, atol=1e-5)
             assert agree(gradients(network, y), gradients(network, right))
