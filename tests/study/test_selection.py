@@ -50,11 +50,25 @@ def test_paper_one_epoch_for_all_folds() -> None:
 
 
 def test_ties_go_to_the_earliest_epoch() -> None:
-    """The second and third mean are equal but for the order of a float32 sum."""
+    """The second and third mean are equal but for the order of a sum."""
     values = np.random.default_rng(0).integers(0, 19, 10) / 19
     folds = [outcome([0.0, a, b], fold=f) for f, (a, b) in enumerate(zip(values, values[::-1], strict=True))]
     assert chosen_from([folds]).epoch == 2
     assert chosen_from([[outcome([0.5, 0.5], fold=0)]]).epoch == 1
+
+
+@pytest.mark.parametrize("size", [7, 17, 111, 200, 411])
+def test_folds_are_averaged_before_they_are_compared(size: int) -> None:
+    """Epochs with equally many correct graphs tie, however they are divided among folds; one graph more is better."""
+    random = np.random.default_rng(size)
+    for _ in range(200):
+        counts = random.integers(1, size, 10)
+        other = random.permutation(counts)
+        up, down = random.choice(10, 2, replace=False)
+        other[[up, down]] += [1, -1]  # the same sum
+        for more, epoch in ((0, 1), (1, 2)):
+            pairs = enumerate(zip(counts, other + more * (np.arange(10) == 0), strict=True))
+            assert chosen_from([[outcome([a / size, b / size], fold=f) for f, (a, b) in pairs]]).epoch == epoch
 
 
 def test_paper_chooses_the_configuration_by_its_best_epoch() -> None:

@@ -20,10 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Choice", "Chosen", "best_of", "choose", "mean_and_std", "select"]
 
-DIGITS = 7
-"""Averages are rounded to this many digits before they are compared, so that ties are ties."""
-SLACK = 10.0**-DIGITS
-"""The largest error of that rounding."""
+SAME = 2e-7
+"""Values within this share of the best tie with it. Curves are float32; real differences of accuracies are larger."""
 AT_ONCE = 32
 """Configurations whose curves are read together."""
 DONE, DIVERGED, OPEN = range(3)
@@ -53,10 +51,10 @@ def select(candidates: Sequence[Sequence[Outcome]]) -> tuple[Choice, ...]:
 
     candidates: for each configuration its outcomes, one for every fold and seed.
 
-    Ties go to the first configuration and the earliest epoch. Under a nested protocol the validation part of a fold is
-    so small that many pairs of configuration and epoch tie; the score is the average over all of them, which does not
-    depend on the order of the grid. Averages leave out members that diverged; a configuration with fewer of them is
-    preferred, whatever its score.
+    Curves are averaged over members, then compared. Ties go to the first configuration and the earliest epoch. Under a
+    nested protocol the validation part of a fold is so small that many pairs of configuration and epoch tie; the score
+    is the average over all of them, which does not depend on the order of the grid. Averages leave out members that
+    diverged; a configuration with fewer of them is preferred, whatever its score.
     """
     protocol = find_protocol(candidates[0][0].trial.protocol)
     grids = [{(o.trial.fold, o.trial.seed): o for o in outcomes} for outcomes in candidates]
@@ -65,9 +63,10 @@ def select(candidates: Sequence[Sequence[Outcome]]) -> tuple[Choice, ...]:
     choices = []
     for group in groups if protocol.nested else [members]:
         options = [_evaluate([_valid(grid[m]) for m in group], protocol) for grid in grids]
-        ranks = [(option.diverged, -option.validation) for option in options]
-        best = ranks.index(min(ranks))
-        equal = [grid for grid, rank in zip(grids, ranks, strict=True) if rank == ranks[best]]
+        fewest = min(option.diverged for option in options)
+        ties = _ties(np.array([o.validation if o.diverged == fewest else -np.inf for o in options]))
+        best = int(ties.argmax())
+        equal = [grid for grid, tied in zip(grids, ties, strict=True) if tied]
         for (fold, seed), epoch in zip(group, options[best].epochs, strict=True):
             if protocol.nested:
                 scores = np.concatenate([_at_ties(grid[fold, seed], protocol.reported) for grid in equal])
@@ -107,22 +106,22 @@ def _evaluate(curves: Sequence[Curve | None], protocol: Protocol) -> _Option:
         return _Option(diverged, -np.inf, [None] * len(curves))
     chosen_by = _chosen_by(np.stack(alive))
     if protocol.one_epoch:
-        average = chosen_by.mean(axis=0).round(DIGITS)
-        epochs = iter([int(average.argmax()) + 1] * len(alive))
+        average = chosen_by.mean(axis=0)
+        epochs = iter([int(_ties(average).argmax()) + 1] * len(alive))
         validation = float(average.max())
     else:
-        epochs = iter((chosen_by.argmax(axis=1) + 1).tolist())
+        epochs = iter([int(_ties(curve).argmax()) + 1 for curve in chosen_by])
         validation = float(_average_best(chosen_by.max(axis=1), np.ones(len(alive), bool)))
     return _Option(diverged, validation, [None if curve is None else next(epochs) for curve in curves])
 
 
 def best_of(curve: Curve) -> float:
-    """The largest value of a validation curve, rounded for comparison.
+    """The largest value of a validation curve.
 
     The average of several curves at one epoch is at most the average of these.
 
-    >>> best_of(np.array([0.5, np.nan, 2 / 3], np.float32))
-    0.6666667
+    >>> best_of(np.array([0.5, np.nan, 0.75], np.float32))
+    0.75
     """
     return float(_chosen_by(curve).max(initial=-np.inf))
 
@@ -131,13 +130,24 @@ def _average_best(bests: npt.NDArray[np.float64], alive: npt.NDArray[np.bool_]) 
     """Average :func:`best_of` over the members that did not diverge (last axis); −∞ if all did."""
     count = alive.sum(axis=-1)
     averages = np.where(alive, bests, 0.0).sum(axis=-1) / np.maximum(count, 1)
-    return np.where(count, averages.round(DIGITS), -np.inf)
+    return np.where(count, averages, -np.inf)
 
 
 def _chosen_by(curves: Curve) -> npt.NDArray[np.float64]:
-    """Round curves for comparison; epochs with NaN become −∞, so they are never chosen."""
-    rounded = curves.astype(np.float64).round(DIGITS)
-    return np.where(np.isfinite(rounded), rounded, -np.inf)
+    """Epochs with NaN become −∞, so they are never chosen."""
+    values = curves.astype(np.float64)
+    return np.where(np.isfinite(values), values, -np.inf)
+
+
+def _ties(values: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
+    """Which values tie for the best."""
+    tied: npt.NDArray[np.bool_] = values >= _floor(float(values.max()))
+    return tied
+
+
+def _floor(best: float) -> float:
+    """The smallest value that ties with the best."""
+    return best - SAME * abs(best)
 
 
 def _valid(outcome: Outcome) -> Curve | None:
@@ -149,8 +159,7 @@ def _at_ties(outcome: Outcome, curve: str) -> Curve:
     valid = _valid(outcome)
     if valid is None:
         return NONE
-    chosen_by = _chosen_by(valid)
-    at: Curve = outcome.curves[curve][chosen_by == chosen_by.max()]
+    at: Curve = outcome.curves[curve][_ties(_chosen_by(valid))]
     return at
 
 
@@ -240,16 +249,17 @@ class _Table:
         bounds = _average_best(self._best[finished][:, unit], alive)
         order = np.argsort(-bounds, kind="stable")
         if not self._protocol.one_epoch:
-            equals: list[int] = finished[bounds == bounds[order[0]]].tolist()
+            equals: list[int] = finished[_ties(bounds)].tolist()
             return equals if self._protocol.nested else equals[:1]
         found: dict[int, float] = {}
         for start in range(0, len(order), AT_ONCE):
             part = order[start : start + AT_ONCE]
-            part = part[bounds[part] + SLACK >= max(found.values(), default=-np.inf)]
+            part = part[bounds[part] >= _floor(max(found.values(), default=-np.inf))]
             if not len(part):
                 break
             found |= self._validations(finished[part].tolist(), unit)
-        return [min(found, key=lambda configuration: (-found[configuration], configuration))]
+        best = _floor(max(found.values()))
+        return [min(configuration for configuration, value in found.items() if value >= best)]
 
     def _validations(self, configurations: list[int], unit: list[int]) -> dict[int, float]:
         alive = self.status[configurations][:, unit] == DONE
