@@ -121,6 +121,18 @@ def test_a_reader_at_a_desk(browser: Any, address: str) -> None:
     assert opened.complaints == []
     assert [url for url in opened.requests if not url.startswith(("file:", "data:", "blob:"))] == []
 
+    buttons = {button.get_attribute("data-title") for button in page.locator(".modebar-btn").all()}
+    assert "Download plot as a PNG" in buttons
+    assert not [title for title in buttons if "share" in title.lower() or "cloud" in title.lower()]
+    context = "[...document.querySelectorAll('.chart')].map(chart => chart._context)"
+    uploads = page.evaluate(
+        f"{context}.map(({{showSendToCloud, plotlyServerURL}}) => [showSendToCloud, plotlyServerURL])"
+    )
+    assert uploads == [[False, ""]] * len(uploads)
+
+    page.evaluate("fetch('https://example.org/').catch(() => {})")
+    assert any("Content Security Policy" in text for text in opened.complaints)
+
 
 def test_bands_end_where_scores_do(browser: Any, result: Result, tmp_path: Path) -> None:
     curves = {"train": (np.array([99.0, 1.0]), np.array([3.0, 3.0]))}

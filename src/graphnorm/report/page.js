@@ -117,7 +117,7 @@
     place.classList.toggle("keyed", Boolean(chart.layout.legend));
     const traces = chart.traces.map((trace, k) => ({ ...trace, visible: chart.chapter ? shown(chart)[k] : true }));
     const options = { responsive: true, displaylogo: false, displayModeBar: coarse ? false : "hover",
-      modeBarButtonsToRemove: ["lasso2d", "select2d"] };
+      showSendToCloud: false, plotlyServerURL: "", modeBarButtonsToRemove: ["lasso2d", "select2d", "sendChartToCloud"] };
     await Plotly.newPlot(place, traces, layout(chart), options);
     place.dataset.drawn = "true";
   };
