@@ -23,7 +23,7 @@ from graphnorm.data.batching import BatchTables, assemble, uses_c
 BACKENDS = ["auto", "reference"] if backends.library else ["auto"]
 needs_library = pytest.mark.skipif(backends.library is None, reason="the C library was not built")
 
-NAMES = ("ids", "labels", "ptr", "batch", "rowptr", "col", "tags", "x", "edge_tags", "edge_x")
+NAMES = ("ids", "labels", "ptr", "batch", "rowptr", "col", "tags", "x", "edge_tags", "edge_x", "targets")
 
 
 def make_graphs(num_graphs: int = 7, seed: int = 0) -> PackedGraphs:
@@ -51,6 +51,9 @@ def make_graphs(num_graphs: int = 7, seed: int = 0) -> PackedGraphs:
         edge_tags=torch.tensor(rng.integers(0, 300, (e, 1)), dtype=torch.int16),
         edge_cardinalities=(300,),
         edge_x=torch.tensor(rng.normal(size=(e, 2)), dtype=torch.float32),
+        task="values",  # with labels besides, so that both are seen
+        target_names=("a", "b"),
+        targets=torch.where(torch.tensor(rng.random((num_graphs, 2)) < 0.3), torch.nan, torch.rand(num_graphs, 2)),
     )
 
 
@@ -67,7 +70,7 @@ def implementation(request: pytest.FixtureRequest) -> Iterator[str]:
 def loop(graphs: PackedGraphs, ids: list[int], rows: int, edges: int) -> dict[str, Tensor]:
     """The expected batch, in the simplest way: graph by graph, node by node."""
     out: dict[str, Any] = {"ids": ids, "labels": [], "ptr": [0], "batch": [], "rowptr": [0], "col": []}
-    features: dict[str, list[Any]] = {name: [] for name in NAMES[6:]}
+    features: dict[str, list[Any]] = {name: [] for name in NAMES[6:-1]}
     for k, g in enumerate(ids):
         first = out["ptr"][-1]
         nodes = range(int(graphs.node_ptr[g]), int(graphs.node_ptr[g + 1])) if g >= 0 else range(0)
@@ -92,13 +95,16 @@ def loop(graphs: PackedGraphs, ids: list[int], rows: int, edges: int) -> dict[st
         if taken:
             padded[: len(taken)] = torch.stack(taken)
         tensors[name] = padded
+    missing = torch.full((2,), torch.nan)
+    assert graphs.targets is not None
+    tensors["targets"] = torch.stack([graphs.targets[g] if g >= 0 else missing for g in ids] or [missing])[: len(ids)]
     return tensors
 
 
 def assert_same(batch: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
     for name in NAMES:
         assert batch[name].dtype == expected[name].dtype, name
-        assert torch.equal(batch[name], expected[name]), name
+        assert torch.equal(batch[name].nan_to_num(-9), expected[name].nan_to_num(-9)), name
 
 
 def as_dict(batch: GraphBatch) -> dict[str, Tensor]:
@@ -205,7 +211,7 @@ def test_assembly_without_edges_still_tells_degrees() -> None:
         if name in ("col", "edge_tags", "edge_x"):
             assert without[name].shape == (2, 0, *array.shape[2:])
         else:
-            assert torch.equal(without[name], array), name
+            assert torch.equal(without[name].nan_to_num(-9), array.nan_to_num(-9)), name
 
 
 def test_categories_of_padded_rows_are_none() -> None:
@@ -345,8 +351,8 @@ def test_ids_of_any_layout_and_kind() -> None:
 @pytest.mark.parametrize(
     "damage",
     [
-        {"node_ptr": torch.tensor([0, 3, 1, 4]), "labels": GRAPHS.labels[:3]},
-        {"labels": GRAPHS.labels[:3]},
+        {"node_ptr": torch.tensor([0, 3, 1, 4]), "labels": GRAPHS.labels[:3], "targets": GRAPHS.targets[:3]},
+        {"labels": GRAPHS.labels[:3], "targets": GRAPHS.targets[:3]},
         {"x": GRAPHS.x[:-1]},
         {"col": GRAPHS.col[:-1]},
         {"edge_tags": GRAPHS.edge_tags[:-1]},

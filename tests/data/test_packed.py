@@ -5,15 +5,23 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-from graphnorm.data import DataError, load, open_packed, save_packed, synthetic
-from graphnorm.data.packed import FORMAT
+from graphnorm.data import DataError, PackedGraphs, load, open_packed, save_packed, synthetic
+from graphnorm.data.packed import FORMAT, TaskName
 
 GRAPHS = synthetic.trees(20)
+
+
+def with_targets(graphs: PackedGraphs, targets: torch.Tensor, task: TaskName = "values") -> PackedGraphs:
+    names = tuple(f"t{k}" for k in range(targets.shape[1]))
+    bare = {"labels": torch.zeros_like(graphs.labels), "classes": ("unknown",)}
+    return replace(graphs, **bare, task=task, targets=targets, target_names=names)
 
 
 def test_equal_content_is_equal() -> None:
@@ -52,6 +60,30 @@ def test_a_file_with_splits_and_edge_features(write_ogb: Callable[..., Path], tm
         assert (back.name, back.source, back.classes) == (graphs.name, graphs.source, graphs.classes)
         assert back.batch([0, 2]).ptr.tolist() == [0, 3, 4]
     assert [p.name for p in tmp_path.iterdir() if p.is_file()] == ["graphs.safetensors"]
+
+
+def test_targets_belong_to_the_content(tmp_path: Path) -> None:
+    targets = torch.arange(40.0).view(20, 2)
+    targets[3, 1] = torch.nan
+    graphs = with_targets(GRAPHS, targets)
+    save_packed(graphs, tmp_path / "graphs.safetensors")
+    back = open_packed(tmp_path / "graphs.safetensors")
+    assert back == graphs
+    assert (back.task, back.target_names) == ("values", ("t0", "t1"))
+    assert back.targets is not None
+    assert torch.equal(back.targets.nan_to_num(-1), targets.nan_to_num(-1))
+    assert with_targets(GRAPHS, targets.nan_to_num()) != graphs
+    assert replace(graphs, target_names=("a", "b")) != graphs
+    assert replace(graphs, task="binary") != graphs
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"targets": torch.zeros(20, 1)}, {"target_names": ("a",)}, {"task": "classes"}, {"task": "rank"}]
+)
+def test_targets_that_do_not_fit_are_refused(wrong: dict[str, Any]) -> None:
+    graphs = with_targets(GRAPHS, torch.zeros(20, 2))
+    with pytest.raises(DataError, match="targets of the shape"):
+        replace(graphs, **wrong)
 
 
 def test_files_have_the_usual_permissions(tmp_path: Path) -> None:

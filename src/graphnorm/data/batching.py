@@ -76,6 +76,8 @@ class GraphBatch:
     """(E, L) small integers: L categorical edge features."""
     edge_x: Tensor | None = None
     """(E, D) float32: continuous edge features."""
+    targets: Tensor | None = None
+    """(B, T) float32: targets of each graph; NaN where one is missing, and for an empty place."""
 
     @property
     def num_graphs(self) -> int:
@@ -165,6 +167,8 @@ class BatchTables(NamedTuple):
     """``tags`` and ``x`` where present, N rows each."""
     edge_features: dict[str, Tensor]
     """``edge_tags`` and ``edge_x`` where present, E rows each."""
+    targets: Tensor | None = None
+    """(G+1, T) float32. The last row, which is also that of id -1, is NaN."""
 
     def checked(self) -> BatchTables:
         """The same tables as :func:`assemble` reads them on the CPU."""
@@ -176,11 +180,14 @@ class BatchTables(NamedTuple):
         num_edges = min([len(col), *map(len, edge_features.values())])
         if not (
             len(start) == len(count) == len(edge_start) == len(edge_count) == len(labels)
+            and (self.targets is None or len(self.targets) == len(labels) + 1)
             and bool(((start >= 0) & (count >= 0) & (start <= num_nodes - count)).all())
             and bool(((edge_start >= 0) & (edge_count >= 0) & (edge_start <= num_edges - edge_count)).all())
         ):
             raise DataError("the arrays of the graphs do not fit together", remedy="create the dataset again")
-        return BatchTables(start, count, edge_start, edge_count, labels, rowptr, col, node_features, edge_features)
+        return BatchTables(
+            start, count, edge_start, edge_count, labels, rowptr, col, node_features, edge_features, self.targets
+        )
 
 
 def uses_c(tensor: Tensor) -> bool:
@@ -327,6 +334,7 @@ def _assemble_in_torch(
         "col": col,
         **{name: of_nodes.clear_padding(of_nodes.take(packed)) for name, packed in tables.node_features.items()},
         **edge_features,
+        **({} if tables.targets is None else {"targets": tables.targets[ids]}),
     }
 
 
@@ -358,7 +366,8 @@ def _assemble_in_c(tables: BatchTables, ids: Tensor, bounds: Bounds) -> GraphBat
         *map(Tensor.data_ptr, (labels, ptr, batch, rowptr, col)),
         *arguments,
     )
-    return GraphBatch(ids, labels, ptr, batch, rowptr, col, **features)
+    targets = None if tables.targets is None else tables.targets[ids]
+    return GraphBatch(ids, labels, ptr, batch, rowptr, col, **features, targets=targets)
 
 
 def one_hot(

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,8 @@ FORMAT = "graphnorm-packed-1"
 
 PROVENANCE = ("source", "label_column", "threshold", "left_out")
 """Fields that say where the graphs come from. They do not belong to the content."""
+
+TaskName = Literal["classes", "binary", "values"]
 
 GraphIds = Tensor | Sequence[int] | npt.NDArray[np.integer[Any]]
 
@@ -83,6 +85,9 @@ class PackedGraphs:
     each column in ``cardinalities``. :meth:`GraphBatch.one_hot` or an embedding turns them into numbers. Continuous
     features are ``x`` and ``edge_x``.
 
+    What is to be predicted is one class of each graph (``labels``), or the T columns of ``targets``: ``task`` says
+    which.
+
     The object is a value. Do not change its tensors in place. Two objects with the same content are equal and have the
     same hash on any device; :attr:`fingerprint` identifies the content.
 
@@ -104,6 +109,13 @@ class PackedGraphs:
     """(G,) int64, 0 ≤ label < num_classes."""
     classes: tuple[str, ...]
     """Names of the classes in the source."""
+    task: TaskName = "classes"
+    """``classes``: one class of each graph. ``binary``: T targets of 0 or 1. ``values``: T real targets. With targets,
+    all labels are 0 and ``classes`` is ``("unknown",)``."""
+    targets: Tensor | None = None
+    """(G, T) float32: NaN where a target is missing."""
+    target_names: tuple[str, ...] = ()
+    """(T,)."""
     tags: Tensor | None = None
     """(N, K) uint8, int16 or int32: K categorical node features."""
     cardinalities: tuple[int, ...] = ()
@@ -130,6 +142,15 @@ class PackedGraphs:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "splits", dict(sorted(self.splits.items())))
+        shape = None if self.targets is None else tuple(self.targets.shape)
+        wanted = None if self.task == "classes" else (self.num_graphs, len(self.target_names))
+        if self.task not in get_args(TaskName) or shape != wanted or not (shape is None or shape[1]):
+            raise DataError(
+                f"{self.name}: targets of the shape {shape} do not fit the task {self.task!r} of {self.num_graphs} "
+                f"graphs and {len(self.target_names)} target names",
+                remedy="the tasks binary and values have targets, a row for each graph and a column for each name; "
+                "classes has none",
+            )
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle the fields without the cached properties."""
@@ -190,7 +211,8 @@ class PackedGraphs:
     @property
     def attributes(self) -> dict[str, Any]:
         """All fields that are not arrays, as plain JSON values."""
-        names = ("name", "classes", "cardinalities", "edge_cardinalities", "removed_self_loops", *PROVENANCE)
+        names = ["name", "classes", "cardinalities", "edge_cardinalities", "removed_self_loops", *PROVENANCE]
+        names += [] if self.task == "classes" else ["task", "target_names"]
         return {name: getattr(self, name) for name in names}
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
@@ -284,6 +306,7 @@ class PackedGraphs:
             col=self.col,
             node_features={name: present[name] for name in ("tags", "x") if name in present},
             edge_features={name: present[name] for name in ("edge_tags", "edge_x") if name in present},
+            targets=None if self.targets is None else pad(self.targets, (0, 0, 0, 1), value=torch.nan),
         )
         return tables.checked() if self.device.type == "cpu" else tables
 
@@ -320,9 +343,11 @@ class PackedGraphs:
         return hash(self.fingerprint)
 
     def __repr__(self) -> str:
+        targets = {"classes": f"{self.num_classes} classes", "binary": "binary targets", "values": "real targets"}
+        count = f"{len(self.target_names)} " if self.target_names else ""
         return (
             f"PackedGraphs({self.name}: {self.num_graphs} graphs, {self.num_nodes} nodes, "
-            f"{self.num_edges} edges, {self.num_classes} classes, "
+            f"{self.num_edges} edges, {count}{targets[self.task]}, "
             f"{self.num_features} features, {self.device})"
         )
 
