@@ -7,7 +7,7 @@ DEMO   := $(VENV)/.demo
 NEEDS  := pyproject.toml setup.py constraints.txt $(wildcard src/graphnorm/csrc/*)
 INSTALL = $(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e
 
-# The store of a full reproduction, trained anywhere; see docs/reproduce.md.
+# The store of a full reproduction, trained anywhere; see docs/howto/reproduce.md.
 STORE  ?= results/graphnorm.db
 
 .PHONY: help venv demo reproduce-quick gallery test lint bench docs dist clean

@@ -1,24 +1,29 @@
+import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 from graphnorm import __version__
+
+sys.path.insert(0, str(Path(__file__).parent / "_ext"))
 
 project = "graphnorm"
 author = "The graphnorm developers"
 copyright = "The graphnorm developers"
 release = version = __version__
 
-extensions = ["sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.mathjax", "myst_parser"]
-myst_enable_extensions = ["dollarmath", "colon_fence"]
+extensions = ["sphinx.ext.autodoc", "sphinx.ext.napoleon", "myst_parser", "commands", "mathml", "notebooks"]
+if find_spec("sphinx_copybutton"):
+    extensions.append("sphinx_copybutton")
+copybutton_prompt_text = r"\$ |>>> |\.\.\. "
+copybutton_prompt_is_regexp = True
+copybutton_only_copy_prompt_lines = False
+
+myst_enable_extensions = ["dollarmath", "colon_fence", "deflist"]
 myst_heading_anchors = 3
 exclude_patterns = ["_build"]
 html_theme = "furo"
 html_title = f"graphnorm {version}"
-
-# Formulas load MathJax from the network when a page is read. For pages that need none, put a copy of it into
-# docs/_static/mathjax/ before building.
-if (Path(__file__).parent / "_static/mathjax/tex-mml-chtml.js").exists():
-    html_static_path = ["_static"]
-    mathjax_path = "mathjax/tex-mml-chtml.js"
+html_math_renderer = "mathml"
 
 # The page of the full reproduction, made by `make gallery`.
 if (Path(__file__).parent / "gallery/gallery.html").exists():

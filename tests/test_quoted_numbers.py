@@ -16,6 +16,8 @@ from graphnorm.study import Store, read
 from graphnorm.study.significance import compare_all
 
 ROOT = Path(__file__).parents[1]
+REPRODUCTION = "docs/explanation/reproduction.md"
+ANALYSIS = "docs/explanation/analysis.md"
 
 
 def facts(item: str) -> dict[str, Any]:
@@ -53,7 +55,7 @@ def test_how_many_numbers_of_the_tables_come_out() -> None:
 @pytest.mark.parametrize("dataset", ["IMDB-BINARY", "NCI1"])
 def test_accuracies_beside_the_advice(dataset: str) -> None:
     """The best mean validation accuracy is what the protocol reports."""
-    said = re.search(rf"\| {dataset} \|((?: [\d.]+ ± [\d.]+ \|){{5}})", text("docs/analysis.md"))
+    said = re.search(rf"\| {dataset} \|((?: [\d.]+ ± [\d.]+ \|){{5}})", text(ANALYSIS))
     assert said is not None
     best = {curve["norm"]: curve["valid_best"] for curve in facts("fig2")["convergence"] if curve["panel"] == dataset}
     expected = [round(best[norm], 1) for norm in ("none", "layer", "batch", "instance", "graph")]
@@ -61,7 +63,7 @@ def test_accuracies_beside_the_advice(dataset: str) -> None:
 
 
 def test_where_nine_of_ten_alphas_lie() -> None:
-    page = text("docs/analysis.md")
+    page = text(ANALYSIS)
     for sentence in facts("alpha")["sentences"]:
         dataset, low, high, share = re.search(  # type: ignore[union-attr]
             r"(.+?): after .* lie from ([\d.]+) to ([\d.]+); (\d+)% are", sentence
@@ -71,7 +73,8 @@ def test_where_nine_of_ten_alphas_lie() -> None:
 
 def test_what_the_protocol_adds() -> None:
     said = re.findall(
-        r"(−?[\d.]+)(?: points)?(?: more)? on ([A-Z1-]+) \([\d,]+(?: graphs)?\)", text("docs/reproduction.md")
+        r"(−?[\d.]+)(?: points)?(?: more)? on ([A-Z1-]+) \([\d,]+(?: graphs)?\)",
+        text(REPRODUCTION),
     )
     added: dict[str, list[float]] = {}
     for cell in facts("table1")["cells"]:
@@ -90,7 +93,7 @@ def training_accuracies(file: str) -> dict[tuple[str, str, str], float]:
 
 
 def test_what_a_small_last_batch_does() -> None:
-    page = text("docs/reproduction.md")
+    page = text(REPRODUCTION)
     short, long = map(training_accuracies, ("last-batches.csv", "last-batches-400-epochs.csv"))
     norms = ("none", "layer", "batch", "instance", "graph")
     for left_over in ("0", "1", "8", "64"):
@@ -105,7 +108,7 @@ def test_what_a_small_last_batch_does() -> None:
 
 
 def test_how_far_both_protocols_train() -> None:
-    page = text("docs/reproduction.md")
+    page = text(REPRODUCTION)
     ends: dict[tuple[str, str, str], str] = {}
     with Store(ROOT / "results" / "graphnorm.db", writable=False) as store:
         for study in store.studies():
@@ -146,7 +149,7 @@ def significant_pairs(protocol: str) -> dict[tuple[str, str], set[tuple[str, str
 
 def test_which_scores_differ_significantly() -> None:
     """As the page says it in words."""
-    page = text("docs/reproduction.md")
+    page = text(REPRODUCTION)
     paper, fair = significant_pairs("paper"), significant_pairs("fair")
     assert paper == {
         ("REDDIT-BINARY", "gin"): {("graph", "batch")},
@@ -167,7 +170,7 @@ def test_which_scores_differ_significantly() -> None:
 
 
 def test_what_is_said_of_the_molecules() -> None:
-    page = text("docs/reproduction.md")
+    page = text(REPRODUCTION)
     means = {(cell["model"], cell["norm"]): cell["mean"] for cell in facts("table2")["cells"]}
     for model in ("molhiv-gin", "molhiv-gcn"):
         assert f"has {means[model, 'instance']:.1f} with GIN and with GCN" in page
@@ -196,13 +199,13 @@ def test_what_dropout_after_every_convolution_scores(model: str, said: str, lr: 
             if score.choices
         }
     row = " | ".join(f"{means[norm]:.1f}" for norm in ("batch", "instance", "graph"))
-    assert f"| {model} | {said} | {row} |" in text("docs/reproduction.md")
+    assert f"| {model} | {said} | {row} |" in text(REPRODUCTION)
 
 
 def test_what_becomes_of_errors_of_running_averages() -> None:
     with (ROOT / "benchmarks" / "results" / "running-averages.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    page = text("docs/analysis.md")
+    page = text(ANALYSIS)
     regular, molecules = (
         [row for row in rows if row["dataset"] == name] for name in ("synthetic:regular", "molecules")
     )

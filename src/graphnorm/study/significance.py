@@ -3,7 +3,7 @@ r"""Significance: whether a difference between normalizations is more than chanc
 The folds of a cross-validation share most of their training graphs, so their scores are not independent, and the usual
 paired t-test calls far too many differences significant. Nadeau and Bengio's correction ("Inference for the
 generalization error", 2003) enlarges the variance by the ratio of test graphs to training graphs. For paired
-differences :math:`d_1 … d_J` with mean :math:`\bar d` and sample variance :math:`s^2`,
+differences :math:`d_1, \ldots, d_J` with mean :math:`\bar d` and sample variance :math:`s^2`,
 
 .. math:: t = \frac{\bar d}{\sqrt{(1/J + n_2/n_1)\, s^2}}, \qquad t \sim \mathrm{Student}(J - 1).
 
