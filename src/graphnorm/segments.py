@@ -15,7 +15,7 @@ from torch.utils import _pytree as pytree
 from graphnorm.backends import debugging, library
 from graphnorm.tracing import can_read_values, is_abstract, is_inference_tensor, may_cache, outside_inference_mode
 
-__all__ = ["Segments", "as_segments"]
+__all__ = ["Segments", "as_segments", "check_dense", "check_ids"]
 
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
@@ -128,6 +128,7 @@ class Segments:
         self.num_rows = batch.shape[0]
         if batch_size is not None and not torch.compiler.is_compiling():
             batch_size = _count("batch_size", "graphs", batch_size)
+            _check_number_of_graphs(f"batch_size is {batch_size}", batch_size, self.num_rows)
         if not can_read_values(batch):
             compiled = torch.compiler.is_compiling() and not torch.compiler.is_exporting()
             if compiled and batch.is_cpu:
@@ -152,15 +153,8 @@ class Segments:
             batch_size = int(batch.max()) + 1 if rows else 0
             if batch_size < 0:
                 raise ValueError(f"batch holds the negative id {batch_size - 1}; graph ids start at 0")
-            if batch_size > max(_MOST_GRAPHS, 64 * rows):
-                raise ValueError(
-                    f"batch holds id {batch_size - 1}, so {rows} rows would form {batch_size} graphs, nearly all "
-                    "empty; number them from 0 on, as batch.unique(return_inverse=True)[1] does, or pass batch_size"
-                )
-        try:
-            ptr = batch.new_empty(batch_size + 1)
-        except (RuntimeError, TypeError):  # torch's message would only give the number of bytes
-            raise ValueError(f"batch_size is {batch_size}: so many graphs do not fit memory; leave it out") from None
+            _check_number_of_graphs(f"batch holds id {batch_size - 1}", batch_size, rows)
+        ptr = batch.new_empty(batch_size + 1)
         if _write_boundaries(batch, ptr):
             self.ptr = ptr
         else:
@@ -336,7 +330,7 @@ torch.serialization.add_safe_globals([_restored])
 # checks every call; while a CUDA graph is captured, which has to read the ids at each replay; while compiling,
 # exporting or tracing; inside torch.func transforms and dispatch modes.
 
-_MOST_GRAPHS = 1 << 24  # that a few rows may form where batch_size does not say how many there are
+_MOST_GRAPHS = 1 << 20  # that a few rows may form; each costs memory in every layer
 _MAX_CACHED = 64  # far more than the batches in use at a time; beyond that the whole cache is cleared
 
 _Key = tuple[int, int | None, int, bool]
@@ -374,6 +368,8 @@ def as_segments(batch: Tensor | Segments | None, batch_size: int | None = None) 
             raise ValueError(f"batch_size is {batch_size}, but the segments hold {batch.num_graphs}; leave it out")
         return batch
     if batch is None:
+        if batch_size is not None and not torch.compiler.is_compiling():
+            _count("batch_size", "graphs", batch_size)
         return None
     if torch.compiler.is_compiling():
         return Segments(batch=batch, batch_size=batch_size)
@@ -429,9 +425,27 @@ def _stream(batch: Tensor) -> int | None:
 # ---- helpers ---------------------------------------------------------------------------------------------------
 
 
+def check_dense(name: str, value: Tensor) -> None:
+    """Refuse sparse, nested and MKL-DNN tensors."""
+    if value.is_nested:
+        raise TypeError(f"{name} is a nested tensor; concatenate its parts, torch.cat({name}.unbind())")
+    if value.layout is not torch.strided:
+        kind = "an MKL-DNN" if value.is_mkldnn else "a sparse"
+        raise TypeError(f"{name} is {kind} tensor; convert it with {name}.to_dense()")
+
+
+def check_ids(batch: Tensor, batch_size: int | None) -> None:
+    """Refuse a batch vector for what is known without reading it."""
+    _vector_of_integers("batch", batch)
+    if batch_size is not None and not torch.compiler.is_compiling():
+        batch_size = _count("batch_size", "graphs", batch_size)
+        _check_number_of_graphs(f"batch_size is {batch_size}", batch_size, batch.shape[0])
+
+
 def _vector_of_integers(name: str, value: Tensor) -> Tensor:
     if not isinstance(value, Tensor):
         raise TypeError(f"{name} must be a tensor of integers, got {type(value).__name__}")
+    check_dense(name, value)
     if value.dtype not in _INTEGERS:
         raise TypeError(f"{name} must hold integers, got {value.dtype}; convert it with {name}.long()")
     if value.dim() != 1:
@@ -506,6 +520,14 @@ def _boundaries(sorted_ids: Tensor, batch_size: int) -> Tensor:
     return torch.searchsorted(sorted_ids, graphs)
 
 
+def _check_number_of_graphs(found: str, graphs: int, rows: int) -> None:
+    if graphs > max(_MOST_GRAPHS, 64 * rows):
+        raise ValueError(
+            f"{found}, so {rows} rows would form {graphs} graphs, nearly all empty; number them from 0 on, as "
+            "batch.unique(return_inverse=True)[1] does"
+        )
+
+
 def _check_range(low: int, high: int, batch_size: int) -> None:
     if low < 0:
         raise ValueError(f"batch holds the negative id {low}; graph ids start at 0")
@@ -522,7 +544,9 @@ def _check_on_device(batch: Tensor, batch_size: int | None, assume_sorted: bool)
         return batch_size or 0
     falls = (batch[1:] < batch[:-1]).any() if assume_sorted else batch.new_zeros(())
     low, high, unsorted = torch.stack([batch.min(), batch.max(), falls.long()]).tolist()
-    batch_size = high + 1 if batch_size is None else batch_size
+    if batch_size is None:
+        batch_size = high + 1
+        _check_number_of_graphs(f"batch holds id {high}", batch_size, batch.shape[0])
     _check_range(low, high, batch_size)
     if unsorted:
         raise ValueError("batch is not sorted, but assume_sorted=True was given; leave assume_sorted out")

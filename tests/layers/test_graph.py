@@ -267,11 +267,13 @@ def test_registry():
         (([[1.0]],), TypeError, "x must be a tensor"),
         (("abc",), TypeError, "x must be a tensor"),
         ((torch.ones(4, 5, dtype=torch.int64),), TypeError, r"x must hold floating-point.*x\.float\(\)"),
+        ((torch.ones(4, 5).to_sparse(),), TypeError, r"x is a sparse tensor.*x\.to_dense\(\)"),
+        ((torch.ones(4, 5).to_mkldnn(),), TypeError, r"x is an MKL-DNN tensor.*x\.to_dense\(\)"),
+        ((torch.nested.nested_tensor([torch.ones(2, 5)], layout=torch.jagged),), TypeError, "x is a nested tensor"),
+        ((torch.ones(4, 5).to(torch.float8_e4m3fn),), TypeError, r"x must hold floating-point.*x\.float\(\)"),
     ],
 )
 def test_wrong_features(name, arguments, error, words):
-    if name in ("none", "size") and "floating" in words:
-        pytest.skip("integers do no harm here")
     with pytest.raises(error, match=words):
         make_norm(name, 5)(*arguments)
 
@@ -282,10 +284,10 @@ def test_wrong_width_without_parameters():
             InstanceNorm(5)(torch.randn(4, 3), batch)
 
 
-@pytest.mark.parametrize("name", ["graph", "batch", "instance", "batch-alpha"])
+@pytest.mark.parametrize("name", ["graph", "batch", "instance", "batch-alpha", "layer", "rms", "message"])
 def test_parameters_on_another_device(name):
-    norm = make_norm(name, 5, device="meta")
-    with pytest.raises(ValueError, match=r"weight is on meta, x is on cpu.*\.to"):
+    norm = make_norm(name, 5).to("meta")
+    with pytest.raises(ValueError, match=r"(weight|mean_scale|scale) is on meta, x is on cpu.*\.to"):
         norm(torch.randn(4, 5))
 
 
@@ -328,9 +330,28 @@ def test_batch_of_another_length(name):
             module(x, [0, 0, 1, 1])
 
 
-def test_batch_size_that_contradicts_the_segments():
-    with pytest.raises(ValueError, match="batch_size is 7, but the segments hold 2"):
-        GraphNorm(3)(torch.randn(4, 3), Segments(sizes=[2, 2]), 7)
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    ("batch", "batch_size", "error", "words"),
+    [
+        (torch.tensor([0.0, 0, 1, 1]), None, TypeError, r"batch must hold integers.*batch\.long\(\)"),
+        (torch.tensor([0, 0, 1, -1]), None, ValueError, "batch holds the negative id -1"),
+        (torch.tensor([[0], [0], [1], [1]]), None, ValueError, "batch must be one-dimensional"),
+        (torch.tensor([0, 0, 1, 1]).to_sparse(), None, TypeError, r"batch is a sparse tensor.*to_dense\(\)"),
+        (torch.tensor([0, 0, 1, 1], device="meta"), 2, ValueError, r"on meta, x is on cpu.*\.to"),
+        (torch.tensor([0, 0, 1, 3 * 10**8]), None, ValueError, "4 rows would form 300000001 graphs"),
+        (torch.tensor([0, 0, 1, 1]), 3 * 10**8, ValueError, "4 rows would form 300000000 graphs"),
+        (torch.tensor([0, 0, 1, 1]), 1, ValueError, "batch holds id 1, but batch_size is 1"),
+        (torch.tensor([0, 0, 1, 1]), -1, ValueError, "batch_size is -1"),
+        (torch.tensor([0, 0, 1, 1]), 2.0, TypeError, "batch_size must be an int"),
+        (None, -1, ValueError, "batch_size is -1"),
+        (Segments(sizes=[2, 2]), 7, ValueError, "batch_size is 7, but the segments hold 2"),
+    ],
+)
+def test_every_layer_refuses_a_wrong_batch(name, batch, batch_size, error, words):
+    """Also where it decides nothing."""
+    with pytest.raises(error, match=words):
+        make_norm(name, 2)(torch.randn(4, 2), batch, batch_size)
 
 
 def test_number_of_channels_from_numpy():

@@ -9,8 +9,9 @@ from torch import Tensor, nn
 
 from graphnorm.ops.neighbour_sum import pool
 from graphnorm.ops.standardize import standardize
-from graphnorm.ops.standardize.api import ACTIVATIONS, check_eps, check_rows, check_segments
-from graphnorm.segments import Segments, as_segments
+from graphnorm.ops.standardize.api import ACTIVATIONS, check_eps, check_features, check_fit, check_segments
+from graphnorm.segments import Segments, as_segments, check_ids
+from graphnorm.tracing import can_read_values
 
 __all__ = ["Norm", "graph_means", "zero_padding"]
 
@@ -30,7 +31,7 @@ class Norm(nn.Module):
     """
 
     uses_graphs = True
-    """Whether it matters which rows form a graph. If not, ``batch`` is not read and only its length is checked."""
+    """Whether it matters which rows form a graph. If not, ``batch`` is only checked."""
 
     any_width = False
     """Whether the layer has no parameters, so that it takes any number of channels."""
@@ -87,9 +88,9 @@ class Norm(nn.Module):
             shape (N, C). Rows that belong to no graph (padding) are 0, plus the residual; layers that take each node by
             itself treat them like any other.
         """
-        self._check_features(x)
+        self._check(x)
         if not self.uses_graphs:
-            segments = _check_length(x, batch)
+            segments = _check_batch(x, batch, batch_size)
         elif type(batch) is Segments and batch_size is None:
             segments = batch
         else:
@@ -99,9 +100,8 @@ class Norm(nn.Module):
     def _normalize(self, x: Tensor, segments: Segments | None, residual: Tensor | None) -> Tensor:
         raise NotImplementedError
 
-    def _check_features(self, x: Tensor) -> None:
-        if not isinstance(x, Tensor):
-            raise TypeError(f"x must be a tensor of features, got {type(x).__name__}")
+    def _check(self, x: Tensor) -> None:
+        check_features("x", x)
         shape = x.shape
         if len(shape) != 2:
             raise ValueError(f"x must have shape (nodes, {self.in_channels or 'channels'}), got {tuple(shape)}")
@@ -110,6 +110,10 @@ class Norm(nn.Module):
                 f"{type(self).__name__} was made for {self.in_channels} channels, but x has shape {tuple(shape)}; "
                 f"make it with {type(self).__name__}({shape[1]}, …) or check the layer before it"
             )
+        for own in (self._parameters, self._buffers):
+            for name, tensor in own.items():
+                if tensor is not None and tensor.device != x.device:
+                    raise ValueError(f"{name} is on {tensor.device}, x is on {x.device}; move one with .to(...)")
 
     def _standardize(
         self, x: Tensor, segments: Segments | None, residual: Tensor | None, **options: Any
@@ -155,16 +159,19 @@ class Norm(nn.Module):
         return ", ".join(part for part in (f"{self.in_channels}, eps={self.eps}", act) if part)
 
 
-def _check_length(x: Tensor, batch: Tensor | Segments | None) -> Segments | None:
-    """Check that a batch which is not read has a row for each of x; Segments, which may have padding, are returned."""
-    if isinstance(batch, Segments):
-        check_rows(x, batch.num_rows)
-        return batch
-    if batch is not None:
-        if not isinstance(batch, Tensor):
-            raise TypeError(f"batch must be a tensor of integers, got {type(batch).__name__}")
-        check_rows(x, batch.numel())
-    return None
+def _check_batch(x: Tensor, batch: Tensor | Segments | None, batch_size: int | None) -> Segments | None:
+    """Refuse a batch that decides nothing in a layer if other layers refuse it: on a GPU, without reading the ids.
+
+    ``Segments``, which may have padding, are returned.
+    """
+    if isinstance(batch, Tensor) and not (batch.is_cpu and can_read_values(batch)):
+        check_ids(batch, batch_size)
+        check_fit(x, batch.device, batch.shape[0])
+        return None
+    segments = as_segments(batch, batch_size)
+    if segments is not None:
+        check_segments(x, segments)
+    return segments if isinstance(batch, Segments) else None
 
 
 def graph_means(x: Tensor, segments: Segments | None) -> Tensor:

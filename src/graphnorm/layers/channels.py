@@ -157,6 +157,4 @@ class RMSNorm(Norm):
 
 def _widened(x: Tensor) -> Tensor:
     """x in at least float32."""
-    if not x.is_floating_point():
-        raise TypeError(f"x must hold floating-point features, got {x.dtype}; convert it with x.float()")
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x

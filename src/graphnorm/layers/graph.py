@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from graphnorm.layers.base import Norm
-from graphnorm.ops.standardize.api import check_segments
+from graphnorm.ops.standardize.api import check_features, check_segments
 from graphnorm.ops.standardize.eager import standardize_graphs
 from graphnorm.segments import Segments
 
@@ -165,8 +165,7 @@ class GraphSizeNorm(Norm):
 
 def size_norm(x: Tensor, segments: Segments | None) -> Tensor:
     """x / √n, n being the number of rows of the row's graph; 0 for rows of no graph."""
-    if not isinstance(x, Tensor):
-        raise TypeError(f"x must be a tensor of features, got {type(x).__name__}")
+    check_features("x", x)
     if segments is None:
         return x / math.sqrt(max(x.shape[0], 1))
     check_segments(x, segments)

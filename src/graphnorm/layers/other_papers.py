@@ -44,7 +44,6 @@ class MeanSubtractionNorm(Norm):
         return super().forward(x, batch, dim_size if batch_size is None else batch_size, residual=residual)
 
     def _normalize(self, x: Tensor, segments: Segments | None, residual: Tensor | None) -> Tensor:
-        check_floating(x)
         return self._finish(zero_padding(x - graph_means(x, segments), segments), residual)
 
 
@@ -67,7 +66,6 @@ class PairNorm(Norm):
         self.scale, self.scale_individually = scale, scale_individually
 
     def _normalize(self, x: Tensor, segments: Segments | None, residual: Tensor | None) -> Tensor:
-        check_floating(x)
         centred = zero_padding(x - graph_means(x, segments), segments)
         if self.scale_individually:
             y = self.scale * centred / (self.eps + centred.norm(dim=-1, keepdim=True))
@@ -118,7 +116,6 @@ class MessageNormOfResidual(Norm):
         self.scale = nn.Parameter(torch.ones(1))
 
     def _normalize(self, x: Tensor, segments: Segments | None, residual: Tensor | None) -> Tensor:
-        check_floating(x)
         y = x
         if isinstance(residual, Tensor) and residual.shape == x.shape:
             y = nn.functional.normalize(x, dim=-1) * residual.norm(dim=-1, keepdim=True)
@@ -159,7 +156,6 @@ class DiffGroupNorm(Norm):
         self.norm.reset_parameters()
 
     def _normalize(self, x: Tensor, segments: Segments | None, residual: Tensor | None) -> Tensor:
-        check_floating(x)
         wide = x.to(self.lin.weight.dtype)
         shares = self.lin(wide).softmax(dim=-1)
         parts = (shares[:, :, None] * wide[:, None, :]).flatten(1)
@@ -190,8 +186,3 @@ class DiffGroupNorm(Norm):
         between = sum(float(torch.cdist(x[own], x[~own]).mean()) for own in classes) / (len(classes) - 1) ** 2
         within = sum(float(torch.cdist(x[own], x[own]).mean()) for own in classes) / len(classes)
         return between / (within + eps)
-
-
-def check_floating(x: Tensor) -> None:
-    if not x.is_floating_point():
-        raise TypeError(f"x must hold floating-point features, got {x.dtype}; convert it with x.float()")

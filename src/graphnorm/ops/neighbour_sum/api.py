@@ -14,7 +14,7 @@ from graphnorm.ops.function import define
 from graphnorm.ops.neighbour_sum import cpu, reference
 from graphnorm.ops.neighbour_sum.reference import Problem, Wanted
 from graphnorm.ops.precision import accumulation_dtype
-from graphnorm.ops.standardize.api import check_segments
+from graphnorm.ops.standardize.api import check_features, check_segments
 from graphnorm.segments import Segments
 
 REDUCTIONS = ("sum", "mean")
@@ -196,12 +196,9 @@ def _is_mean(reduce: str) -> bool:
 
 
 def _check_features(name: str, x: Tensor) -> None:
-    if not isinstance(x, Tensor):
-        raise TypeError(f"{name} must be a tensor of features, got {type(x).__name__}")
+    check_features(name, x)
     if x.dim() != 2:
         raise ValueError(f"{name} must have shape (nodes, channels), got {tuple(x.shape)}")
-    if not x.is_floating_point():
-        raise TypeError(f"{name} must hold floating-point features, got {x.dtype}; convert it with {name}.float()")
 
 
 def _check_tensor(x: Tensor, name: str, tensor: Tensor, shape: tuple[int, ...], why: str) -> None:

@@ -14,10 +14,11 @@ from graphnorm.ops.layer_norm import layer_norm
 from graphnorm.ops.precision import accumulation_dtype, wide_dtype
 from graphnorm.ops.standardize import cpu, reference
 from graphnorm.ops.standardize.reference import DETACHED, GIVEN, LIVE, Problem, statistics_shape
-from graphnorm.segments import Segments
+from graphnorm.segments import Segments, check_dense
 
 SCOPES = ("node", "graph", "batch")
 ACTIVATIONS = (None, "relu")
+_TYPES = frozenset((torch.float64, torch.float32, torch.bfloat16, torch.float16))
 
 
 def standardize(
@@ -68,7 +69,7 @@ def standardize(
     >>> mean.T, var.T
     (tensor([[2., 5.]], dtype=torch.float64), tensor([[1., 0.]]))
     """
-    _check_features(x, weight, bias, mean_scale, residual)
+    _check_arguments(x, weight, bias, mean_scale, residual)
     if act not in ACTIVATIONS:
         raise ValueError(f"act is {act!r}; it can be 'relu' or None")
     if not torch.compiler.is_compiling():
@@ -196,16 +197,23 @@ standardize_op = define(
 # ---- checks ----------------------------------------------------------------------------------------------------
 
 
-def _check_features(
+def check_features(name: str, x: Tensor) -> None:
+    """Refuse what is no dense tensor of a floating-point type."""
+    if not isinstance(x, Tensor):
+        raise TypeError(f"{name} must be a tensor of features, got {type(x).__name__}")
+    if x.dtype not in _TYPES:
+        remedy = "dequantize()" if x.is_quantized else "float()"
+        raise TypeError(f"{name} must hold floating-point features, got {x.dtype}; convert it with {name}.{remedy}")
+    check_dense(name, x)
+
+
+def _check_arguments(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, mean_scale: Tensor | None, residual: Tensor | None
 ) -> None:
-    if not isinstance(x, Tensor):
-        raise TypeError(f"x must be a tensor of features, got {type(x).__name__}")
+    check_features("x", x)
     shape, device = x.shape, x.device
     if len(shape) != 2:
         raise ValueError(f"x must have shape (nodes, channels), got {tuple(shape)}")
-    if not x.is_floating_point():
-        raise TypeError(f"x must hold floating-point features, got {x.dtype}; convert it with x.float()")
     width = shape[1:]
     for name, tensor in (("weight", weight), ("bias", bias), ("mean_scale", mean_scale)):
         if tensor is not None and (not isinstance(tensor, Tensor) or tensor.shape != width or tensor.device != device):
@@ -246,16 +254,16 @@ def check_segments(x: Tensor, segments: Segments) -> None:
     """Refuse segments on another device, or of another number of rows where that is known without synchronising."""
     if not isinstance(segments, Segments):
         raise TypeError(f"segments must be Segments, got {type(segments).__name__}; write Segments(batch=…)")
-    if segments.device != x.device:
+    check_fit(x, segments.device, segments.num_rows)
+
+
+def check_fit(x: Tensor, device: torch.device, described: int | None) -> None:
+    """Refuse x if its batch is on another device, or describes another number of rows, where that is known."""
+    if device != x.device:
         raise ValueError(
-            f"the segments (batch, ptr or sizes) are on {segments.device}, x is on {x.device}; "
+            f"the segments (batch, ptr or sizes) are on {device}, x is on {x.device}; "
             f"move them with .to({str(x.device)!r})"
         )
-    check_rows(x, segments.num_rows)
-
-
-def check_rows(x: Tensor, described: int | None) -> None:
-    """Refuse x if its batch describes another number of rows, where that is known."""
     if described is not None and described != x.shape[0]:
         raise ValueError(
             f"x has {x.shape[0]} rows, but batch (or ptr, sizes) describes {described}; "
