@@ -10,7 +10,7 @@ INSTALL = $(PY) -m pip install --quiet --disable-pip-version-check -c constraint
 # The store of a full reproduction, trained anywhere; see docs/howto/reproduce.md.
 STORE  ?= results/graphnorm.db
 
-.PHONY: help venv demo reproduce-quick gallery test lint bench docs dist clean
+.PHONY: help venv demo reproduce-quick gallery test fuzz lint bench docs dist clean
 .DEFAULT_GOAL := help
 
 help:           ## show this list
@@ -43,6 +43,9 @@ gallery: $(READY) ## tables, figures, claims and docs/gallery/ of a reproduction
 test: $(READY)  ## run the checks and all tests
 	$(MAKE) --no-print-directory lint
 	$(PY) -m pytest -q -n 2 --dist worksteal --cov --cov-report=term
+
+fuzz: $(READY)  ## try about 10,000 damaged files and absurd inputs; make test tries a few hundred
+	$(PY) -m pytest -q tests/fuzz --hypothesis-profile=fuzz --timeout=3600
 
 lint: $(READY)  ## ruff and mypy
 	$(PY) -m ruff check .

@@ -17,11 +17,13 @@ from graphnorm.ops import launch
 sys.path.insert(0, str(Path(__file__).parent))  # `import oracle`, `import fakes`
 
 try:
-    from hypothesis import settings
+    from hypothesis import HealthCheck, settings
 except ImportError:  # the GPU tests do without
     pass
 else:
     settings.register_profile("graphnorm", deadline=None, derandomize=True, max_examples=40, database=None)
+    slow = [HealthCheck.too_slow, HealthCheck.data_too_large]
+    settings.register_profile("fuzz", deadline=None, max_examples=1000, database=None, suppress_health_check=slow)
     settings.load_profile("graphnorm")
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import errno
+import json
 import math
+import os
+import re
+import socket
 import uuid
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
 
-from graphnorm.errors import GraphnormError
+from graphnorm.errors import GraphnormError, need
 
-__all__ = ["plain", "refuse_unwritable", "replacing"]
+__all__ = ["plain", "refuse_unwritable", "replacing", "save_tensors"]
 
 
 def refuse_unwritable(folder: Path) -> None:
@@ -30,22 +36,80 @@ def refuse_unwritable(folder: Path) -> None:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary path in the same folder; on success it replaces ``path`` atomically."""
+    """Yield a temporary path in the same folder; on success it replaces ``path`` atomically.
+
+    The content is on the disk before it gets its name. Temporary files of processes that were killed are removed.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_name(f".{path.name}.{uuid.uuid4().hex}{path.suffix}")
+    _remove_leftovers(path)
+    fresh = path.with_name(f".{path.name}.{_host()}-{os.getpid()}-{uuid.uuid4().hex[:12]}{path.suffix}")
     try:
         fresh.touch()
         mode = fresh.stat().st_mode
         yield fresh
         fresh.chmod(mode)  # safetensors, for one, makes its files private
+        _sync(fresh)
         fresh.replace(path)
+        with suppress(OSError):  # some file systems cannot sync a folder
+            _sync(path.parent)
     except OSError as error:
-        if error.filename is not None and Path(error.filename) == fresh:
+        if error.filename is None or Path(error.filename) == fresh:
             error.filename, error.filename2 = str(path), None  # name the file that the user asked for
         raise
     finally:
         with suppress(OSError):  # it does not exist after a success, or if it could not be created
             fresh.unlink()
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY if path.is_dir() or os.name != "nt" else os.O_RDWR)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _host() -> str:
+    return f"{zlib.crc32(socket.gethostname().encode()):08x}"
+
+
+def _remove_leftovers(path: Path) -> None:
+    """Remove the temporary files for ``path`` of processes of this machine that run no more."""
+    if os.name == "nt":  # there is no harmless way to ask whether a process runs
+        return
+    pattern = re.compile(rf"\.{re.escape(path.name)}\.{_host()}-(\d+)-[0-9a-f]{{12}}{re.escape(path.suffix)}")
+    with suppress(OSError):
+        for file in path.parent.iterdir():
+            if (found := pattern.fullmatch(file.name)) and not _runs(int(found[1])):
+                file.unlink()
+
+
+def _runs(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):  # of another user
+        return True
+    return True
+
+
+def save_tensors(path: Path, tensors: Mapping[str, Any], about: Mapping[str, Any], task: str) -> None:
+    """Write tensors and a JSON description to a safetensors file, completely or not at all.
+
+    task: what the file is for, to say so if safetensors is not installed.
+
+    Raises:
+        OSError: also for a full disk, where safetensors raises an error of its own.
+    """
+    safetensors = need("safetensors.torch", task, "data")
+    with replacing(path) as fresh:
+        try:
+            safetensors.save_file(dict(tensors), fresh, {"graphnorm": json.dumps(about)})
+        except need("safetensors", task, "data").SafetensorError as error:
+            found = re.search(r"os error (\d+)", str(error))
+            number = int(found[1]) if found else errno.EIO
+            raise OSError(number, os.strerror(number), str(path)) from error
 
 
 def plain(value: Any) -> Any:

@@ -185,6 +185,13 @@ class Loading:
         None, "split measurements into two classes at a value, or at the 'median'", kind=str, metavar="VALUE"
     )
     skip_invalid: bool = option(False, "leave out SMILES that cannot be read")
+    max_size: float | None = option(
+        None,
+        "most GiB that your files may unpack to (default: at most 16, and 200 times their size)",
+        kind=float,
+        low=0,
+        metavar="GIB",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

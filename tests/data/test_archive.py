@@ -180,6 +180,17 @@ def test_a_gzip_that_unpacks_to_too_much_is_refused(folder: Path, monkeypatch: p
     assert error.value.where == folder / "file.csv.gz"
 
 
+def test_a_bomb_is_refused_unless_more_is_allowed(write_tu: Callable[..., Path], tmp_path: Path) -> None:
+    folder = write_tu()
+    with zipfile.ZipFile(tmp_path / "bomb.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        for path in folder.iterdir():
+            archive.write(path, f"TINY/{path.name}")
+        archive.writestr("TINY/TINY_more.txt", b"0\n" * (40 << 20))
+    with pytest.raises(DataError, match=r"unpacks to more than 64 MiB.*--max-size"):
+        load(tmp_path / "bomb.zip")
+    assert load(tmp_path / "bomb.zip", max_size=1) == load(folder)
+
+
 def test_a_damaged_gzip(folder: Path) -> None:
     path = folder / "file.csv.gz"
     path.write_bytes(gzip.compress(b"1\n" * 1000)[:-9])

@@ -134,7 +134,7 @@ def test_without_safetensors_there_is_no_cache(
     for name in ["safetensors", *(module for module in sys.modules if module.startswith("safetensors."))]:
         monkeypatch.setitem(sys.modules, name, None)
     assert load(write_tu()).num_graphs == 3
-    assert not own_cache.exists()
+    assert not list(own_cache.glob("packed/*"))
 
 
 def test_images_are_not_graphs() -> None:
@@ -198,6 +198,39 @@ def test_a_damaged_cache_is_made_again(write_tu: Callable[..., Path], own_cache:
         path.write_bytes(content)
         assert load(folder) == first
         assert path.read_bytes() == good
+
+
+def test_flipped_bytes_in_the_cache_are_noticed(write_tu: Callable[..., Path], own_cache: Path) -> None:
+    folder = write_tu()
+    first = load(folder)
+    (path,) = (own_cache / "packed").iterdir()
+    good = path.read_bytes()
+    for at in range(0, len(good), 7):
+        path.unlink()
+        path.write_bytes(good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :])
+        assert load(folder) == first
+    assert own_cache.stat().st_mode & 0o777 == 0o700
+
+
+def test_an_edit_that_keeps_size_and_time_is_noticed(write_tu: Callable[..., Path], tmp_path: Path) -> None:
+    folder, table = write_tu(), tmp_path / "t.csv"
+    table.write_text("smiles,label\nCCO,1\nCC,0\n")
+    paths = {folder: folder / "TINY_graph_labels.txt", table: table}
+    for data, path in paths.items():
+        first, times = load(data), path.stat()
+        path.write_text(path.read_text().translate(str.maketrans("01", "10")).replace("-0", "-1"))
+        os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+        assert path.stat().st_size == times.st_size
+        assert load(data) != first
+
+
+@pytest.mark.parametrize("what", ["/dev/zero", "/dev/null", "pipe", "pipe.csv", "pipe.safetensors"])
+def test_only_files_and_folders_are_read(tmp_path: Path, what: str) -> None:
+    path = tmp_path / what
+    if "pipe" in what:
+        os.mkfifo(path)
+    with pytest.raises(DataError, match=r"neither a file nor a folder|no such file"):
+        load(path)
 
 
 def test_a_cache_that_cannot_be_written(

@@ -107,3 +107,41 @@ def test_files_that_are_not_packed_graphs(tmp_path: Path) -> None:
     safetensors.torch.save_file({"a": torch.zeros(1)}, path, {"graphnorm": json.dumps({"format": FORMAT})})
     with pytest.raises(DataError, match="cannot be read"):
         open_packed(path)
+
+
+def forged(path: Path, **changes: Any) -> Path:
+    """A packed file with a right checksum and wrong content."""
+    graphs = replace(GRAPHS, **changes)
+    save_packed(graphs, path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"labels": GRAPHS.labels + 1}, "a label is outside of 0 to 1"),
+        ({"classes": ("a", "a")}, "are not different names"),
+        ({"col": GRAPHS.col + 100}, "an edge leaves its graph"),
+        ({"col": GRAPHS.col - 1}, "an edge leaves its graph"),
+        ({"col": GRAPHS.col.flip(0)}, "an edge leaves|not sorted|no edge back"),
+        ({"node_ptr": GRAPHS.node_ptr.flip(0)}, "node_ptr does not rise"),
+        ({"rowptr": GRAPHS.rowptr * 2}, "rowptr does not rise"),
+        ({"tags": GRAPHS.tags.int() + 1}, "tags are outside"),  # type: ignore[union-attr]
+        ({"tags": GRAPHS.tags.float()}, "tags has the shape"),  # type: ignore[union-attr]
+        ({"cardinalities": (2**40,)}, "numbers of categories"),
+        ({"x": torch.full((GRAPHS.num_nodes, 1), torch.nan)}, "x has values that are not finite"),
+        ({"task": "binary", "target_names": ("t",), "targets": torch.full((20, 1), 2.0)}, "do not fit the task"),
+        ({"splits": {"train": torch.tensor([99])}}, "the split 'train' has ids outside"),
+    ],
+)
+def test_a_file_with_wrong_content_is_refused(tmp_path: Path, changes: dict[str, Any], problem: str) -> None:
+    with pytest.raises(DataError, match=problem):
+        open_packed(forged(tmp_path / "x.safetensors", **changes))
+
+
+def test_a_missing_direction_is_refused(tmp_path: Path) -> None:
+    one_way = GRAPHS.rowptr.clone()
+    one_way[-1] -= 1  # the last node loses its edge
+    path = forged(tmp_path / "x.safetensors", rowptr=one_way, col=GRAPHS.col[:-1])
+    with pytest.raises(DataError, match="an edge has no edge back"):
+        open_packed(path)

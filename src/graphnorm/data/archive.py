@@ -11,18 +11,25 @@ import re
 import zipfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, TypedDict, cast
 
 import numpy as np
 import numpy.typing as npt
 
+from graphnorm.data.download import sha256_of
 from graphnorm.errors import DataError, GraphnormError
 
-__all__ = ["Archive", "Place", "decoding"]
+__all__ = ["Archive", "Place", "decoding", "refuse_irregular", "stamp", "too_large", "unpacked_limit"]
 
 MAX_UNPACKED = 16 << 30
-"""Files that unpack to more bytes than this are refused."""
+"""Data that unpacks to more bytes than this is refused, unless the caller allows more."""
+RATIO, ALWAYS = 200, 64 << 20
+"""So is data that unpacks to more than 200 times its size and more than 64 MiB. The benchmarks stay below 40 times."""
+MAX_FILES = 10_000
+HASHED = 64 << 20
+"""Files of at most this size in all are recognised by their content in the cache, others by their size and times."""
 MAX_LINE = 1 << 24
 CHUNK = 1 << 18
 INTEGER = re.compile(r"[+-]?[0-9]+")
@@ -58,16 +65,49 @@ def decoding(where: str | Path) -> Iterator[None]:
         ) from error
 
 
-class Archive:
-    """The files of a folder or of a zip archive, by their relative names."""
+def refuse_irregular(path: Path) -> None:
+    """Refuse what is neither a file nor a folder: a device or a pipe may never end."""
+    if not path.exists():
+        raise DataError("there is no such file or folder", where=path, remedy="check the path")
+    if not path.is_file() and not path.is_dir():
+        raise DataError("this is neither a file nor a folder", where=path, remedy="name a file or a folder")
 
-    def __init__(self, path: Path) -> None:
+
+def unpacked_limit(packed: int, gigabytes: float | None) -> int:
+    """The number of bytes that a file or folder of ``packed`` bytes may unpack to; ``gigabytes`` allows another."""
+    return min(MAX_UNPACKED, max(ALWAYS, RATIO * packed)) if gigabytes is None else int(gigabytes * 2**30)
+
+
+def stamp(files: list[Path]) -> list[tuple[str | int, ...]]:
+    """Values that change when the content of the files does."""
+    states = [path.stat() for path in files]
+    if sum(state.st_size for state in states) <= HASHED:
+        return [(str(path.resolve()), sha256_of(path)) for path in files]
+    return [
+        (str(path.resolve()), state.st_size, state.st_ino, state.st_mtime_ns, state.st_ctime_ns)
+        for path, state in zip(files, states, strict=True)
+    ]
+
+
+class Archive:
+    """The files of a folder or of a zip archive, by their relative names.
+
+    max_size: the most that may be read from it, in GiB; by default see :func:`unpacked_limit`.
+    """
+
+    def __init__(self, path: Path, max_size: float | None = None) -> None:
         self.path = path
+        refuse_irregular(path)
         if path.is_dir():
-            self.names = sorted(p.relative_to(path).as_posix() for p in path.rglob("*") if p.is_file())
+            found = list(islice(path.rglob("*"), MAX_FILES + 1))
+            if len(found) > MAX_FILES:
+                problem = f"the folder holds more than {MAX_FILES} files"
+                raise DataError(problem, where=path, remedy="give the folder of one dataset")
+            files = [p for p in found if p.is_file()]
+            self.names = sorted(p.relative_to(path).as_posix() for p in files)
+            self._left = self._limit = unpacked_limit(sum(p.stat().st_size for p in files), max_size)
             return
-        if not path.exists():
-            raise DataError("there is no such file or folder", where=path, remedy="check the path")
+        self._left = self._limit = unpacked_limit(path.stat().st_size, max_size)
         with decoding(path), zipfile.ZipFile(path) as archive:
             entries = [entry for entry in archive.infolist() if not entry.is_dir()]
         self.names = [entry.filename for entry in entries]
@@ -79,7 +119,8 @@ class Archive:
                     where=path,
                     remedy="do not use this archive; get it from its source",
                 )
-        _refuse_large(sum(entry.file_size for entry in entries), path)
+        if sum(entry.file_size for entry in entries) > self._left:
+            raise too_large(path, self._limit)
 
     def ending(self, suffix: str) -> list[str]:
         return [name for name in self.names if name.endswith(suffix)]
@@ -88,10 +129,9 @@ class Archive:
         """The place of line ``index``, from 0, of a file."""
         return {"where": str(self.path / name), "line": index + 1}
 
-    def stamp(self) -> list[tuple[str, int, int]]:
-        """Path, size and time of every file, or of the zip. It changes when the content does."""
-        files = [self.path / name for name in self.names] if self.path.is_dir() else [self.path]
-        return [(str(p.resolve()), p.stat().st_size, p.stat().st_mtime_ns) for p in files]
+    def stamp(self) -> list[tuple[str | int, ...]]:
+        """Values that change when the content does."""
+        return stamp([self.path / name for name in self.names] if self.path.is_dir() else [self.path])
 
     def read_integers(self, name: str, columns: int | None = None) -> Integers:
         """(lines, columns) integers, separated by commas or blanks; int32 if all of them fit."""
@@ -128,7 +168,7 @@ class Archive:
 
     def _chunks(self, name: str) -> Iterator[tuple[int, bytes]]:
         """Whole lines, about ``CHUNK`` bytes, with the number of the first; without blank lines at the end."""
-        where, line, size = self.path / name, 1, 0
+        where, line = self.path / name, 1
         with self._open(name) as file:
             with decoding(where):
                 rest = file.read(3)
@@ -138,8 +178,10 @@ class Archive:
             while not end:
                 with decoding(where):
                     block = file.read(CHUNK)
-                end, size = not block, size + len(block)
-                _refuse_large(size, where)
+                end = not block
+                self._left -= len(block)
+                if self._left < 0:
+                    raise too_large(where, self._limit)
                 text = rest + block
                 # Up to the last line break that is followed by a number, so that blank lines at the end can be dropped.
                 cut = len(text.rstrip()) if end else text.rfind(b"\n", 0, len(text.rstrip())) + 1
@@ -170,13 +212,12 @@ class Archive:
             yield file
 
 
-def _refuse_large(size: int, where: str | Path) -> None:
-    if size > MAX_UNPACKED:
-        raise DataError(
-            f"the file unpacks to more than {MAX_UNPACKED >> 30} GiB",
-            where=where,
-            remedy="check where it comes from; split the data if it is really so large",
-        )
+def too_large(where: str | Path, limit: int) -> DataError:
+    return DataError(
+        f"the data unpacks to more than {limit / 2**20:,.0f} MiB, far more than its size",
+        where=where,
+        remedy="check where it comes from; if it is really so large, allow more: max_size=64 (--max-size 64, in GiB)",
+    )
 
 
 def _parse(chunk: bytes, columns: int, dtype: type) -> npt.NDArray[Any] | None:

@@ -18,7 +18,7 @@ from types import NoneType
 from typing import Any
 
 from graphnorm.data import synthetic
-from graphnorm.data.archive import Archive
+from graphnorm.data.archive import Archive, refuse_irregular, stamp
 from graphnorm.data.build import FeatureRule
 from graphnorm.data.catalog import Entry, find
 from graphnorm.data.download import download as download_file
@@ -51,6 +51,7 @@ def load(
     threshold: Threshold = None,
     skip_invalid: bool = False,
     unlabelled: bool = False,
+    max_size: float | None = None,
     download: bool = True,
 ) -> PackedGraphs:
     """Load a dataset of the catalogue by its name, or your own graphs by their path.
@@ -64,6 +65,7 @@ def load(
     symmetrise, merge_duplicates: repairs of TU and OGB data, see :func:`~graphnorm.data.build.pack`.
     smiles, label, threshold, skip_invalid: for tables, see :func:`~graphnorm.data.molecules.read_smiles`.
     unlabelled: also accept a table without labels. It does not change how other data is read.
+    max_size: the most that files may unpack to, in GiB: by default 16, and no more than 200 times their size.
 
     >>> load("synthetic:regular").num_classes
     2
@@ -87,8 +89,8 @@ def load(
     if path is None:
         entry = find(str(name_or_path))
         _refuse_options(entry.name, for_tables if entry.files else for_tables | for_files)
-        return _load_entry(entry, root, features, symmetrise, download)
-    if path.suffix == ".safetensors":
+        return _load_entry(entry, root, features, symmetrise, max_size, download)
+    if path.suffix == ".safetensors" and not path.is_dir():
         _refuse_options(str(path), for_tables | for_files)
         return open_packed(path)
     if path.suffix in TABLE_SUFFIXES and not path.is_dir():
@@ -96,9 +98,9 @@ def load(
         options = for_tables | {"unlabelled": unlabelled}
         if skip_invalid:
             return read_smiles(path, **options)  # not cached: the warning about what was left out must come every time
-        stamp = (path.stat().st_size, path.stat().st_mtime_ns) if path.exists() else None
+        refuse_irregular(path)
         # RDKit reads some molecules differently from version to version.
-        key = ("table of SMILES", str(path.resolve()), stamp, options, _rdkit_version())
+        key = ("table of SMILES", stamp([path]), options, _rdkit_version())
         return _cached(key, lambda: read_smiles(path, **options))
     if path.is_file() and path.suffix != ".zip" and not zipfile.is_zipfile(path):
         raise DataError(
@@ -108,7 +110,7 @@ def load(
             f"({', '.join(TABLE_SUFFIXES)}), or a .safetensors file of packed graphs",
         )
     _refuse_options(str(path), for_tables)
-    return _load_files(path, None, features or "auto", symmetrise, merge_duplicates)
+    return _load_files(path, None, features or "auto", symmetrise, merge_duplicates, max_size)
 
 
 def load_cifar10(root: str | os.PathLike[str] | None = None, *, download: bool = True) -> Images:
@@ -201,6 +203,7 @@ def _load_entry(
     root: str | os.PathLike[str] | None,
     features: FeatureRule | None,
     symmetrise: bool,
+    max_size: float | None,
     download: bool,
 ) -> PackedGraphs:
     if entry.format == "synthetic":
@@ -211,7 +214,7 @@ def _load_entry(
         raise DataError(f"{entry.name} holds images, not graphs", remedy="use graphnorm.data.load_cifar10()")
     path = obtain(entry, root, download=download)
     # Duplicate edges of a published dataset count once, as in TUDataset.
-    graphs = _load_files(path, entry.name, features or entry.features, symmetrise, merge_duplicates=True)
+    graphs = _load_files(path, entry.name, features or entry.features, symmetrise, True, max_size)
     found = (graphs.num_graphs, graphs.num_nodes, graphs.num_edges)
     if entry.counts is not None and found != entry.counts:
         raise DataError(
@@ -223,9 +226,14 @@ def _load_entry(
 
 
 def _load_files(
-    path: Path, name: str | None, features: FeatureRule, symmetrise: bool, merge_duplicates: bool
+    path: Path,
+    name: str | None,
+    features: FeatureRule,
+    symmetrise: bool,
+    merge_duplicates: bool,
+    max_size: float | None,
 ) -> PackedGraphs:
-    archive = Archive(path)
+    archive = Archive(path, max_size)
     if not is_ogb(archive) and not is_tu(archive):
         raise DataError(
             "there is no dataset in TU or OGB format here",
@@ -256,12 +264,13 @@ def _cached(key: Any, make: Callable[[], PackedGraphs]) -> PackedGraphs:
     path = cache_root() / "packed" / f"{digest[:32]}.safetensors"
     if path.exists():
         try:
-            return open_packed(path)
+            return open_packed(path, own=True)
         except DataError:
             pass  # damaged, or of another version: made again below
     graphs = make()
     try:
+        cache_root().mkdir(mode=0o700, parents=True, exist_ok=True)
         save_packed(graphs, path)
-    except (OSError, MissingDependencyError):
+        return open_packed(path, own=True)
+    except (OSError, DataError, MissingDependencyError):
         return graphs  # a cache that cannot be written is no reason to fail
-    return open_packed(path)

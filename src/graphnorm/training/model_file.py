@@ -16,7 +16,7 @@ from torch import nn
 from graphnorm._version import exact_version
 from graphnorm.data import PackedGraphs, decoding
 from graphnorm.errors import PATH, GraphnormError, need, require
-from graphnorm.files import replacing
+from graphnorm.files import save_tensors
 from graphnorm.layers import BUILT_IN, REGISTRY, name_factory
 from graphnorm.models.registry import find_model
 from graphnorm.training.fleet import default_device
@@ -111,7 +111,6 @@ def save_model(outcome: Outcome, graphs: PackedGraphs, path: str | os.PathLike[s
         raise ValueError("the outcome has no weights; train with keep_state=True")
     if outcome.status != "done":
         raise ValueError("the training diverged, so there is no model to save")
-    safetensors = need("safetensors.torch", "saving a model", "data")
     description = {
         "format": FORMAT,
         "version": exact_version(),
@@ -126,8 +125,7 @@ def save_model(outcome: Outcome, graphs: PackedGraphs, path: str | os.PathLike[s
         "threshold": graphs.threshold,
     }
     weights = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in outcome.state.items()}
-    with replacing(Path(path)) as fresh:
-        safetensors.save_file(weights, fresh, {"graphnorm": json.dumps(description)})
+    save_tensors(Path(path), weights, description, "saving a model")
 
 
 def load_model(path: str | os.PathLike[str], device: str | torch.device = "cpu") -> SavedModel:
