@@ -16,9 +16,10 @@ from graphnorm.analysis import Aggregation
 from graphnorm.data import from_networkx, load
 from graphnorm.errors import GraphnormError
 from graphnorm.report import model_sections, read_analysis
-from graphnorm.report.charts import graph_section, result_charts
+from graphnorm.report.charts import AFTER, BEFORE, CENTRE, DEPTHS, REFERENCE, SPREAD, graph_section, result_charts
 from graphnorm.study import Result
 from pages import alpha_run, noise_run
+from vision import contrast
 
 # Results
 
@@ -143,3 +144,9 @@ def test_graphs_of_which_nothing_is_drawn() -> None:
         assert signal in about_signal
         assert none_drawn.startswith("None is drawn")
         assert not section.drawings
+
+
+@pytest.mark.parametrize("page", ["#ffffff", "#1b1f26"])
+def test_charts_stand_out_from_a_light_and_a_dark_page(page: str) -> None:
+    for paint in (*DEPTHS, REFERENCE, SPREAD, CENTRE, BEFORE, AFTER):
+        assert contrast(paint, page) >= 3, paint

@@ -33,7 +33,7 @@ from graphnorm.data import to_networkx
 from graphnorm.errors import GraphnormError
 from graphnorm.files import plain
 from graphnorm.paper.noise import IMAGES, AlphaRun, NoiseRun
-from graphnorm.settings import colour
+from graphnorm.settings import colour, dash
 from graphnorm.study.render import NOTHING, Table, counted
 
 if TYPE_CHECKING:
@@ -55,8 +55,8 @@ __all__ = [
 
 TITLES = {"train": "Training", "valid": "Validation", "test": "Test"}
 LEGEND: dict[str, Any] = {"showlegend": True, "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"}}
-DEPTHS = ("#9ecae1", "#6baed6", "#4292c6", "#2171b5", "#3f6fb0", "#5a5fae", "#7a4fa8", "#9a3f9e")
-"""From the first layer to the last; readable on a light and on a dark page."""
+DEPTHS = ("#00a0aa", "#009ab8", "#0093c3", "#008acb", "#0e7fcd", "#5272c8", "#7862bc", "#9450a9")
+"""From the first layer to the last; the contrast is 3 or more on a light and on a dark page."""
 REFERENCE = "#888888"
 SPREAD, CENTRE = "#e0556a", "#d1495b"
 BEFORE, AFTER = "#3b82c4", "#e0556a"
@@ -126,14 +126,16 @@ def _axes(x: str, y: str, *, hovermode: str = "x unified", **more: Any) -> dict[
     return {"xaxis": {"title": {"text": x}}, "yaxis": {"title": {"text": y}}, "hovermode": hovermode, **more}
 
 
-def _line(name: str, x: Iterable[Any], y: Iterable[Any], paint: str, digits: int = 3, **more: Any) -> dict[str, Any]:
+def _line(
+    name: str, x: Iterable[Any], y: Iterable[Any], paint: str, *, dashes: str = "solid", digits: int = 3, **more: Any
+) -> dict[str, Any]:
     return {
         "type": "scatter",
         "mode": "lines",
         "name": _text(name),
         "x": list(x),
         "y": _rounded(y, digits),
-        "line": {"color": paint, "width": 2},
+        "line": {"color": paint, "width": 2, "dash": dashes},
         **more,
     }
 
@@ -158,7 +160,7 @@ def _curves(result: Result, curve: str) -> Chart | None:
         more: dict[str, Any] = {"meta": name, "legendgroup": name, "hovertemplate": f"%{{y:.1f}} {unit}"}
         if np.isfinite([mean, spread]).all():
             more["band"] = _rounded(spread)  # the page's script draws it as an area around the line
-        traces.append(_line(name, epochs, mean, colour(name), **more))
+        traces.append(_line(name, epochs, mean, colour(name), dashes=dash(name), **more))
         if len(known := mean[np.isfinite(mean)]):
             higher = f" (highest {known.max():.1f} {unit})" if known.max() - known[-1] >= 0.05 else ""
             ends.append(f"{name} ends at {known[-1]:.1f} {unit}{higher}")
@@ -275,8 +277,8 @@ def noise_chart(layers: Sequence[Layer], images: Sequence[Layer] = ()) -> Chart:
     for layer, paint in zip(layers, _shades(len(layers)), strict=True):
         traces.append(_noise_line(brief_layer(layer["layer"]), layer, paint))
         rows.append((readable_layer(layer["layer"]), layer))
-    for layer, which, dash in zip(images, ("first", "last"), ("dot", "dash"), strict=False):
-        traces.append(_noise_line(f"{IMAGES}, {which}", layer, REFERENCE, dash))
+    for layer, which, dashes in zip(images, ("first", "last"), ("dot", "dash"), strict=False):
+        traces.append(_noise_line(f"{IMAGES}, {which}", layer, REFERENCE, dashes))
         rows.append((f"{IMAGES}, {which} layer", layer))
     about = (
         "How far the mean and standard deviation of a batch are from the dataset's, in the dataset's standard "
@@ -296,10 +298,9 @@ def _shades(count: int) -> list[str]:
     return [DEPTHS[round(k * (len(DEPTHS) - 1) / max(count - 1, 1))] for k in range(count)]
 
 
-def _noise_line(name: str, layer: Layer, paint: str, dash: str = "solid") -> dict[str, Any]:
-    line = {"color": paint, "width": 2, "dash": dash}
+def _noise_line(name: str, layer: Layer, paint: str, dashes: str = "solid") -> dict[str, Any]:
     values = layer["relative_deviation"]
-    return _line(name, layer["epochs"], values, paint, digits=4, hovertemplate="%{y:.3f}") | {"line": line}
+    return _line(name, layer["epochs"], values, paint, dashes=dashes, digits=4, hovertemplate="%{y:.3f}")
 
 
 def _noise(

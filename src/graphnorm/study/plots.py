@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from graphnorm.errors import need
-from graphnorm.settings import colour
+from graphnorm.settings import colour, dash
 from graphnorm.study.render import counted
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["draw_curve", "new_figure", "plot_curves", "style_axis"]
 
+DASHES = {"solid": "-", "dash": "--", "dot": ":"}
 BAND_POINTS = 100
 """More points make the file of a figure larger, and change nothing visible."""
 
@@ -34,7 +35,7 @@ def new_figure(width: float, height: float) -> Figure:
 def draw_curve(axis: Axes, norm: str, mean: npt.NDArray[Any], std: npt.NDArray[Any]) -> Line2D:
     """A curve by epoch in percent, with a band of one standard deviation where that is known."""
     epochs = np.arange(1, len(mean) + 1)
-    (line,) = axis.plot(epochs, mean, color=colour(norm), label=norm, lw=1.4)
+    (line,) = axis.plot(epochs, mean, color=colour(norm), ls=DASHES[dash(norm)], label=norm, lw=1.4)
     if np.isfinite(std).all():
         few = np.unique([*range(0, len(mean), max(1, len(mean) // BAND_POINTS)), len(mean) - 1])
         low, high = np.clip([mean - std, mean + std], 0, 100)[:, few]
