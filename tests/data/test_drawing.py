@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
-from graphnorm.data import draw, save_drawing, synthetic
+import pytest
+
+from graphnorm.data import draw, from_smiles, save_drawing, synthetic
+from graphnorm.data.molecules import are_molecules, to_rdkit
 
 
 def titles(figure: object) -> list[str]:
@@ -26,3 +30,32 @@ def test_one_row_for_each_class(tmp_path: Path) -> None:
     assert "<svg" in (tmp_path / "graphs.svg").read_text()
     assert sorted(p.name for p in tmp_path.iterdir()) == ["graphs.svg", "new"]
     assert len(titles(draw(synthetic.trees(4), per_class=5))) == 4  # there are no more
+
+
+SMILES = ["CC(=O)[O-]", "c1cc[nH]c1", "C#N", "C[N+](C)(C)C", "[CH3]", "O=C1C=CC(=O)C=C1", "Cl.N", "c1ccccc1"]
+
+
+def test_molecules_are_drawn_from_the_features_of_atoms_and_bonds() -> None:
+    chemistry = pytest.importorskip("rdkit.Chem")
+    graphs = from_smiles(SMILES, [text[:1] == "C" for text in SMILES])
+    for k, text in enumerate(SMILES):
+        drawn = to_rdkit(graphs, k)
+        assert drawn.GetNumConformers() == 1
+        assert chemistry.CanonSmiles(chemistry.MolToSmiles(drawn)) == chemistry.CanonSmiles(text)
+    assert are_molecules(graphs)
+    assert not are_molecules(synthetic.trees(4))
+    figure = draw(graphs, per_class=2)
+    assert [len(axis.images) for axis in figure.axes] == [1, 1, 1, 1]
+    image = figure.axes[0].images[0].get_array()
+    assert image is not None
+    assert 0 < (image[..., 3] > 0).mean() < 0.3  # lines on nothing
+
+
+def test_an_aromatic_ring_without_a_kekule_structure_is_drawn_as_it_is() -> None:
+    chemistry = pytest.importorskip("rdkit.Chem")
+    graphs = from_smiles(["C", "c1cc[nH]c1"], [0, 1])
+    assert graphs.tags is not None
+    without = graphs.tags.clone()
+    without[:, 4] = 0  # hydrogens: pyrrole needs the one at its nitrogen
+    ring = chemistry.MolToSmiles(to_rdkit(replace(graphs, tags=without), 1))
+    assert ring.count("c") == 4

@@ -1,13 +1,17 @@
-"""Drawings of sampled graphs, as in the paper's figure on regular and irregular datasets."""
+"""Drawings of sampled graphs, as in the paper's figure on regular and irregular datasets, and of molecules by RDKit."""
 
 from __future__ import annotations
 
+import importlib.util
+import io
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from graphnorm.data.convert import to_networkx
+from graphnorm.data.molecules import are_molecules, to_rdkit
 from graphnorm.data.packed import PackedGraphs
 from graphnorm.errors import DataError, need
 from graphnorm.files import replacing
@@ -23,7 +27,11 @@ MAX_NODES = 400
 
 
 def draw(graphs: PackedGraphs, *, per_class: int = 4, seed: int = 0) -> Figure:
-    """Draw sampled graphs of at most 400 nodes, one row for each class. Brighter nodes have a higher degree."""
+    """Draw sampled graphs of at most 400 nodes, one row for each class.
+
+    Brighter nodes have a higher degree. Graphs with OGB's features of atoms and bonds are drawn as molecules if RDKit
+    is installed.
+    """
     figures = need("matplotlib.figure", "drawing graphs", "plots")
     if per_class < 1:
         raise DataError(f"{per_class} graphs of each class cannot be drawn", remedy="ask for one or more")
@@ -49,9 +57,13 @@ def draw_graph(axis: Axes, graphs: PackedGraphs, graph_id: int, *, seed: int = 0
     nx = need("networkx", "drawing graphs", "plots")
     graph = to_networkx(graphs, graph_id)
     axis.set_axis_off()
+    axis.set_title(f"#{graph_id} · {len(graph)} nodes, {graph.number_of_edges()} edges", fontsize=7)
+    if are_molecules(graphs) and importlib.util.find_spec("rdkit") is not None:
+        axis.imshow(_draw_molecule(graphs, graph_id))
+        return
     at = nx.spring_layout(graph, seed=seed, iterations=80, k=1.6 / max(1, len(graph) ** 0.5))
-    width = float(np.clip(30 / max(1, graph.number_of_edges()), 0.15, 0.9))
-    nx.draw_networkx_edges(graph, at, ax=axis, width=width, edge_color="0.55")
+    width = float(np.clip(30 / max(1, graph.number_of_edges()), 0.45, 1.0))
+    nx.draw_networkx_edges(graph, at, ax=axis, width=width, edge_color="0.35")
     nx.draw_networkx_nodes(
         graph,
         at,
@@ -62,7 +74,20 @@ def draw_graph(axis: Axes, graphs: PackedGraphs, graph_id: int, *, seed: int = 0
         linewidths=0.3,
         edgecolors="0.2",
     )
-    axis.set_title(f"#{graph_id} · {len(graph)} nodes, {graph.number_of_edges()} edges", fontsize=7)
+
+
+def _draw_molecule(graphs: PackedGraphs, graph_id: int) -> npt.NDArray[np.uint8]:
+    """An image, (height, width, 4)."""
+    from PIL import Image
+    from rdkit.Chem.Draw import rdMolDraw2D
+
+    drawing = rdMolDraw2D.MolDraw2DCairo(640, 480)
+    options: Any = drawing.drawOptions()
+    options.clearBackground = options.prepareMolsBeforeDrawing = False
+    drawing.DrawMolecule(to_rdkit(graphs, graph_id))
+    drawing.FinishDrawing()
+    with Image.open(io.BytesIO(drawing.GetDrawingText())) as image:
+        return np.asarray(image.convert("RGBA"))
 
 
 def save_drawing(figure: Figure, path: Path) -> None:

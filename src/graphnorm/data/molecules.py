@@ -28,12 +28,14 @@ __all__ = [
     "TABLE_SUFFIXES",
     "UNKNOWN",
     "Table",
+    "are_molecules",
     "cardinalities",
     "find_smiles_column",
     "from_smiles",
     "molecules",
     "read_smiles",
     "read_table",
+    "to_rdkit",
 ]
 
 UNKNOWN = "unknown"
@@ -291,6 +293,45 @@ def _featurize(molecule: Any) -> tuple[npt.NDArray[np.int16], npt.NDArray[np.int
         np.array(ends, np.int64).reshape(-1, 2),
         np.array(tags, np.int16).reshape(-1, len(BOND_FEATURES)),
     )
+
+
+def are_molecules(graphs: PackedGraphs) -> bool:
+    """Whether nodes and edges have OGB's features of atoms and bonds."""
+    return graphs.cardinalities == cardinalities(ATOM_FEATURES) and graphs.edge_cardinalities == cardinalities(
+        BOND_FEATURES
+    )
+
+
+def to_rdkit(graphs: PackedGraphs, graph_id: int) -> Any:
+    """A molecule of RDKit with two-dimensional coordinates, from the features of atoms and bonds.
+
+    Chirality is not known: OGB's feature depends on the order of the neighbours in the source.
+    """
+    chemistry = need("rdkit.Chem", "molecules", "chem")
+    drawing = need("rdkit.Chem.Draw.rdMolDraw2D", "molecules", "chem")
+    assert graphs.tags is not None and graphs.edge_tags is not None
+    first, last = graphs.node_ptr[graph_id : graph_id + 2].tolist()
+    molecule = chemistry.RWMol()
+    for number, _, _, charge, hydrogens, radicals, _, aromatic, _ in graphs.tags[first:last].tolist():
+        atom = chemistry.Atom(number + 1 if number < 118 else 0)
+        atom.SetFormalCharge(charge - 5)
+        atom.SetNumExplicitHs(hydrogens)
+        atom.SetNumRadicalElectrons(radicals)
+        atom.SetNoImplicit(True)
+        atom.SetIsAromatic(bool(aromatic))
+        molecule.AddAtom(atom)
+    for node in range(first, last):
+        start, end = graphs.rowptr[node : node + 2].tolist()
+        for neighbour, (kind, *_) in zip(
+            graphs.col[start:end].tolist(), graphs.edge_tags[start:end].tolist(), strict=True
+        ):
+            if neighbour < node - first:
+                name = BOND_FEATURES["type"][kind]
+                molecule.AddBond(neighbour, node - first, chemistry.BondType.names.get(name, chemistry.BondType.ZERO))
+    try:
+        return drawing.PrepareMolForDrawing(molecule, addChiralHs=False)
+    except ValueError:  # of aromatic rings that have no Kekulé structure
+        return drawing.PrepareMolForDrawing(molecule, kekulize=False, addChiralHs=False)
 
 
 class Table(NamedTuple):
