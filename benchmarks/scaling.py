@@ -4,8 +4,8 @@
 with GraphNorm for every dataset, model and batch size; the other normalizations on one dataset, as ratios to GraphNorm
 that are taken for all; fleets of several sizes on another; and the driver's own work. It needs nothing but PyTorch,
 NumPy and SciPy, and writes ``scaling-DEVICE.json`` after every fleet, so that a run that is cut short is of use.
-``python -m benchmarks.scaling page FILE`` prints the tables of ``docs/explanation/scaling.md`` from such a file; with
-``--into docs/explanation/scaling.md`` it puts them in their place there.
+``python -m benchmarks.scaling page FILE`` prints the tables of ``docs/benchmarks.md`` from such a file; with
+``--into docs/benchmarks.md`` it puts them in their place there.
 """
 
 from __future__ import annotations
