@@ -11,7 +11,15 @@ author = "The graphnorm developers"
 copyright = "The graphnorm developers"
 release = version = __version__
 
-extensions = ["sphinx.ext.autodoc", "sphinx.ext.napoleon", "myst_parser", "commands", "mathml", "notebooks"]
+extensions = [
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "myst_parser",
+    "commands",
+    "mathml",
+    "notebooks",
+    "parameters",
+]
 if find_spec("sphinx_copybutton"):
     extensions.append("sphinx_copybutton")
 copybutton_prompt_text = r"\$ |>>> |\.\.\. "
@@ -24,6 +32,8 @@ exclude_patterns = ["_build"]
 html_theme = "furo"
 html_title = f"graphnorm {version}"
 html_math_renderer = "mathml"
+html_static_path = ["_static"]
+html_css_files = ["custom.css"]
 
 # The page of the full reproduction, made by `make gallery`.
 if (Path(__file__).parent / "gallery/gallery.html").exists():

@@ -287,7 +287,7 @@ def gradient_descent(
     """Run gradient descent on ½‖Zᵀw − y‖² from w = 0; return the rate of convergence and the number of steps.
 
     combined: Z, (n, m). The step is 1/σ_max(ZZᵀ). It stops at ‖w − w*‖ ≤ accuracy·‖w*‖. The rate is that of the last
-    quarter of the steps, where only the slowest direction is left.
+        quarter of the steps, where only the slowest direction is left.
     """
     if not np.any(combined @ labels):
         raise GraphnormError("the labels do not depend on the features: w = 0 is optimal", remedy="give other labels")

@@ -135,7 +135,7 @@ def read_studies(store: Store, studies: Sequence[Study], *, fold: bool = False) 
     """The chapters of some studies, as far as they are trained, in the order of the first study of each.
 
     fold: whether a study that is contained in a larger one becomes a note of it, and a study of one normalization
-    becomes a row of a comparison that differs only in the grid.
+        becomes a row of a comparison that differs only in the grid.
     """
     groups: dict[Hashable, list[tuple[Study, Plan]]] = {}
     for study in studies:
