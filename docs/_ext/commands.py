@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 from collections.abc import Iterator
 
 from docutils import nodes
@@ -34,13 +35,22 @@ def spelled(action: argparse.Action) -> str:
     return ", ".join(f"{option} {value}" for option in action.option_strings) or value
 
 
+def sentence(text: str) -> str:
+    """Plain text as reStructuredText: commands and options as code, on one line."""
+    outside = [
+        re.sub(r"(?<![\w-])(--[a-z][\w-]*)", r"``\1``", part.replace("*", r"\*")) if place % 2 == 0 else f"``{part}``"
+        for place, part in enumerate(" ".join(text.split()).split("`"))
+    ]
+    return "".join(outside)
+
+
 def prose(text: str) -> Iterator[str]:
     """Paragraphs of a help text; those with indented lines keep their layout."""
     for paragraph in text.strip("\n").split("\n\n"):
         if "\n  " in f"\n{paragraph}":
             yield from ["::", "", *(f"    {line}" for line in paragraph.splitlines()), ""]
         else:
-            yield from [paragraph.replace("`", "``").replace("\n", " "), ""]
+            yield from [sentence(paragraph), ""]
 
 
 def lines(parser: argparse.ArgumentParser) -> Iterator[str]:
@@ -54,7 +64,7 @@ def lines(parser: argparse.ArgumentParser) -> Iterator[str]:
             yield from [f"**{group.title}**", ""]
         for action in actions:
             help_text = parser._get_formatter()._expand_help(action) if action.help else ""
-            yield from [f".. option:: {spelled(action)}", "", f"   {help_text.replace('*', chr(92) + '*')}", ""]
+            yield from [f".. option:: {spelled(action)}", "", f"   {sentence(help_text)}", ""]
     if parser.epilog:
         yield from prose(parser.epilog)
 
@@ -63,14 +73,14 @@ class Commands(SphinxDirective):
     def section(self, parser: argparse.ArgumentParser) -> nodes.section:
         found = nodes.section(ids=[nodes.make_id(parser.prog)])
         found += nodes.title(text=parser.prog)
-        usage = " ".join(parser.format_usage().removeprefix("usage: ").split())
+        usage = re.sub("(?m)^(usage: |       )", "", parser.format_usage())
         found += nodes.literal_block(usage, usage, language="text", classes=["usage"])
         self.state.nested_parse(StringList(list(lines(parser)), source=parser.prog), 0, found)
         found += [self.section(one) for one in subparsers(parser).values()]
         return found
 
     def run(self) -> list[nodes.Node]:
-        os.environ["COLUMNS"] = "200"
+        os.environ["COLUMNS"] = "84"
         return [self.section(subparsers(make_parser(command))[command]) for command in COMMANDS]
 
 

@@ -21,7 +21,8 @@ def parameters_as_fields(app: Sphinx, what: str, name: str, obj: Any, options: A
     for place, line in enumerate(lines):
         found = DESCRIBED.match(line)
         if found and set(found[1].split(", ")) <= known:
-            lines[place] = f":param {found[1]}: {line[found.end() :]}"
+            names = found[1].replace(", ", ",\u200b")  # a space would make the first name the type of the second
+            lines[place] = f":param {names}: {line[found.end() :]}"
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
