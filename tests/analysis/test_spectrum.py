@@ -20,6 +20,7 @@ from graphnorm.analysis import (
     dense_q,
     extreme_singular_values,
     interlacing,
+    shared_values,
     sparse_q,
     spectra,
     tolerance,
@@ -258,3 +259,25 @@ def test_theorem_1_on_real_graphs(archives: Path, name: str) -> None:
     for aggregation in (Aggregation(self_loop=True), Aggregation("gcn")):
         theorem = interlacing(spectra(graphs, None, aggregation))
         assert theorem.summary()["holds"] == graphs.num_graphs
+
+
+@pytest.mark.parametrize("aggregation", AGGREGATIONS, ids=lambda a: a.label)
+def test_q_and_qn_share_a_value_only_if_a_singular_vector_is_orthogonal_to_1(
+    corner_cases: PackedGraphs, aggregation: Aggregation
+) -> None:
+    found = shared_values(corner_cases, None, aggregation)
+    assert (found.orthogonal == found.shared).all()
+    if aggregation == Aggregation():
+        assert found.shared.sum() > 0
+
+
+def test_a_shared_value_without_such_a_vector_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The singular values of a path, as if they were those of QN, too."""
+    graphs = from_networkx([nx.path_graph(6), nx.path_graph(2)], labels=[0, 1])
+    honest = shared_values(graphs, [0])
+    assert honest.shared == honest.orthogonal
+    svd = np.linalg.svd
+    matrix, _ = spectrum_module.quotients(graphs, np.array([0]), Aggregation()).stack(np.array([0]))
+    monkeypatch.setattr(np.linalg, "svd", lambda *_, **options: svd(matrix, **options))
+    found = shared_values(graphs, [0])
+    assert found.shared > found.orthogonal

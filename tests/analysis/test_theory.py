@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import json
 
+import networkx as nx
 import numpy as np
 import pytest
 import torch
 
 from graphnorm import InstanceNorm
 from graphnorm.analysis import (
+    Aggregation,
     check_assumptions,
     check_weight_gradient,
     closest_instance_norm,
     convergence_rates,
+    dense_q,
     gradient_descent,
+    left_on_complete_graphs,
+    left_on_regular_graphs,
     linear_task,
+    theory,
     weight_gradient,
 )
+from graphnorm.data import from_networkx
 from graphnorm.errors import GraphnormError
 from graphnorm.layers.functional import graph_norm, instance_norm
 
@@ -131,3 +138,25 @@ def test_fact_1() -> None:
     np.testing.assert_allclose(witness.closest[0], witness.closest[1], atol=1e-12)
     with pytest.raises(GraphnormError, match="agree on equal graphs"):
         closest_instance_norm(0.5, shift=0)
+
+
+def test_what_the_shift_leaves_on_complete_and_on_regular_graphs() -> None:
+    """Propositions 1 and 2, on the graphs that they are about and on no others."""
+    shapes = [nx.complete_graph(5), nx.path_graph(5), nx.complete_graph(2), nx.cycle_graph(6), nx.star_graph(4)]
+    graphs = from_networkx(shapes, labels=[0, 1, 0, 1, 0])
+    for xi in (0.0, 0.3, -1.5):
+        left = left_on_complete_graphs(graphs, xi)
+        assert len(left) == 2
+        assert left.max() < 1e-15
+    regular = left_on_regular_graphs(graphs)
+    assert len(regular) == 3
+    assert regular.max() < 1e-12
+
+
+def test_a_wrong_q_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    graphs = from_networkx([nx.complete_graph(5), nx.path_graph(5)], labels=[0, 1])
+    q = dense_q(graphs.batch([0]), Aggregation(xi=0.5))
+    monkeypatch.setattr(theory, "dense_q", lambda *_: q)
+    assert left_on_complete_graphs(graphs, 0.1) > 0.05
+    monkeypatch.setattr(theory, "sparse_q", lambda *_: np.diag(np.arange(5.0)))
+    assert left_on_regular_graphs(graphs) > 0.1

@@ -89,7 +89,7 @@ def test_studies_of_a_quick_pass_can_be_told(name: str) -> None:
         ("table1", {"models": ("none",), "baselines": ("wl",)}, {"models": [], "baselines": ["wl"]}),
         ("table2", {"grid": GRIDS["quick"]}, None),
         ("table2", {"seeds": 2}, {"seeds": 2}),
-        ("fig4", {"norms": ("graph",), "datasets": ("PROTEINS",), "seeds": 2}, None),
+        ("fig4", {"norms": ("graph",), "datasets": ("PROTEINS",), "seeds": 2}, {"seeds": 2}),
         ("fig8", {"datasets": ("PTC",)}, {"datasets": ["PTC"]}),
         ("alpha", {"datasets": ("NCI1",)}, {"datasets": ["NCI1"]}),
         ("fig2", {"datasets": TU}, {"datasets": [*TU]}),

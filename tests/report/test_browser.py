@@ -40,7 +40,7 @@ def address(result: Result, analysis: Path, tmp_path_factory: pytest.TempPathFac
     datasets = [f"DATASET-{number}" for number in range(8)]
     table = Table(("model", "norm", *datasets), [["GIN", "GraphNorm", *(["92.0 ± 7.9"] * 8)]])
     Output("table1", "Table 1", quick=False, table=table).write(folder)
-    claim = {"claim": "It is so.", "verdict": "does not hold here", "right": 3, "cases": 8, "beyond_noise": None}
+    claim = {"claim": "It is so.", "verdict": "does not hold here", "tally": "3 of 8"}
     claim |= {"words": "on 3 of 8 graphs", "remark": "", "columns": [], "rows": [], "notes": [], "provenance": ""}
     claims = {"quick": False, "rules": [], "unjudged": {}, "claims": [claim]}
     (folder / "claims.json").write_text(json.dumps(claims))

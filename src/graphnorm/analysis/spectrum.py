@@ -48,12 +48,14 @@ __all__ = [
     "Conditions",
     "ExtremeSingularValues",
     "Interlacing",
+    "SharedValues",
     "Spectra",
     "affordable",
     "conditions",
     "dense_q",
     "extreme_singular_values",
     "interlacing",
+    "shared_values",
     "sparse_q",
     "spectra",
     "tolerance",
@@ -66,6 +68,8 @@ MAX_DENSE = 8192
 NUMBERS_PER_STACK = 1 << 21
 """Entries of the matrices that LAPACK gets at once."""
 EDGES_PER_BATCH = 1 << 22
+SAME = 1e-8
+"""Singular values closer than this share of the largest belong to one space of singular vectors."""
 
 
 # ---- the aggregation ------------------------------------------------------------------------------------------------
@@ -349,6 +353,75 @@ def conditions(result: Spectra) -> Conditions:
     q, rank_q = condition(result.q, result.sizes)
     shifted, rank_shifted = condition(result.shifted, result.sizes - 1)
     return Conditions(q, shifted, rank_q, rank_shifted)
+
+
+@dataclass(frozen=True, eq=False)
+class SharedValues(Measurement):
+    """Singular values that Q and QN have in common, on K graphs.
+
+    Values that repeat because nodes have the same neighbours are not counted: eᵢ − eⱼ is orthogonal to 1.
+    """
+
+    shared: Integers
+    """(K,): values of Q that QN has, too, up to rounding."""
+    orthogonal: Integers
+    """(K,): those with a right singular vector of Q that is orthogonal to 1."""
+
+
+def shared_values(
+    graphs: PackedGraphs, ids: Sequence[int] | Integers | None = None, aggregation: Aggregation | None = None
+) -> SharedValues:
+    """Check the second part of Theorem 1: λᵢ = μᵢ or λᵢ₊₁ = μᵢ only if 1ᵀv = 0 for some v of λᵢ.
+
+    The squares of the μ solve Σ cᵢ²/(λᵢ² − μ²) = 0, where cᵢ is the cosine of the i-th singular vector and 1. If the
+    k-th value is shared up to δ, then cₖ² ≤ |λₖ² − μ²| / minᵢ |λᵢ² − μ²|: that much of cₖ counts as rounding.
+
+    >>> from graphnorm.data import synthetic
+    >>> found = shared_values(synthetic.trees(10))
+    >>> bool((found.shared == found.orthogonal).all())
+    True
+    """
+    aggregation = aggregation or Aggregation()
+    chosen = check_ids(graphs, ids)
+    b = quotients(graphs, chosen, aggregation)
+    sizes = graphs.sizes.cpu().numpy()[chosen]
+    shared, orthogonal = np.zeros(len(chosen), np.int64), np.zeros(len(chosen), np.int64)
+    for members in _stacks_of_equal_size(b.sizes, progress=False):
+        matrices, w = b.stack(members)
+        if not w.shape[1] > 1:
+            continue
+        eigenvalues, vectors = np.linalg.eigh(matrices)
+        order = np.argsort(np.abs(eigenvalues), axis=1)
+        before = np.take_along_axis(np.abs(eigenvalues), order, axis=1)
+        cosine = np.take_along_axis((vectors * w[:, :, None]).sum(axis=1), order, axis=1)
+        centred = matrices - (matrices @ w[:, :, None]) * w[:, None, :]
+        after = np.linalg.svd(centred, compute_uv=False)[:, -2::-1]  # ascending, without the 0 of N
+        largest = before[:, -1:]
+        rounding = tolerance(sizes[members][:, None], largest)
+        edge = np.full((len(members), 1), np.inf)
+
+        def nearest(distance: Floats, edge: Floats = edge) -> Floats:
+            """To the neighbour below or above; distance: between neighbours."""
+            return np.minimum(np.hstack([edge, distance]), np.hstack([distance, edge]))
+
+        # By the theorem, the values of QN next to λᵢ are μᵢ₋₁ and μᵢ.
+        near = np.minimum(
+            np.hstack([edge, np.abs(before[:, 1:] - after)]), np.hstack([np.abs(before[:, :-1] - after), edge])
+        )
+        equal = near <= rounding
+        several = nearest(np.diff(before, axis=1)) <= SAME * largest
+        at = b.ptr[members][:, None] + np.arange(before.shape[1])
+        for row, places in enumerate(at):
+            twins = np.sort(np.abs(b.repeated[places][b.multiplicity[places] > 1]))
+            twins = np.concatenate([[-np.inf], twins, [np.inf]])
+            right = np.searchsorted(twins, before[row])
+            several[row] |= (
+                np.minimum(before[row] - twins[right - 1], twins[right] - before[row]) <= SAME * largest[row]
+            )
+        alone = cosine**2 * nearest(np.diff(before**2, axis=1)) <= 4 * (before + rounding) * rounding
+        shared[members] = equal.sum(axis=1)
+        orthogonal[members] = (equal & (several | alone)).sum(axis=1)
+    return SharedValues(shared, orthogonal)
 
 
 # ---- quotient matrices ----------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Three statements of the paper as computations: a linear GNN that the shift speeds up, a gradient, and Fact 1.
+"""Statements of the paper as computations: a linear GNN, a gradient, Fact 1, Propositions 1 and 2.
 
 **The linear GNN (Appendix A.2).** A sample is a graph of n nodes with features X (n × n, as many features as nodes),
 an aggregation Q, weights p of the nodes in the readout, and a label y. The model is f = wᵀXQp, and f = wᵀXQNp with
@@ -38,6 +38,9 @@ depends on W, and the whole gradient is
 with the mean over nodes. The part of G along each row of Z drops out, because scaling a row of W does not change Z.
 In both formulas QN takes the place of Q.
 
+**Propositions 1 and 2.** On a regular graph whose features are one-hot degrees, Norm(WHQ) = 0. On a complete graph
+Q_GIN N = ξN; with the self-loops of the authors' data it is (1 + ξ)N.
+
 **Fact 1.** No InstanceNorm equals a GraphNorm with α ≠ 1 on all inputs. Two graphs, x and x + c, show it: every
 InstanceNorm gives both the same output, and GraphNorm does not.
 """
@@ -54,8 +57,11 @@ from torch import Tensor
 from tqdm import tqdm
 
 from graphnorm.analysis.measurement import Booleans, Floats, Integers, Measurement
+from graphnorm.analysis.regularity import regularity
+from graphnorm.analysis.spectrum import Aggregation, dense_q, in_batches, sparse_q
+from graphnorm.data import PackedGraphs
 from graphnorm.errors import GraphnormError
-from graphnorm.layers.functional import graph_norm
+from graphnorm.layers.functional import graph_norm, instance_norm
 
 __all__ = [
     "Assumptions",
@@ -68,6 +74,8 @@ __all__ = [
     "closest_instance_norm",
     "convergence_rates",
     "gradient_descent",
+    "left_on_complete_graphs",
+    "left_on_regular_graphs",
     "linear_task",
     "weight_gradient",
 ]
@@ -449,3 +457,48 @@ def closest_instance_norm(alpha: float, *, shift: float = 3.0, seed: int = 0) ->
     design = np.stack([standardized.reshape(-1), np.ones(x.numel())], 1)
     closest = (design @ np.linalg.lstsq(design, output.reshape(-1), rcond=None)[0]).reshape(output.shape)
     return ClosestInstanceNorm(x.numpy(), output, closest, float(np.sqrt(np.mean((output - closest) ** 2))))
+
+
+# ---- Propositions 1 and 2 -------------------------------------------------------------------------------------------
+
+CHANNELS = 8
+
+
+def left_on_regular_graphs(graphs: PackedGraphs, *, seed: int = 0) -> Floats:
+    """Proposition 1: max |Norm(WHQ)| on each regular graph, with one-hot degrees as H and a random W.
+
+    A normalized channel has the standard deviation 1, or nothing at all.
+
+    >>> from graphnorm.data import synthetic
+    >>> bool((left_on_regular_graphs(synthetic.regular(20)) < 1e-9).all())
+    True
+    """
+    ids = np.flatnonzero(regularity(graphs).regular)
+    random, found = np.random.default_rng(seed), [np.empty(0)]
+    for batch in in_batches(graphs, ids) if len(ids) else ():
+        degree = batch.degree.numpy()
+        weight = random.standard_normal((int(degree.max()) + 1, CHANNELS))
+        mixed = torch.from_numpy(sparse_q(batch, Aggregation()) @ weight[degree])
+        output = instance_norm(mixed, batch.batch).abs().amax(dim=1).numpy()
+        largest = np.zeros(batch.num_graphs)
+        np.maximum.at(largest, batch.batch.numpy(), output)
+        found.append(largest)
+    return np.concatenate(found)
+
+
+def left_on_complete_graphs(graphs: PackedGraphs, xi: float) -> Floats:
+    """Proposition 2: ‖QN − ξN‖ / ‖Q‖ on each complete graph, with GIN's Q.
+
+    >>> import networkx
+    >>> from graphnorm.data import from_networkx
+    >>> graphs = from_networkx([networkx.complete_graph(5), networkx.path_graph(5)], labels=[0, 1])
+    >>> left = left_on_complete_graphs(graphs, 0.1)
+    >>> len(left), bool(left.max() < 1e-12)
+    (1, True)
+    """
+    found = []
+    for graph in np.flatnonzero(regularity(graphs).complete).tolist():
+        q = dense_q(graphs.batch([graph]).to("cpu"), Aggregation(xi=xi))
+        shift = np.eye(len(q)) - 1 / len(q)
+        found.append(float(np.linalg.norm(q @ shift - xi * shift) / np.linalg.norm(q)))
+    return np.array(found)

@@ -1,9 +1,10 @@
 """The paper's claims, one by one, against what was measured.
 
 A claim is judged by the facts of its item, the JSON that ``graphnorm reproduce`` writes. It is counted over cases
-(panels, cells, graphs). A claim whose item is missing, or lacks a normalization that it compares, is not judged. Folds
-are compared by the corrected paired t-test of :mod:`graphnorm.study.significance`, seeds by Welch's test. The p-values
-of a case are adjusted for the number of its rivals (Holm).
+(panels, cells, graphs), and a difference counts only if it is significant (:data:`RULES`). A claim whose item is
+missing, or lacks a normalization that it compares, is not judged. Folds are compared by the corrected paired t-test of
+:mod:`graphnorm.study.significance`, seeds by Welch's test. The p-values of a case are adjusted for the number of its
+rivals (Holm).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from graphnorm.paper.figures import CONVERGED
 from graphnorm.paper.noise import IMAGES
 from graphnorm.paper.output import QUICK_NOTE
 from graphnorm.study.protocol import find_protocol
-from graphnorm.study.render import counted, listing, signed, span
+from graphnorm.study.render import listing, signed, span
 from graphnorm.study.reported import dataset_table
 from graphnorm.study.significance import ALPHA, holm, paired_test, welch_test
 
@@ -28,22 +29,20 @@ if TYPE_CHECKING:
 __all__ = ["RULES", "Claim", "Claimed", "Judged", "claims_markdown", "judge_claims"]
 
 Facts = Mapping[str, Any]
-Claimed = Literal["ahead", "behind", "not ahead"]
-"""A normalization is ahead of all rivals, behind all of them, or not significantly ahead of all of them."""
+Claimed = Literal["ahead", "behind"]
+"""A normalization is ahead of all rivals, or behind all of them."""
 LEVEL = 0.005
 """A smaller difference, in percentage points, counts as none: it is not shown."""
 EXACT = 1e-9
 """Relative differences below this one are rounding."""
 RULES = (
-    "A claim *holds* if every measured case agrees with it, and holds *in part* if more than half do (a claim about "
-    "most cases then holds). It is *undecided* if no difference is beyond noise.",
-    "Normalizations are compared by the average of their training curves over all epochs, or by their scores. The sign "
-    "of a difference decides the case, however small it is; no difference counts as agreement.",
-    "*Beyond noise* counts the cases with a significant difference, for the claim and against it: "
-    f"p < {ALPHA} after Holm's adjustment for the number of rivals (not of cases). Folds are compared by the corrected "
-    "resampled paired t-test, seeds by Welch's test. The p of a case is that of the rival that decides it.",
-    "A claim that one normalization is *not* better is right unless it is ahead beyond noise.",
-    "A case that lacks a rival is not judged. Batch noise is measured along one training each, and not tested.",
+    "A claim *holds* if most cases agree with it beyond noise and none disagrees beyond noise (of a claim about most "
+    "cases, some may). It *does not hold here* if most disagree beyond noise, holds *in part* if some agree, and is "
+    "*undecided* if none does.",
+    f"*Beyond noise* is p < {ALPHA} after Holm's adjustment for the rivals of a case: the corrected paired t-test over "
+    "folds, Welch's test over seeds. A *tie* is a case within noise. It supports nothing, not even that two are equal.",
+    "Compared are averages of training curves over all epochs, or scores among the configurations that all have.",
+    "Facts without noise (theorems, counts, numbers against the paper's) are right or wrong, case by case.",
 )
 
 
@@ -51,29 +50,37 @@ RULES = (
 class Judged:
     """In how many cases a claim is right, and the numbers of each case."""
 
-    right: int
+    agree: int
+    """Cases that agree, beyond noise where there is noise."""
+    disagree: int
     cases: int
-    words: str
+    tally: str
+    """The cases in a few words."""
+    words: str = ""
+    """What is compared."""
     columns: tuple[str, ...] = ()
     rows: tuple[tuple[str, ...], ...] = ()
-    beyond: tuple[int, int] | None = None
-    """Cases beyond noise for the claim, and against it; None if there is no test."""
-    open_within_noise: bool = False
-    """Whether the claim is undecided if no case is beyond noise."""
+    tested: bool = True
+    """False if no case has enough trainings to tell a difference from noise."""
+
+    @classmethod
+    def of_facts(cls, right: int, cases: int, words: str = "", **table: Any) -> Judged:
+        """A claim whose cases are right or wrong, without noise."""
+        return cls(right, cases - right, cases, f"{right:,} of {cases:,}", words, **table)
 
     def verdict(self, of_most: bool = False) -> str:
         """of_most: whether the claim is about most cases only.
 
-        >>> Judged(3, 4, "").verdict(), Judged(3, 4, "").verdict(of_most=True)
-        ('holds in part', 'holds')
+        >>> Judged(5, 1, 8, "").verdict(), Judged(5, 1, 8, "").verdict(of_most=True), Judged(0, 1, 8, "").verdict()
+        ('in part', 'holds', 'undecided')
         """
-        if self.open_within_noise and self.beyond == (0, 0):
-            return "undecided"
-        if self.right == self.cases:
+        if not self.tested:
+            return "not tested"
+        if 2 * self.agree > self.cases and (of_most or not self.disagree):
             return "holds"
-        if 2 * self.right > self.cases:
-            return "holds" if of_most else "holds in part"
-        return "does not hold here"
+        if 2 * self.disagree > self.cases:
+            return "does not hold here"
+        return "in part" if self.agree else "undecided"
 
 
 Judge = Callable[[Facts], Judged | None]
@@ -117,9 +124,10 @@ def judge_claims(items: Mapping[str, Item], facts: Mapping[str, Facts]) -> dict[
                     "title": own["title"],
                     "claim": claim.text,
                     "verdict": judged.verdict(claim.of_most),
-                    "right": judged.right,
+                    "agree": judged.agree,
+                    "disagree": judged.disagree,
                     "cases": judged.cases,
-                    "beyond_noise": judged.beyond and list(judged.beyond),
+                    "tally": judged.tally,
                     "words": judged.words,
                     "remark": claim.remark,
                     "columns": list(judged.columns),
@@ -149,47 +157,39 @@ def _notes(facts: Facts) -> list[str]:
 
 
 def _provenance(item: str, facts: Facts, planned: int) -> str:
-    if facts["trained_on"]:
-        origin = f"trained on {', '.join(facts['trained_on'])} with {'; '.join(facts['trained_with'])}"
-    else:
-        origin = f"nothing was trained; graphnorm {facts['graphnorm']}, torch {facts['torch']}"
-    text = f"From `{item}`, made on {facts['made'][:10]}: {origin}."
+    text = f"From `{item}`, made on {facts['made'][:10]}"
+    text += f", trained on {', '.join(facts['trained_on'])}" if facts["trained_on"] else "; nothing was trained"
     if planned:
-        text += f" {sum(study['finished'] for study in facts['studies']):,} of {planned:,} trials are trained."
-    return text
+        text += f", {sum(study['finished'] for study in facts['studies']):,} of {planned:,} trials"
+    return f"{text}."
 
 
 def claims_markdown(judged: Mapping[str, Any]) -> str:
     """The verdicts of :func:`judge_claims` as a page: a table of all, then each claim with its numbers."""
     lines = ["# The paper's claims, measured", ""]
     lines += [f"**{QUICK_NOTE}. So few folds and epochs decide nothing.**", ""] if judged["quick"] else []
-    lines += [
-        "Made by `graphnorm reproduce` from the results in this folder.",
-        "",
-        *(f"- {rule}" for rule in judged["rules"]),
-    ]
+    lines += [f"- {rule}" for rule in judged["rules"]]
     if judged["unjudged"]:
         counts = ", ".join(f"{count} of `{item}`" for item, count in judged["unjudged"].items())
         lines += ["", f"Not judged, because results are missing: {counts}."]
-    lines += ["", "| claim | here | right | beyond noise |", "|---|---|---|---|"]
+    lines += ["", "| claim | here | cases |", "|---|---|---|"]
     for one in judged["claims"]:
-        sure = "–" if one["beyond_noise"] is None else "{} for, {} against".format(*one["beyond_noise"])
         mark = " \\*" if one["notes"] else ""
-        lines.append(f"| {one['claim']} | {one['verdict']}{mark} | {one['right']:,} of {one['cases']:,} | {sure} |")
+        lines.append(f"| {one['claim']} | {one['verdict']}{mark} | {one['tally']} |")
     if any(one["notes"] for one in judged["claims"]):
         lines += ["", "\\* Unfinished, or different from the paper; see the notes at the end of its section."]
     for item in dict.fromkeys(one["item"] for one in judged["claims"]):
         of_item = [one for one in judged["claims"] if one["item"] == item]
         lines += ["", f"## {of_item[0]['title']}"]
         for one in of_item:
-            remark = f" {one['remark']}" if one["remark"] else ""
-            lines += ["", f"### {one['claim']}", "", f"**{one['verdict'].capitalize()}**: {one['words']}.{remark}"]
+            said = " ".join(filter(None, [f"{one['words']}." if one["words"] else "", one["remark"]]))
+            lines += ["", f"**{one['claim']}** {one['verdict'].capitalize()}: {one['tally']}. {said}".rstrip()]
             if one["rows"]:
                 rows = (one["columns"], ["---"] * len(one["columns"]), *one["rows"])
                 lines += ["", *(f"| {' | '.join(row)} |" for row in rows)]
         lines += ["", of_item[0]["provenance"]]
         notes = dict.fromkeys(note for one in of_item for note in one["notes"])
-        lines += ["", "Notes:", "", *(f"- {note}" for note in notes)] if notes else []
+        lines += ["", *(f"- {note}" for note in notes)] if notes else []
     return "\n".join(lines) + "\n"
 
 
@@ -226,29 +226,35 @@ class _Contest:
         self.beyond = self.decisive is not None and self.decisive < ALPHA
 
     @property
-    def right(self) -> bool:
-        if self.claimed == "not ahead":
-            return not (self.won and (self.beyond or self.decisive is None))
-        return self.won
-
-    @property
-    def favours(self) -> bool:
-        """Whether the difference has the claimed sign."""
-        return self.won is (self.claimed != "not ahead")
-
-    @property
-    def side(self) -> str:
-        if abs(self.lead) < LEVEL:
-            return "level"
-        return "ahead" if self.lead > 0 else "behind"
+    def outcome(self) -> str:
+        """How the case counts."""
+        if self.decisive is None:
+            return "not tested"
+        return ("ahead" if self.lead > 0 else "behind") if self.beyond else "tied"
 
     @property
     def row(self) -> tuple[str, ...]:
         rival = self.rivals[self.closest]
         named = f"{rival:.2f}" if len(self.rivals) == 1 else f"{rival:.2f} ({self.closest})"
         p = "–" if self.decisive is None else "< 0.001" if self.decisive < 1e-3 else f"{self.decisive:.3f}"
-        doubt = ", not tested" if self.decisive is None else "" if self.beyond else ", within noise"
-        return (self.where, f"{self.ours:.2f}", named, signed(self.lead, 2), p, f"{self.side}{doubt}")
+        return (self.where, f"{self.ours:.2f}", named, signed(self.lead, 2), p, self.outcome)
+
+
+def _tally(outcomes: Sequence[str], claimed: Claimed) -> tuple[int, int, str]:
+    """The cases that agree and that disagree, and all of them in a few words.
+
+    >>> _tally(["tied", "ahead", "tied"], "ahead")
+    (1, 0, 'ahead on 1, tied on 2')
+    """
+    order: tuple[str, ...] = ("ahead", "tied", "behind", "not tested")
+    order = (order[2], order[1], order[0], order[3]) if claimed == "behind" else order
+    counts = {name: outcomes.count(name) for name in order}
+    words = [
+        f"{name} on {count}" if name != "not tested" else f"{count} not tested"
+        for name, count in counts.items()
+        if count
+    ]
+    return counts[order[0]], counts[order[2]], ", ".join(words)
 
 
 def _p_value(ours: Sequence[float | None], theirs: Sequence[float | None], unit: str) -> float | None:
@@ -267,22 +273,17 @@ def _of_contests(
     claimed = contests[0].claimed
     other = others[0] if len(others) == 1 else "lowest other" if claimed == "behind" else "best other"
     more = extra or {}
-    sides = []
-    for side in ("behind", "level", "ahead") if claimed == "behind" else ("ahead", "level", "behind"):
-        if of_side := [one for one in contests if one.side == side]:
-            sides.append(f"{side} in {len(of_side)}")
-            if any(one.decisive is not None for one in of_side):
-                sides[-1] += f" ({sum(one.beyond for one in of_side)} beyond noise)"
-    tested = any(one.decisive is not None for one in contests)
-    sure = [one for one in contests if one.beyond]
+    outcomes = [one.outcome for one in contests]
+    agree, disagree, tally = _tally(outcomes, claimed)
     return Judged(
-        right=sum(one.right for one in contests),
-        cases=len(contests),
-        words=f"`{norm}` against {listing(others)}: of {counted(len(contests), 'case')}, {', '.join(sides)}",
+        agree,
+        disagree,
+        len(contests),
+        tally,
+        f"`{norm}` against {listing(others)}",
         columns=("", norm, other, "difference", "p", "", *more),
         rows=tuple((*one.row, *(values[k] for values in more.values())) for k, one in enumerate(contests)),
-        beyond=(sum(one.favours for one in sure), sum(not one.favours for one in sure)) if tested else None,
-        open_within_noise=claimed != "not ahead",
+        tested=set(outcomes) != {"not tested"},
     )
 
 
@@ -351,7 +352,9 @@ def converges_within(iterations: Mapping[str, int]) -> Judge:
             f"iterations until the average training accuracy is at {CONVERGED:.0%} of what GraphNorm's ends with (a "
             f"definition of ours; “roughly” is up to {ROUGHLY:g} times as many)"
         )
-        return Judged(sum(right), len(right), words, columns, tuple(rows)) if right else None
+        if not right:
+            return None
+        return Judged.of_facts(sum(right), len(right), words, columns=columns, rows=tuple(rows))
 
     return judge
 
@@ -388,7 +391,7 @@ def scores_best(model: str, protocol: str) -> Judge:
         extra = {"configurations": tried, "without a normalization": bare}
         found = _of_contests(contests, norm, others, extra)
         if found and in_part:
-            found = replace(found, words=f"{found.words}. Trained in part: {'; '.join(in_part)}")
+            found = replace(found, words=f"{found.words}; trained in part: {'; '.join(in_part)}")
         return found
 
     return judge
@@ -407,10 +410,10 @@ def within_reported(facts: Facts) -> Judged | None:
     if not cells:
         return None
     inside = sum(cell["within_one_sd"] for cell in cells)
-    words = f"{inside} of {counted(len(cells), 'cell')} ({inside / len(cells):.0%})"
     whole = [cell for cell in cells if cell["compared"] == cell["planned"]]
+    words = ""
     if 0 < len(whole) < len(cells):
-        words += f", {sum(cell['within_one_sd'] for cell in whole)} of the {len(whole)} with the whole grid"
+        words = f"Of the {len(whole)} with the whole grid {sum(cell['within_one_sd'] for cell in whole)}"
     outside = [cell for cell in cells if not cell["within_one_sd"]]
     rows = tuple(
         (
@@ -423,7 +426,7 @@ def within_reported(facts: Facts) -> Judged | None:
         for cell in outside
     )
     columns = ("outside", "model", "normalization", "here", "the paper", "difference", "configurations")
-    return Judged(inside, len(cells), words, columns if rows else (), rows)
+    return Judged.of_facts(inside, len(cells), words, columns=columns if rows else (), rows=rows)
 
 
 PARTS = {"of_mean": "mean", "of_std": "standard deviation"}
@@ -433,7 +436,8 @@ PARTS = {"of_mean": "mean", "of_std": "standard deviation"}
 def noisier_than_images(facts: Facts) -> Judged | None:
     """Whether means and standard deviations of batches deviate more than those of images at the same depth.
 
-    They are compared after the last epoch, the first layer with the first, and so on.
+    They are compared after the last epoch, the first layer with the first, and so on, over the seeds of both sides.
+    Where batches of images are of another size, their deviation is multiplied by the root of the ratio.
     """
     images: list[Facts] = []
     graphs: dict[str, list[Facts]] = {}
@@ -442,41 +446,92 @@ def noisier_than_images(facts: Facts) -> Judged | None:
     pairs = [pair for layers in graphs.values() for pair in zip(layers, images, strict=False)]
     if not pairs:
         return None
-    noisier = {part: [ours[part] > theirs[part] for ours, theirs in pairs] for part in PARTS}
-    rows = tuple(
-        (
-            ours["what"],
-            readable_layer(ours["layer"]),
-            *(f"{ours[part]:.3f} ({theirs[part]:.3f})" for part in PARTS),
-            ", ".join(PARTS[part] for part in PARTS if noisier[part][k]) or "neither",
-        )
-        for k, (ours, theirs) in enumerate(pairs)
-    )
-    larger = sum(ours["of_mean"] > ours["of_std"] for ours, _ in pairs)
+    outcomes, rows = [], []
+    sizes = {theirs["batch_size"] / ours["batch_size"] for ours, theirs in pairs}
+    for ours, theirs in pairs:
+        factor = 100 * math.sqrt(theirs["batch_size"] / ours["batch_size"])
+        of_layer = []
+        for part in PARTS:
+            sides = {"graphs": _percents(ours[part], 100), "images": _percents(theirs[part], factor)}
+            of_layer.append(_Contest("", "graphs", sides, "ahead", "seed"))
+        outcomes += [one.outcome for one in of_layer]
+        shown = [f"{one.ours:.1f} ({one.rivals['images']:.1f})" for one in of_layer]
+        said = [one.outcome if one.decisive is not None else "above" if one.lead > 0 else "below" for one in of_layer]
+        rows.append((ours["what"], readable_layer(ours["layer"]), shown[0], said[0], shown[1], said[1]))
+    agree, disagree, tally = _tally(outcomes, "ahead")
+    if "not tested" in outcomes:
+        higher = sum(said == "above" for row in rows for said in row[3::2])
+        tally += f" (one training each): noisier in {higher}"
     words = (
-        f"graphs are noisier in {sum(noisier['of_mean'])} of {counted(len(pairs), 'mean')} and in "
-        f"{sum(noisier['of_std'])} of {counted(len(pairs), 'standard deviation')}. Of the two, the standard deviation "
-        f"of graphs is the noisier one in {len(pairs) - larger} of {counted(len(pairs), 'layer')}. The numbers are "
-        "distances of a batch from the dataset after the last epoch, in standard deviations of the dataset, those of "
+        "Distance of a batch from the dataset after the last epoch, in percent of the dataset's standard deviation; "
         "images at the same depth in brackets"
     )
-    columns = ("", "layer", *(f"{name} (images)" for name in PARTS.values()), "noisier than images")
-    return Judged(sum(map(sum, noisier.values())), len(PARTS) * len(pairs), words, columns, rows)
+    if sizes != {1.0}:
+        words += ", as of batches of the same size: those of 128 times √(128 / size)"
+    columns = ("", "layer", "mean (images)", "", "standard deviation (images)", "")
+    return Judged(agree, disagree, len(outcomes), tally, words, columns, tuple(rows), set(outcomes) != {"not tested"})
+
+
+def _percents(values: Sequence[float], factor: float) -> _Scores:
+    """A deviation for each seed."""
+    scaled = [factor * value for value in values]
+    return _Scores(sum(scaled) / len(scaled), scaled)
 
 
 def interlaces(facts: Facts) -> Judged:
     """Theorem 1, graph by graph."""
     found = facts["theorem_1"]
-    return Judged(found["holds"], found["checked"], f"on {found['holds']:,} of {found['checked']:,} graphs")
+    return Judged.of_facts(found["holds"], found["checked"], "Graphs of the seven TU datasets")
+
+
+def equal_only_if(facts: Facts) -> Judged | None:
+    """The conditions of Theorem 1 for equality, equality by equality."""
+    found = facts.get("equality")
+    if found is None:
+        return None
+    words = "Singular values that Q and QN share, on graphs of the seven TU datasets"
+    return Judged.of_facts(found["orthogonal"], found["shared"], words)
+
+
+def improves_condition(facts: Facts) -> Judged | None:
+    """Section 3.2: whether the condition number improves, by dataset and aggregation; a case is most of its graphs."""
+    found = facts.get("condition")
+    if found is None:
+        return None
+    better = [row["better"] > row["worse"] + row["equal"] for row in found]
+    rows = tuple(
+        (
+            row["dataset"],
+            row["aggregation"],
+            *(f"{row[name]:,}" for name in ("better", "equal", "worse")),
+            f"{row['worse'] / max(1, row['better'] + row['equal'] + row['worse']):.0%}",
+            f"{row['median_improvement']:.2f}",
+        )
+        for row in found
+    )
+    columns = ("", "Q", "better", "equal", "worse", "share worse", "median of κ(Q) / κ(QN)")
+    words = "Datasets on most of whose graphs κ improves, over nonzero singular values"
+    return Judged.of_facts(sum(better), len(better), words, columns=columns, rows=rows)
+
+
+def nothing_left(name: str) -> Judge:
+    """Propositions 1 and 2, on the graphs that they are about; ``name`` is the fact."""
+
+    def judge(facts: Facts) -> Judged | None:
+        found = facts.get(name)
+        if found is None or not found["graphs"]:
+            return None
+        words = f"{found['of']}; largest relative error {found['largest']:.0e}"
+        return Judged.of_facts(found["right"], found["graphs"], words)
+
+    return judge
 
 
 def linear_example(facts: Facts) -> Judged:
     """The linear GNN of Appendix A.2, run by run."""
     found = facts["summary"]["linear_gnn"]
-    words = (
-        f"faster in {found['shift_faster']} of {found['runs']} runs, {found['median_speedup']:.2f} times in the median"
-    )
-    return Judged(found["shift_faster"], found["runs"], words)
+    words = f"Faster {found['median_speedup']:.2f} times in the median, on data made to fit the assumptions"
+    return Judged.of_facts(found["shift_faster"], found["runs"], words)
 
 
 def expressive(facts: Facts) -> Judged:
@@ -484,11 +539,11 @@ def expressive(facts: Facts) -> Judged:
     found = facts["summary"]["fact_1_distance"]
     away = {alpha: distance for alpha, distance in found.items() if float(alpha) != 1}
     same = [distance for alpha, distance in found.items() if float(alpha) == 1]
-    words = "distance of the closest InstanceNorm, on two graphs that differ by a constant: " + ", ".join(
+    words = "Distance of the closest InstanceNorm, on two graphs that differ by a constant: " + ", ".join(
         f"{distance:.2f} (α = {float(alpha):g})" for alpha, distance in away.items()
     )
     words += f"; for α = 1, where both are the same, {max(same):.0e}" if same else ""
-    return Judged(sum(distance > EXACT for distance in away.values()), len(away), words)
+    return Judged.of_facts(sum(distance > EXACT for distance in away.values()), len(away), words)
 
 
 def gradient(facts: Facts) -> Judged:
@@ -500,14 +555,12 @@ def gradient(facts: Facts) -> Judged:
         ("the same, the scale depending on W as it does in training", found["part_through_scale"]),
     )
     rows = tuple((name, f"{error:.2g}", "yes" if error < EXACT else "no") for name, error in cases)
-    words = "the formula is right with the scale held fixed; the part of the gradient through the scale is left out"
+    words = "The part of the gradient through the scale is left out"
     columns = ("formula", "relative difference from autograd", "right")
-    return Judged(sum(error < EXACT for _, error in cases), len(cases), words, columns, rows)
+    return Judged.of_facts(sum(error < EXACT for _, error in cases), len(cases), words, columns=columns, rows=rows)
 
 
 def dataset_statistics(facts: Facts) -> Judged:
     """The dataset table, number by number."""
     found = facts["as_printed"]
-    return Judged(
-        found["equal"], found["statistics"], f"{found['equal']} of {found['statistics']} statistics are as printed"
-    )
+    return Judged.of_facts(found["equal"], found["statistics"])

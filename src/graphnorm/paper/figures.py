@@ -323,16 +323,18 @@ def batch_noise(work: Work) -> Output:
     """How far the statistics of batches are from the dataset's, along training."""
     runs = work.item.noise
     assert runs is not None
-    found: dict[str, NoiseRun] = {}
-    missing, remarks = [], []
+    found: dict[str, list[NoiseRun]] = {}
+    missing: dict[str, int] = {}
+    remarks: list[str] = []
     for plan in work.probed:
         trial, run = plan.trials[0], read_noise(work.store, plan)
-        size = f", batches of {trial.batch_size}" if len(runs.batch_sizes) > 1 else ""
+        model = "ResNet18" if trial.dataset == IMAGES else "GIN"
+        title = f"{trial.dataset}, {model}"
+        title += f", batches of {trial.batch_size}" if len(runs.batch_sizes) > 1 and model == "GIN" else ""
         if run is None:
-            missing.append(f"{trial.dataset}{size}")
+            missing[title] = missing.get(title, 0) + 1
             continue
-        title = f"{trial.dataset}, {'ResNet18' if trial.dataset == IMAGES else 'GIN'}"
-        found[f"{title}{size}"] = run._replace(layers=[run.layers[depth] for depth in runs.layers])
+        found.setdefault(title, []).append(run._replace(layers=[run.layers[depth] for depth in runs.layers]))
         if run.record.epochs < trial.epochs:
             remarks.append(f"{title} was trained for {run.record.epochs} of {trial.epochs} epochs.")
         if run.lossy:
@@ -340,32 +342,43 @@ def batch_noise(work: Work) -> Output:
     if not found:
         raise NothingThereError(work.item.name, work.store.path)
     if missing:
-        remarks.append(f"Not measured: {'; '.join(missing)}.")
-    remarks += work.remarks
+        gaps = [f"{title} ({len(found.get(title, ()))} of {runs.seeds} seeds)" for title in missing]
+        remarks.append(f"Trained in part: {'; '.join(gaps)}.")
+    remarks = [*dict.fromkeys(remarks), *work.remarks]
     rows: list[list[str | int | float | None]] = []
     sentences, ends = [], []
-    for title, run in found.items():
-        for layer in run.layers:
-            summary = plain(layer.summary())
-            numbers = [summary[name] for name in ("epochs", "relative_deviation", "of_mean", "of_std")]
-            rows += [[title, layer.layer, layer.batch_size, *row] for row in zip(*numbers, strict=True)]
-            _, at_the_end, of_mean, of_std = (values[-1] for values in numbers)
+    parts = ("relative_deviation", "of_mean", "of_std")
+    for title, of_seeds in found.items():
+        for layers in zip(*(run.layers for run in of_seeds), strict=True):
+            end: dict[str, Any] = {"what": title, "layer": layers[0].layer, "batch_size": layers[0].batch_size}
+            end |= {part: [] for part in parts}
+            for run, layer in zip(of_seeds, layers, strict=True):
+                summary = plain(layer.summary())
+                numbers = [summary[name] for name in ("epochs", *parts)]
+                start = [title, run.trial.seed, layer.layer, layer.batch_size]
+                rows += [[*start, *row] for row in zip(*numbers, strict=True)]
+                for part in parts:
+                    end[part].append(summary[part][-1])
+            if None in end["relative_deviation"]:
+                continue
+            ends.append(end)
+            away = span([round(value, 3) for value in end["relative_deviation"]])
             sentences.append(
-                f"{title}, {readable_layer(layer.layer)}: after the last epoch a batch of {layer.batch_size} is away "
-                f"from the dataset by {layer.relative_deviation[-1]:.3f} standard deviations."
+                f"{title}, {readable_layer(end['layer'])}: after the last epoch a batch of {end['batch_size']} is away "
+                f"from the dataset by {away} standard deviations."
             )
-            if at_the_end is not None:
-                end = {"what": title, "layer": layer.layer, "batch_size": layer.batch_size}
-                ends.append(end | {"at_the_end": at_the_end, "of_mean": of_mean, "of_std": of_std})
-    columns = ("what", "layer", "batch size", "epoch", "relative deviation", "of mean", "of std")
+    columns = ("what", "seed", "layer", "batch size", "epoch", "relative deviation", "of mean", "of std")
     return work.output(
-        figures={f"-{_file_name(title)}": plots.plot_noise(run.layers, title=title) for title, run in found.items()},
+        figures={f"-{_file_name(title)}": plots.plot_noise(of[0].layers, title=title) for title, of in found.items()},
         data=Table(columns, rows),
         sentences=(*sentences, *remarks),
-        records=[run.record for run in found.values()],
+        records=[run.record for of_seeds in found.values() for run in of_seeds],
         facts={
-            "trainings": {title: {"epochs": run.record.epochs, **origin([run.record])} for title, run in found.items()},
-            "missing": missing,
+            "trainings": {
+                title: {"epochs": of[0].record.epochs, "seeds": len(of), **origin([run.record for run in of])}
+                for title, of in found.items()
+            },
+            "missing": list(missing),
             "relative_deviation": ends,
             "remarks": remarks,
         },

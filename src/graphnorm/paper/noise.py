@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -81,19 +82,19 @@ IMAGE_LAYERS = ("stem_norm", "blocks.2.second_norm", "blocks.4.second_norm", "bl
 """Four norm layers of ResNet18, evenly spaced from the first to the last."""
 
 
-def noise_plan(graphs: PackedGraphs | Dataset, batch_size: int, epochs: int) -> Plan:
+def noise_plan(graphs: PackedGraphs | Dataset, batch_size: int, epochs: int, seed: int = 0) -> Plan:
     """GIN with BatchNorm on all graphs; its batches are compared with the dataset."""
     probe = NoiseProbe(log_spaced_epochs(epochs, LOOKS), batch_size, GRAPH_LAYERS)
-    return _plan("noise", probe, **_gin(graphs), norm="batch", batch_size=batch_size, epochs=epochs)
+    return _plan("noise", probe, (seed,), **_gin(graphs), norm="batch", batch_size=batch_size, epochs=epochs)
 
 
 def alpha_plan(graphs: PackedGraphs | Dataset, epochs: int) -> Plan:
     """GIN with GraphNorm on all graphs; its α is read along the way."""
     probe = AlphaProbe(log_spaced_epochs(epochs, LOOKS))
-    return _plan("alpha", probe, **_gin(graphs), norm="graph", epochs=epochs, seeds=ALPHA_SEEDS)
+    return _plan("alpha", probe, range(ALPHA_SEEDS), **_gin(graphs), norm="graph", epochs=epochs)
 
 
-def image_plan(epochs: int, images: Images | None = None) -> Plan:
+def image_plan(epochs: int, images: Images | None = None, seed: int = 0) -> Plan:
     """ResNet18 on CIFAR-10; its batches are compared with the dataset.
 
     images: the spec then says how many there are, and whether they went through JPEG.
@@ -102,6 +103,7 @@ def image_plan(epochs: int, images: Images | None = None) -> Plan:
     return _plan(
         "noise",
         probe,
+        (seed,),
         fleet=ImageFleet,
         about={} if images is None else {"lossy": images.lossy, "images": len(images.train_images)},
         dataset=IMAGES,
@@ -124,13 +126,13 @@ def _gin(graphs: PackedGraphs | Dataset) -> dict[str, Any]:
 def _plan(
     kind: str,
     probe: Any,
+    seeds: Sequence[int],
     *,
-    seeds: int = 1,
     fleet: Any = make_fleet,
     about: dict[str, Any] | None = None,
     **settings: Any,
 ) -> Plan:
-    trials = tuple(Trial(protocol="all", folds=1, seed=seed, **settings) for seed in range(seeds))
+    trials = tuple(Trial(protocol="all", folds=1, seed=seed, **settings) for seed in seeds)
     first = trials[0]
     spec = {
         "kind": kind,
@@ -140,12 +142,13 @@ def _plan(
         "norms": [first.norm],
         "protocol": first.protocol,
         "folds": first.folds,
-        "seeds": seeds,
+        "seeds": len(seeds),
         "epochs": first.epochs,
         "batch_size": first.batch_size,
         **(about or {}),
     }
     name = f"{first.dataset}-{first.model}-{kind}-{first.batch_size}-{first.epochs}"
+    name += f"-seed-{first.seed}" if first.seed else ""
     return Plan(name, spec, trials, probe, fleet)
 
 
@@ -202,7 +205,23 @@ def origin(records: Sequence[Record]) -> dict[str, Any]:
 
 
 def read_noise(store: Store, plan: Plan) -> NoiseRun | None:
-    """The training of :func:`noise_plan` or :func:`image_plan`; None if the store lacks it."""
+    """The training of :func:`noise_plan` or :func:`image_plan`.
+
+    If the store lacks it, the longest one that differs in having fewer epochs; None if there is none.
+    """
+    wanted = plan.trials[0]
+    if not store.seen(wanted):
+        kinds = [study for study in store.studies() if study.spec.get("kind") == "noise"]
+        shorter = [
+            other
+            for other in map(store.plan, kinds)
+            if store.seen(other.trials[0])
+            and other.trials[0].epochs < wanted.epochs
+            and replace(other.trials[0], epochs=wanted.epochs) == wanted
+        ]
+        if not shorter:
+            return None
+        plan = max(shorter, key=lambda other: other.trials[0].epochs)
     trial = plan.trials[0]
     records, seen = store.records(plan), store.seen(trial)
     if not records or not seen:

@@ -210,10 +210,10 @@ class Reproduction:
         """The trainings of an item that have a probe; the images come last."""
         dataset_of = self._datasets(train)
         if (noise := item.noise) is not None:
-            for name, size in itertools.product(noise.datasets, noise.batch_sizes):
-                yield noise_plan(dataset_of(name), size, noise.epochs)
-            if noise.images:
-                yield image_plan(noise.epochs)
+            for name, size, seed in itertools.product(noise.datasets, noise.batch_sizes, range(noise.seeds)):
+                yield noise_plan(dataset_of(name), size, noise.epochs, seed)
+            for seed in range(noise.seeds if noise.images else 0):
+                yield image_plan(noise.images, seed=seed)
         if (alpha := item.alpha) is not None:
             for name in alpha.datasets:
                 yield alpha_plan(dataset_of(name), alpha.epochs)
@@ -253,7 +253,7 @@ class Reproduction:
             dataset = plan.spec["dataset"]
             data: Any = load_cifar10(self._root) if dataset == IMAGES else self.graphs(dataset)
             if dataset == IMAGES:
-                plan = image_plan(plan.spec["epochs"], data)
+                plan = image_plan(plan.spec["epochs"], data, plan.trials[0].seed)
             shown = [Display()] if self._progress and self.missing(plan) else []
             with Store(self.store) as store:
                 result = run(plan, data, store, self._running, callbacks=shown)

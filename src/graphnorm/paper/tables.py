@@ -10,8 +10,18 @@ from statistics import mean
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
-from graphnorm.analysis import affordable, conditions, interlacing, spectra
+from graphnorm.analysis import (
+    Aggregation,
+    affordable,
+    conditions,
+    interlacing,
+    left_on_complete_graphs,
+    left_on_regular_graphs,
+    shared_values,
+    spectra,
+)
 from graphnorm.analysis.parts import Subject, theory_part
 from graphnorm.data.catalog import find
 from graphnorm.files import plain
@@ -46,6 +56,9 @@ SETTINGS = ("lr", "batch_size", "dropout", "weight_decay")
 """The order in which settings are shown; others follow."""
 SHORT_NAMES = {"batch_size": "batch", "weight_decay": "wd"}
 WORK_OF_A_QUICK_PASS = 2e9
+XI = (0.0, 0.1, -0.5)
+"""The values with which Proposition 2 is checked."""
+ROUNDING = 1e-9
 
 
 # Cells
@@ -715,8 +728,10 @@ def _is_as_printed(counted: float, printed: float) -> bool:
 
 
 def theory(work: Work) -> Output:
-    """Theorem 1 on the graphs of all datasets, and the numbers of the linear example, the gradient and Fact 1."""
+    """Theorem 1, Propositions 1 and 2 and condition numbers on the graphs of all datasets, and the other statements."""
     rows: list[list[str | int | float]] = []
+    condition: list[dict[str, Any]] = []
+    regular, complete, shared, orthogonal = [], [], 0, 0
     for name in work.item.graphs:
         graphs = work.graphs(name)
         order = np.random.default_rng(0).permutation(graphs.num_graphs)
@@ -725,6 +740,14 @@ def theory(work: Work) -> Output:
         holds, numbers = interlacing(result).summary(), conditions(result).summary()
         medians = [numbers[f"median_{key}"] for key in ("condition_q", "condition_shifted", "improvement")]
         rows.append([name, graphs.num_graphs, holds["graphs"], holds["holds"], *medians])
+        for aggregation in (AUTHORS_Q, Aggregation("gin"), Aggregation("gcn")):
+            of_q = numbers if aggregation == AUTHORS_Q else conditions(spectra(graphs, ids, aggregation)).summary()
+            kept = ("better", "equal", "worse", "median_improvement")
+            condition.append({"dataset": name, "aggregation": aggregation.label} | {key: of_q[key] for key in kept})
+        equal = shared_values(graphs, ids, AUTHORS_Q)
+        shared, orthogonal = shared + int(equal.shared.sum()), orthogonal + int(equal.orthogonal.sum())
+        regular.append(left_on_regular_graphs(graphs))
+        complete += [left_on_complete_graphs(graphs, xi) for xi in XI]
     finding = theory_part(Subject(work.graphs(work.item.graphs[-1]), progress=work.progress))
     columns = ("dataset", "graphs", "checked", "Theorem 1 holds", "condition of Q", "condition of QN", "quotient")
     checked, held = sum(int(row[2]) for row in rows), sum(int(row[3]) for row in rows)
@@ -734,7 +757,20 @@ def theory(work: Work) -> Output:
         sentences=(f"Theorem 1 holds on {held:,} of {checked:,} graphs.", *finding.text, *work.remarks),
         facts={
             "theorem_1": {"checked": checked, "holds": held},
+            "equality": {"shared": shared, "orthogonal": orthogonal},
+            "condition": plain(condition),
+            "proposition_1": _nothing_left(regular, "Regular graphs of the datasets, one-hot degrees as features"),
+            "proposition_2": _nothing_left(
+                complete, f"Complete graphs of the datasets, ξ = {listing([f'{xi:g}' for xi in XI])}"
+            ),
             "summary": plain(finding.summary),
             "aggregation": AUTHORS_Q.label,
         },
     )
+
+
+def _nothing_left(parts: Sequence[npt.NDArray[np.float64]], of: str) -> dict[str, Any]:
+    """How many graphs are as a proposition says; ``parts`` are the relative errors."""
+    errors = np.concatenate(parts)
+    largest = float(errors.max(initial=0.0))
+    return {"of": of, "graphs": len(errors), "right": int((errors < ROUNDING).sum()), "largest": largest}

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from graphnorm.errors import GraphnormError
-from graphnorm.study.render import NOTHING, TwoLines, shown
+from graphnorm.study.render import TwoLines, shown
 
 __all__ = ["Reproduced", "inline", "read_reproduced"]
 
@@ -19,7 +19,7 @@ TABLES = (("table1", ("-wide", "")), ("table1", ("-fair",)), ("table2", ("-wide"
 """Items with their layouts, the preferred one first."""
 NAMES = ("dataset", "model", "norm")
 """The columns of a table that name its rows."""
-TONES = {"holds": "yes", "holds in part": "part", "does not hold here": "no", "undecided": "open"}
+TONES = {"holds": "yes", "in part": "part", "does not hold here": "no", "undecided": "open", "not tested": "open"}
 """The CSS class of each verdict."""
 REMEDY = "graphnorm reproduce all --no-train --store STORE --out FOLDER writes it"
 
@@ -55,13 +55,11 @@ def _read(folder: Path, stem: str, make: Callable[[Any], Any]) -> Any:
 
 
 def _claims(found: Mapping[str, Any]) -> dict[str, Any]:
-    texts = ("claim", "verdict", "words", "remark", "notes", "provenance", "columns", "rows")
+    texts = ("claim", "verdict", "tally", "words", "remark", "notes", "provenance", "columns", "rows")
     rows = [
         {
             **{name: one[name] for name in texts},
             "tone": TONES.get(one["verdict"], ""),
-            "right": f"{one['right']:,} of {one['cases']:,}",
-            "sure": NOTHING if one["beyond_noise"] is None else "{} for, {} against".format(*one["beyond_noise"]),
         }
         for one in found["claims"]
     ]
