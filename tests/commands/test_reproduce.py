@@ -36,7 +36,8 @@ HERE = ("--device", "cpu", "--workers", "1")
 @pytest.fixture
 def items(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fleets: type[FakeFleet]) -> dict[str, Item]:
     """Every item is small and trained in no time, and nothing is written but here."""
-    noise, alpha = NoiseRuns(datasets=(TREES,), batch_sizes=(8, 16), epochs=2), AlphaRuns((TREES,), 2)
+    noise = NoiseRuns(datasets=(TREES,), batch_sizes=(8, 16), epochs=2, seeds=1)
+    alpha = AlphaRuns((TREES,), 2)
     for name, item in ITEMS.items():
         parts: dict[str, Any] = {"trained": (SMALL,), "make": figures.curves, "baselines": Baselines(), "graphs": ()}
         if not item.trained:
