@@ -74,23 +74,32 @@ def test_a_reader_who_has_seen_enough() -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments",
+    ("arguments", "words"),
     [
-        [],
-        ["nonsense"],
-        ["compare", "--nonsense"],
-        ["datasets", "draw", "trees"],
-        ["datasets", "get"],
-        ["search", "trees", "--budget", "soon"],
-        ["search", "trees", "--trials", "many"],
-        ["search", "trees", "--lr", "high"],
+        ([], "required: COMMAND"),
+        (["comprae"], "unknown command 'comprae'; did you mean 'compare'?"),
+        (["runs", "shwo"], "unknown action 'shwo'; did you mean 'show'?"),
+        (["compare", "--nonsense"], "unknown option --nonsense"),
+        (["compare", "--foldz=2"], "unknown option --foldz; did you mean --folds?"),
+        (["compare", "--epoch", "2"], "unknown option --epoch; did you mean --epochs?"),
+        (["compare", "trees", "mutag"], "unknown argument mutag"),
+        (["runs", "show", "x", "--jsn"], "did you mean --json?"),
+        (["datasets", "draw", "trees"], "required: --out"),
+        (["datasets", "get"], "required"),
+        (["search", "trees", "--budget", "soon"], "budget is 'soon'"),
+        (["search", "trees", "--budget", "0"], "budget is 0"),
+        (["search", "trees", "--trials", "many"], "'many' is not a whole number"),
+        (["search", "trees", "--lr", "high"], "'high' is not a number"),
+        (["compare", "trees", "--checkpoint", "5x"], "checkpoint is '5x'"),
+        (["compare", "trees", "--engine", ""], "engine is empty"),
     ],
 )
-def test_wrong_usage(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
-    with pytest.raises(SystemExit) as stop:
-        cli.main(arguments)
-    assert stop.value.code == 2
-    assert "usage: graphnorm" in capsys.readouterr().err
+def test_wrong_usage(run: Run, arguments: list[str], words: str) -> None:
+    code, out, err = run(*arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith("graphnorm: ")
+    assert words in err
+    assert "Remedy: " in err
 
 
 def test_a_bare_installation(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

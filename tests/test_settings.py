@@ -97,6 +97,8 @@ def test_the_help_names_what_there_is() -> None:
         ("norms", "batch, graph,batch", ("batch", "graph")),
         ("norms", ["batch", "graph"], ("batch", "graph")),
         ("tensorboard", Path("runs"), "runs"),
+        ("checkpoint", "5m", 300.0),
+        ("checkpoint", 5, 5.0),
     ],
 )
 def test_values_take_the_type_of_the_option(name: str, given: Any, value: Any) -> None:
@@ -120,12 +122,25 @@ def test_values_take_the_type_of_the_option(name: str, given: Any, value: Any) -
         ("readout", "max", "unknown readout"),
         ("workers", 0, "workers is 0"),
         ("engine", "rya", "did you mean 'ray'"),
+        ("epochs", 10**20, "epochs is 1000"),
+        ("hidden", 10**400, "hidden is 1000"),
+        ("lr", 10**400, "lr is 1000"),
+        ("model", "", "model is empty"),
+        ("readout", "", "readout is empty"),
+        ("checkpoint", "-5m", "no time"),
+        ("checkpoint", "9" * 30, "no time"),
     ],
 )
 def test_values_that_do_not_fit(name: str, wrong: Any, words: str) -> None:
     with pytest.raises(GraphnormError, match=words) as caught:
         OPTIONS[name].check(name, wrong)
     assert caught.value.remedy
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_numbers_are_bounded(name: str) -> None:
+    about = OPTIONS[name]
+    assert about.kind not in (int, float) or about.high < float("inf")
 
 
 # Grids
@@ -177,6 +192,8 @@ def test_a_grid_file(tmp_path: Path) -> None:
         ("dropout = 1", "does not fit"),
         ("readout = 'max'", "does not fit"),
         ("[lr]\na = 1", "does not fit"),
+        ("lr = " + "[" * 10_000, "not TOML"),
+        *[("\n".join(f"{name} = {list(range(2, 50))}" for name in ("epochs", "hidden", "layers")), "110,592 conf")],
         ("", "empty"),
     ],
 )

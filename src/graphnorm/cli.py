@@ -6,6 +6,7 @@ For a user's mistake (:class:`GraphnormError`) the message is printed without a 
 from __future__ import annotations
 
 import argparse
+import difflib
 import os
 import select
 import signal
@@ -16,12 +17,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 from graphnorm._version import __version__
-from graphnorm.errors import DataWarning, GraphnormError, explain_os_error
+from graphnorm.errors import DataWarning, GraphnormError, explain_os_error, unknown
 
-__all__ = ["COMMANDS", "main", "make_parser"]
+__all__ = ["COMMANDS", "Parser", "main", "make_parser"]
 
 COMMANDS = {
     "compare": "compare normalizations on a dataset",
@@ -37,9 +38,34 @@ COMMANDS = {
 }
 
 
-def make_parser(command: str | None = None) -> argparse.ArgumentParser:
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are those of the package: one message, with the nearest name and a remedy."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(allow_abbrev=False, **options)
+
+    def error(self, message: str) -> NoReturn:
+        raise GraphnormError(message, remedy=f"see {self.prog} --help")
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        found, extra = super().parse_known_args(args, namespace)
+        if extra:
+            what = "option" if extra[0].startswith("-") else "argument"
+            name = extra[0].partition("=")[0]
+            flags = list(self._option_string_actions)
+            near = [flag for flag in flags if flag.startswith(name)] or difflib.get_close_matches(name, flags, n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            self.error(f"unknown {what} {name}{hint}")
+        return found, extra
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            raise unknown(str(action.metavar or action.dest).lower(), str(value), action.choices)
+
+
+def make_parser(command: str | None = None) -> Parser:
     """The parser of the command line; only the named command gets its options."""
-    parser = argparse.ArgumentParser(prog="graphnorm", description="Normalization for graph neural networks.")
+    parser = Parser(prog="graphnorm", description="Normalization for graph neural networks.")
     parser.add_argument("--version", action="version", version=f"graphnorm {__version__}")
     subparsers = parser.add_subparsers(metavar="COMMAND", dest="command", required=True)
     for name, about in COMMANDS.items():
@@ -63,10 +89,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     given = sys.argv[1:] if arguments is None else list(arguments)
     command = next((text for text in given if text in COMMANDS), None)
-    options = make_parser(command).parse_args(given)
-    with _ending_at_once():
-        import torch  # noqa: F401 - takes seconds
     try:
+        options = make_parser(command).parse_args(given)
+        with _ending_at_once():
+            import torch  # noqa: F401 - takes seconds
         with warnings.catch_warnings():
             warnings.simplefilter("always", DataWarning)
             warnings.showwarning = partial(_show_warning, warnings.showwarning)

@@ -18,7 +18,23 @@ from typing import Any
 
 from graphnorm.errors import GraphnormError, need
 
-__all__ = ["plain", "refuse_unwritable", "replacing", "save_tensors"]
+__all__ = ["plain", "read_text", "refuse_unwritable", "replacing", "save_tensors"]
+
+LARGEST_TEXT = 256 << 20
+
+
+def read_text(path: Path, error: type[GraphnormError] = GraphnormError) -> str:
+    """Read a text file, written by hand or by us; refuse what is no regular file of a sensible size in UTF-8."""
+    if not path.exists():
+        raise error("there is no such file", where=path, remedy="check the path")
+    if not path.is_file():
+        raise error("this is no regular file", where=path, remedy="name a text file")
+    if (size := path.stat().st_size) > LARGEST_TEXT:
+        raise error(f"this file has {size:,} bytes, too many for one of its kind", where=path, remedy="check the path")
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as wrong:
+        raise error(f"this is not text: {wrong}", where=path, remedy="check the path") from wrong
 
 
 def refuse_unwritable(folder: Path) -> None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import itertools
 import math
 import os
+import re
+import reprlib
 import tomllib
 import zlib
 from collections.abc import Iterable, Mapping
@@ -18,6 +20,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from graphnorm.errors import GraphnormError, StudyError, require, unknown
+from graphnorm.files import read_text
 
 __all__ = [
     "COLOURS",
@@ -34,6 +37,7 @@ __all__ = [
     "find_grid",
     "option",
     "options_of",
+    "seconds",
 ]
 
 DEFAULT_NORMS = ("none", "layer", "batch", "instance", "graph")
@@ -53,6 +57,8 @@ class Option:
     high: float = math.inf
     choices: tuple[str, ...] = ()
     metavar: str | None = None
+    is_time: bool = False
+    """Whether it is a time: in seconds, or a text such as ``"5m"``."""
 
     def check(self, name: str, value: Any) -> Any:
         """Convert a value to the option's type, or raise an error that says which values are allowed.
@@ -62,6 +68,8 @@ class Option:
         """
         if self.kind is tuple:
             return _names(name, value)
+        if self.is_time and isinstance(value, str):
+            value = seconds(name, value)
         if self.kind is bool:
             require(name, value, bool, "True or False")
         elif self.kind in (int, float):
@@ -73,6 +81,8 @@ class Option:
                 raise GraphnormError(f"{name} is {value}", remedy=f"give {self.meaning}")
         else:
             require(name, value, (str, os.PathLike), f"the name of a {name}")
+            if not str(value):
+                raise GraphnormError(f"{name} is empty", remedy="give a name, or leave it out")
             if self.choices and value not in self.choices:
                 raise unknown(name, str(value), self.choices)
         return self.kind(value)
@@ -82,7 +92,7 @@ class Option:
         """The allowed values, in words.
 
         >>> options_of(Hyperparameters)["layers"].meaning
-        'a whole number of 2 or more'
+        'a whole number of 2 or more, up to 1,000'
         """
         if self.kind is bool:
             return "true or false"
@@ -90,7 +100,7 @@ class Option:
             return " or ".join(map(repr, self.choices))
         number = "a whole number" if self.kind is int else "a number"
         above = f"of {self.low:g} or more" if self.low == 0 or self.kind is int else "above 0"
-        below = "" if math.isinf(self.high) else ", below 1" if self.high < 1 else f", up to {self.high:g}"
+        below = "" if math.isinf(self.high) else ", below 1" if self.high < 1 else f", up to {self.high:,.0f}"
         return f"{number} {above}{below}"
 
 
@@ -106,6 +116,18 @@ def option(default: Any, help: str, *, kind: type | None = None, later: bool = F
 
 def options_of(*classes: type) -> dict[str, Option]:
     return {item.name: item.metadata["option"] for one in classes for item in fields(one) if "option" in item.metadata}
+
+
+def seconds(name: str, text: str) -> float:
+    """Read a time: seconds, or a number with the unit s, m, h or d.
+
+    >>> seconds("budget", "10m"), seconds("budget", "1.5")
+    (600.0, 1.5)
+    """
+    found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)([smhd]?)", text)
+    if not found:
+        raise GraphnormError(f"{name} is {text!r}, which is no time", remedy="write 90s, 10m, 2h or 1d")
+    return float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}[found[2]]
 
 
 def _names(option_name: str, given: Any) -> tuple[str, ...]:
@@ -131,9 +153,13 @@ class Hyperparameters:
         metavar="NAME",
     )
     epochs: int = option(
-        400, "passes over the training graphs (default: compare 12, train 100, search the grid's)", low=1, metavar="E"
+        400,
+        "passes over the training graphs (default: compare 12, train 100, search the grid's)",
+        low=1,
+        high=1e6,
+        metavar="E",
     )
-    batch_size: int = option(128, "graphs in a batch (default: 128)", low=1, metavar="B")
+    batch_size: int = option(128, "graphs in a batch (default: 128)", low=1, high=1e9, metavar="B")
     lr: float = option(
         1e-2, "initial learning rate; it decays to 0 (default: 0.01)", low=math.nextafter(0, 1), high=1e6, metavar="LR"
     )
@@ -145,8 +171,10 @@ class Hyperparameters:
         high=math.nextafter(1, 0),
         metavar="P",
     )
-    hidden: int = option(64, "width of hidden layers (default: 64)", low=1, metavar="WIDTH")
-    layers: int = option(5, "number of convolutions, plus one for the linear head (default: 5)", low=2, metavar="L")
+    hidden: int = option(64, "width of hidden layers (default: 64)", low=1, high=65_536, metavar="WIDTH")
+    layers: int = option(
+        5, "number of convolutions, plus one for the linear head (default: 5)", low=2, high=1000, metavar="L"
+    )
     readout: str = option(
         "sum", "sum or mean over the nodes (default: the dataset's, or sum)", choices=("sum", "mean"), metavar="NAME"
     )
@@ -169,8 +197,10 @@ class Settings(Hyperparameters):
         "part selects; ogb: the official split (default: ogb if the data has one, otherwise paper)",
         metavar="NAME",
     )
-    folds: int = option(10, "folds of the cross-validation (default: 10)", low=1, metavar="K")
-    seeds: int = option(1, "seeds for each fold (default: 1; with an official split 10)", low=1, metavar="N")
+    folds: int = option(10, "folds of the cross-validation (default: 10)", low=1, high=10_000, metavar="K")
+    seeds: int = option(
+        1, "seeds for each fold (default: 1; with an official split 10)", low=1, high=10_000, metavar="N"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,6 +221,7 @@ class Loading:
         "most GiB that your files may unpack to (default: at most 16, and 200 times their size)",
         kind=float,
         low=0,
+        high=1e6,
         metavar="GIB",
     )
 
@@ -201,15 +232,31 @@ class Running:
 
     device: str | None = option(None, "cpu, cuda or cuda:N (default: a GPU if there is one)", kind=str)
     workers: int | None = option(
-        None, "number of fleets trained at a time (default: one per core, five on a GPU)", kind=int, low=1, metavar="N"
+        None,
+        "number of fleets trained at a time (default: one per core, five on a GPU)",
+        kind=int,
+        low=1,
+        high=4096,
+        metavar="N",
     )
     engine: str = option("local", "local or ray (default: local)", choices=("local", "ray"), metavar="NAME")
     address: str | None = option(None, "address of a Ray cluster (default: start a local one)", kind=str)
-    cpus_per_worker: float | None = option(None, "cores per Ray worker (default: 1)", kind=float, low=0, metavar="X")
-    gpus_per_worker: float | None = option(None, "GPUs per Ray worker (default: 0)", kind=float, low=0, metavar="X")
+    cpus_per_worker: float | None = option(
+        None, "cores per Ray worker (default: 1)", kind=float, low=0, high=4096, metavar="X"
+    )
+    gpus_per_worker: float | None = option(
+        None, "GPUs per Ray worker (default: 0)", kind=float, low=0, high=4096, metavar="X"
+    )
     wait: bool = option(False, "wait if another process is writing to the same study")
     retry_failed: bool = option(False, "train failed trials again")
-    checkpoint: float = option(50.0, "seconds between checkpoints (default: 50)", low=0, metavar="SECONDS")
+    checkpoint: float = option(
+        50.0,
+        "time between checkpoints, such as 90s or 5m (default: 50 s)",
+        low=0,
+        high=1e9,
+        metavar="TIME",
+        is_time=True,
+    )
     tensorboard: str | None = option(None, "write the curves of every training to this folder", kind=str, metavar="DIR")
 
 
@@ -282,16 +329,24 @@ def find_grid(name: str | os.PathLike[str] | Grid) -> Grid:
     if path.suffix != ".toml" and not path.exists():
         raise StudyError(f"there is no grid {str(name)!r}", remedy=f"name {', '.join(GRIDS)} or a .toml file")
     try:
-        settings = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise StudyError("there is no such file", where=path, remedy="check the path") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        settings = tomllib.loads(read_text(path, StudyError))
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, StudyError):
+            raise
         raise StudyError(f"this is not TOML: {error}", where=path, remedy=_EXAMPLE) from error
     if not settings:
         raise StudyError("the grid is empty", where=path, remedy=_EXAMPLE)
-    return Grid(path.stem, {name: _axis(name, given, path) for name, given in settings.items()})
+    grid = Grid(path.stem, {name: _axis(name, given, path) for name, given in settings.items()})
+    if len(grid) > MOST_CONFIGURATIONS:
+        raise StudyError(
+            f"the grid has {len(grid):,} configurations",
+            where=path,
+            remedy=f"give fewer values; {MOST_CONFIGURATIONS:,} configurations are the most",
+        )
+    return grid
 
 
+MOST_CONFIGURATIONS = 100_000
 _EXAMPLE = "write lines like lr = [1e-3, 1e-2]"
 
 
@@ -306,9 +361,11 @@ def _axis(name: str, given: Any, path: Path) -> tuple[Any, ...]:
     try:
         checked = tuple(about.check(name, value) for value in values)
     except (GraphnormError, TypeError) as error:
-        raise StudyError(f"{name} = {given!r} does not fit", where=path, remedy=f"give {about.meaning}") from error
+        raise StudyError(
+            f"{name} = {reprlib.repr(given)} does not fit", where=path, remedy=f"give {about.meaning}"
+        ) from error
     if len(set(checked)) < len(checked):
-        raise StudyError(f"{name} has a value twice: {values}", where=path, remedy="remove one of them")
+        raise StudyError(f"{name} has a value twice: {reprlib.repr(values)}", where=path, remedy="remove one of them")
     return checked
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import re
 from typing import TYPE_CHECKING, Any
 
 from graphnorm.settings import DEFAULT_NORMS, Hyperparameters, Loading, Running, Settings, options_of
@@ -17,14 +16,11 @@ __all__ = [
     "add_norm_module",
     "add_options",
     "add_study",
-    "duration",
     "given",
     "load_graphs",
     "register_own_norms",
     "study_keywords",
 ]
-
-SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 def add_options(parser: argparse.ArgumentParser, title: str, cls: type, *names: str, leave_out: Any = ()) -> None:
@@ -40,7 +36,7 @@ def add_options(parser: argparse.ArgumentParser, title: str, cls: type, *names: 
         if about.kind is bool:
             group.add_argument(flag, action="store_true", default=None, help=about.help)
         else:
-            kind = {int: whole_number, float: _number}.get(about.kind, str)
+            kind = str if about.is_time else {int: whole_number, float: _number}.get(about.kind, str)
             group.add_argument(flag, type=kind, metavar=about.metavar or name.upper(), help=about.help)
 
 
@@ -123,18 +119,6 @@ def _number(text: str) -> float:
         return float(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
-
-
-def duration(text: str) -> float:
-    """Argument type of durations, in seconds.
-
-    >>> duration("10m")
-    600.0
-    """
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", text)
-    if not match or float(match[1]) <= 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time; write 90s, 10m, 2h or 1d")
-    return float(match[1]) * SECONDS[match[2] or "s"]
 
 
 def _threshold(text: str | float) -> float | str:

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from graphnorm.commands.options import add_json, add_study, duration, study_keywords, whole_number
+from graphnorm.commands.options import add_json, add_study, study_keywords, whole_number
 
 if TYPE_CHECKING:
     from graphnorm.data import PackedGraphs
@@ -40,9 +40,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     what.add_argument(
         "--grid", default="paper", metavar="NAME", help="paper (60 configurations), curves (1), quick (4), FILE.toml"
     )
-    what.add_argument(
-        "--budget", type=duration, metavar="TIME", help="successive halving for about 90s, 10m or 2h of training"
-    )
+    what.add_argument("--budget", metavar="TIME", help="successive halving for about 90s, 10m or 2h of training")
     what.add_argument(
         "--trials", type=whole_number, metavar="N", help="successive halving with the work of N full trainings"
     )

@@ -18,7 +18,7 @@ from graphnorm.data import PackedGraphs, load
 from graphnorm.data.loading import describe_origin
 from graphnorm.errors import PATH, GraphnormError, StudyError, require
 from graphnorm.files import refuse_unwritable, replacing
-from graphnorm.settings import VARIABLE, Grid, Loading, Running, Settings, find_grid, options_of
+from graphnorm.settings import VARIABLE, Grid, Loading, Option, Running, Settings, find_grid, options_of
 from graphnorm.study.halving import adapt, estimate_seconds
 from graphnorm.study.plan import Plan, make_plan, pack, settle
 from graphnorm.study.progress import Callback, Display
@@ -198,7 +198,7 @@ def search(
     store: str | os.PathLike[str] = STORE,
     name: str | None = None,
     trials: int | None = None,
-    budget: float | None = None,
+    budget: float | str | None = None,
     progress: bool = True,
     callbacks: Sequence[Callback] = (),
     **options: Any,
@@ -214,7 +214,7 @@ def search(
         store: the SQLite file.
         name: the name of the study (default: derived from its trials).
         trials: search by successive halving, with the work of at most this many full trainings.
-        budget: search by successive halving, for about this many seconds.
+        budget: search by successive halving, for about this time: seconds, or a text such as ``"10m"``.
         progress: show progress on standard error.
         callbacks: further trackers of the progress.
         options: see below.
@@ -236,13 +236,15 @@ def plan_search(
     store: str | os.PathLike[str] = STORE,
     name: str | None = None,
     trials: int | None = None,
-    budget: float | None = None,
+    budget: float | str | None = None,
     **options: Any,
 ) -> tuple[PackedGraphs, Plan, Running]:
     """The graphs, plan and running options of :func:`search`; an adaptive search in the store keeps its plan."""
     given, running, loading = _split_options(options)
-    if trials is not None and trials < 1:
-        raise StudyError(f"trials is {trials}", remedy="give a whole number of 1 or more")
+    if trials is not None:
+        trials = Option(int, None, "", low=1, high=1e9).check("trials", trials)
+    if budget is not None:
+        budget = float(Option(float, None, "", low=1, high=1e9, is_time=True).check("budget", budget))
     if budget and trials:
         raise StudyError("--budget and --trials exclude each other", remedy="give one of them")
     if budget and running.engine == "ray":
