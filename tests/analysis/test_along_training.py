@@ -35,6 +35,7 @@ from graphnorm.analysis import (
     run_probe,
     trial_on_all,
 )
+from graphnorm.analysis.along_training import readable_layer
 from graphnorm.analysis.plots import plot_alpha, plot_curvature, plot_noise
 from graphnorm.data import PackedGraphs, synthetic
 from graphnorm.errors import GraphnormError
@@ -188,13 +189,23 @@ def test_noise_along_training(trees: PackedGraphs) -> None:
         assert (noise.relative_deviation > 0).all()
     assert not np.allclose(layers[-1].mean[0], layers[-1].mean[1])  # it was trained
     json.dumps(plain([noise.summary() for noise in layers]))
-    figure = plot_noise(layers[:2], title="trees")
-    feature = layers[1].typical_feature
-    np.testing.assert_array_equal(figure.axes[1].lines[0].get_ydata(), layers[1].mean_high[:, feature])
-    np.testing.assert_array_equal(figure.axes[3].lines[2].get_ydata(), layers[1].std_low[:, feature])
-    np.testing.assert_allclose(figure.axes[5].lines[0].get_ydata(), layers[1].relative_deviation)
-    with pytest.raises(GraphnormError, match="no layer"):
-        plot_noise([])
+    figure = plot_noise({"few": layers[:1], "two": layers[:2]}, title="trees")
+    second = layers[1]
+    feature = second.typical_feature
+    mean, std = second.mean[:, feature], second.std[:, feature]
+    of_mean, of_std, of_all = figure.axes[3:]
+    np.testing.assert_allclose(of_mean.lines[3].get_ydata(), (second.mean_high[:, feature] - mean) / std)
+    np.testing.assert_allclose(of_std.lines[2].get_ydata(), second.std_low[:, feature] / std)
+    np.testing.assert_allclose(of_all.lines[1].get_ydata(), second.relative_deviation)
+    assert [text.get_text() for text in of_all.texts] == [readable_layer(layer.layer) for layer in layers[:2]]
+    for above, below in zip(figure.axes[:3], figure.axes[3:], strict=True):  # one scale, that holds all
+        assert above.get_ylim() == below.get_ylim()
+        for line in (*above.lines, *below.lines):
+            assert np.min(line.get_ydata()) >= above.get_ylim()[0]
+            assert np.max(line.get_ydata()) <= above.get_ylim()[1]
+    for nothing in ({}, {"none": []}):
+        with pytest.raises(GraphnormError, match="no layer"):
+            plot_noise(nothing)
 
 
 def test_layers_that_are_not_there(trees: PackedGraphs) -> None:

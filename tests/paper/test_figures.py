@@ -15,7 +15,7 @@ from graphnorm.paper.figures import CONVERGED, Curves, describe_panels, plot_pan
 from graphnorm.paper.items import CURVES, Item, Trainings
 from graphnorm.paper.output import Output
 from graphnorm.paper.reproduce import Reproduction
-from graphnorm.settings import Grid
+from graphnorm.settings import DEFAULT_NORMS, Grid
 from graphnorm.training import Trial
 
 TREES, REGULAR = "synthetic:trees", "synthetic:regular"
@@ -59,9 +59,9 @@ def test_averages_are_of_the_folds_that_did_not_diverge(reproduction: Reproducti
     assert output.data.columns[3:] == ("epoch", "train_mean", "train_std", "valid_mean", "valid_std")
     assert [row[3] for row in output.data.rows] == [1, 2, 3, 4]
     means, stds, valid = (np.array([row[k] for row in output.data.rows], float) for k in (4, 5, 6))
-    np.testing.assert_allclose(means, each.mean(0), atol=1e-3)
-    np.testing.assert_allclose(stds, each.std(0, ddof=1), atol=1e-3)
-    assert entry["valid_best"] == valid.max()
+    np.testing.assert_allclose(means, each.mean(0), atol=5e-3)
+    np.testing.assert_allclose(stds, each.std(0, ddof=1), atol=5e-3)
+    assert entry["valid_best"] == pytest.approx(valid.max(), abs=5e-3)
 
 
 def apart(trial: Trial, epoch: int) -> dict[str, float]:
@@ -152,7 +152,7 @@ RATE, SIZE, REST = "learning rate 0.01", "batches of 128", "dropout 0.5, 400 epo
                 f"other panels: 10 folds, {RATE}, 400 epochs",
             ],
         ),
-        (  # the legend has the sizes
+        (  # the panels' titles have the sizes
             {"a": [curve(*FOLDS), curve(*changed(FOLDS, batch_size=8))]},
             ["mean of 10 folds", f"{RATE}, {REST}"],
         ),
@@ -174,13 +174,20 @@ def test_the_words_stand_in_the_figure_and_cover_nothing(count: int) -> None:
     figure = plot_panels(panels)
     figure.suptitle("Figure 2. QUICK PASS")  # what an output adds
     figure.draw_without_rendering()
-    (legend,) = figure.legends
-    assert " ".join(legend.get_title().get_text().split()) == describe_panels(panels)
-    box = legend.get_window_extent()
+    assert " ".join(figure.get_supxlabel().split()) == describe_panels(panels)
+    box = figure._supxlabel.get_window_extent()
     assert 0 <= box.x0 < box.x1 <= figure.bbox.x1
     shown = [axis for axis in figure.axes if axis.axison]
+    assert [text.get_text() for text in shown[-1].texts] == ["GraphNorm", "BatchNorm"]
     assert len(shown) == count
     assert all(not box.overlaps(axis.get_tightbbox()) for axis in shown)
+
+
+@pytest.mark.parametrize("count", [4, 5])
+def test_many_curves_have_no_bands(count: int) -> None:
+    panels = {"a": [curve(*FOLDS, norm=norm) for norm in (*DEFAULT_NORMS,)[:count]]}
+    assert ("band" in describe_panels(panels)) is (count == 4)
+    assert len(plot_panels(panels).axes[0].collections) == (4 if count == 4 else 0)
 
 
 # The graphs themselves

@@ -9,9 +9,10 @@ import re
 from pathlib import Path
 
 import pytest
+from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from graphnorm.paper.output import QUICK_NOTE, Output, Sheet
+from graphnorm.paper.output import QUICK_NOTE, Output, Sheet, smaller
 from graphnorm.study.render import Table, TwoLines
 
 TABLE = Table(("name & more", "x"), [["50 % of a_b", 1.23456789], ["a|b", None], ["α ± −", True]])
@@ -112,3 +113,38 @@ def test_the_same_picture_has_the_same_bytes(tmp_path: Path) -> None:
         written.append({file.name: file.read_bytes() for file in files})
     assert written[0] == written[1]
     assert {"fig2.png", "fig2.svg"} <= written[0].keys()
+
+
+def test_a_smaller_svg_shows_the_same(tmp_path: Path) -> None:
+    """Texts, and lines within a twentieth of a point."""
+    drawn = Figure()
+    axes = drawn.add_subplot(title="rate 0.00012345")
+    axes.plot([k * 7919 % 101 for k in range(2000)], label="a; b: c")
+    axes.scatter([1, 2], [3, 4])
+    axes.legend()
+    whole = io.StringIO()
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "fixed"}):
+        drawn.savefig(whole, format="svg")
+    small = smaller(whole.getvalue())
+    assert len(small) < 0.7 * len(whole.getvalue())
+    assert "rate 0.00012345" in texts(small)
+    assert texts(small) == texts(whole.getvalue())
+    ends = zip(places(whole.getvalue()), places(small), strict=True)
+    assert max(abs(a - b) for before, after in ends for a, b in zip(before, after, strict=True)) <= 0.0501
+
+
+def texts(svg: str) -> list[str]:
+    return [text.strip() for text in re.findall(r">([^<]+)<", svg) if text.strip()]
+
+
+def places(svg: str) -> list[list[float]]:
+    """The points of every path of straight lines."""
+    found = []
+    for path in re.findall(r' d="([^"CQ]*)"', svg):
+        points: list[float] = []
+        for command, numbers in re.findall(r"([MLl])([^MLlz]*)", path):
+            pairs = [float(number) for number in re.findall(r"-?[\d.]+", numbers)]
+            for x, y in zip(pairs[::2], pairs[1::2], strict=True):
+                points += [points[-2] + x, points[-1] + y] if command == "l" else [x, y]
+        found.append(points)
+    return found

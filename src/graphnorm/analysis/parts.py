@@ -234,7 +234,7 @@ def noise_part(subject: Subject) -> Finding:
         title="Batch noise: what BatchNorm would bring",
         text=text,
         summary={"batch_size": batch_size, "layers": [noise.summary() for noise in layers]},
-        figures={"noise": plots.plot_noise([layers[0], layers[-1]], title=subject.graphs.name)},
+        figures={"noise": plots.plot_noise({subject.graphs.name: [layers[0], layers[-1]]})},
     )
 
 

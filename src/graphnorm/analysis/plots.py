@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from textwrap import fill
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec
 
 import numpy as np
@@ -15,6 +16,7 @@ from graphnorm.analysis.spectrum import Conditions, Spectra, conditions
 from graphnorm.analysis.theory import ConvergenceRates
 from graphnorm.data import PackedGraphs, draw_graph
 from graphnorm.errors import GraphnormError, need
+from graphnorm.study.plots import label_ends
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,10 +33,12 @@ __all__ = [
     "plot_regularity",
     "plot_spectra",
     "plot_typical",
+    "shades",
 ]
 
-BEFORE, AFTER = "#33658a", "#d1495b"
-HIGH, DATASET, LOW = "#3a9d5d", "#e377a2", "#33658a"
+BEFORE, AFTER, REFERENCE = "#33658a", "#d1495b", "0.4"
+DEPTHS = ("#00a0aa", "#009ab8", "#0093c3", "#008acb", "#0e7fcd", "#5272c8", "#7862bc", "#9450a9")
+"""From the first layer to the last; the contrast is 3 or more on a light and on a dark page."""
 STYLE = {
     "axes.labelsize": 9,
     "axes.spines.right": False,
@@ -65,11 +69,6 @@ def _figure(title: str, rows: int, columns: int, width: float, height: float) ->
         axis.tick_params(labelsize=8)
     figure.suptitle(title)
     return figure, axes
-
-
-def _legend_below(figure: Figure, axis: Axes, columns: int) -> None:
-    lines, labels = axis.get_legend_handles_labels()
-    figure.legend(lines, labels, loc="outside lower center", ncols=columns, fontsize=8)
 
 
 # ---- graphs ---------------------------------------------------------------------------------------------------------
@@ -109,25 +108,39 @@ def plot_spectra(graphs: Sequence[Panel], *, columns: int = 3, title: str = "") 
     if not graphs:
         raise GraphnormError("there is no graph to plot", remedy="give one panel or more")
     columns = min(columns, len(graphs))
-    figure, axes = _figure(title, -(-len(graphs) // columns), columns, 3.2, 2.5)
+    rows = -(-len(graphs) // columns)
     ticker = need("matplotlib.ticker", "plotting", "plots")
-    for axis, panel in zip(axes, graphs, strict=False):
+    matplotlib = need("matplotlib.figure", "plotting", "plots")
+    figure: Figure = matplotlib.Figure(figsize=(3.2 * columns, 3.0 * rows), layout="constrained")
+    grid = figure.subplots(2 * rows, columns, squeeze=False, sharex=False, height_ratios=[3, 1.1] * rows)
+    tops, gaps = grid[::2].reshape(-1), grid[1::2].reshape(-1)
+    for top, gap, panel in zip(tops, gaps, graphs, strict=False):
         n = len(panel.q)
+        ranks = np.arange(1, n + 1)
         # Many values make a line. Its end, the largest value, stays a visible point.
         line: dict[str, Any] = {"lw": 1.1, "marker": "o", "markersize": 3.2, "markevery": 1 if n <= 60 else [-1]}
-        axis.plot(np.arange(1, n + 1), panel.q, color=BEFORE, label="$Q$", **line)
+        top.plot(ranks, panel.q, color=BEFORE, label="$Q$", **line)
         if n > 1:  # the i-th value of QN lies between the i-th and the next of Q
-            axis.plot(np.arange(1, n) + 0.5, panel.shifted, color=AFTER, label="$QN$", **line)
-        axis.xaxis.set_major_locator(ticker.MaxNLocator(5, integer=True))
-        axis.set_title(panel.title)
-        axis.set_ylim(bottom=0)
-    for axis in axes[len(graphs) :]:
+            top.plot(ranks[:-1], panel.shifted, color=AFTER, label="$QN$", **line)
+            gap.vlines(ranks[:-1], 0, panel.shifted - panel.q[:-1], color=AFTER, lw=max(0.6, min(3, 90 / n)))
+        top.set_title(panel.title)
+        top.tick_params(labelbottom=False, labelsize=8)
+        gap.tick_params(labelsize=8)
+        top.set_ylim(bottom=0)
+        gap.set_ylim(bottom=0)
+        for axis in (top, gap):
+            axis.set_xlim(0, n + 1)
+            axis.xaxis.set_major_locator(ticker.MaxNLocator(5, integer=True))
+        gap.yaxis.set_major_locator(ticker.MaxNLocator(2))
+    for axis in (*tops[len(graphs) :], *gaps[len(graphs) :]):
         axis.set_axis_off()
-    for axis in axes[::columns]:
-        axis.set_ylabel("singular value")
-    for axis in axes[max(0, len(graphs) - columns) : len(graphs)]:
+    for top, gap in zip(tops[::columns], gaps[::columns], strict=True):
+        top.set_ylabel("singular value")
+        gap.set_ylabel("$QN - Q$")
+    for axis in gaps[max(0, len(graphs) - columns) : len(graphs)]:
         axis.set_xlabel("rank, smallest first")
-    axes[0].legend()
+    tops[0].legend()
+    figure.suptitle(title)
     return figure
 
 
@@ -224,41 +237,59 @@ def plot_rates(rates: ConvergenceRates, *, title: str = "") -> Figure:
 # ---- along training -------------------------------------------------------------------------------------------------
 
 
-@_styled
-def plot_noise(layers: Sequence[LayerNoise], *, title: str = "") -> Figure:
-    """The largest and smallest mean and standard deviation of a batch, and the dataset's, as in the paper's Figure 4.
+def shades(count: int) -> list[str]:
+    """Colours of as many layers, or of other things in order."""
+    return [DEPTHS[round(k * (len(DEPTHS) - 1) / max(count - 1, 1))] for k in range(count)]
 
-    Each layer (or batch size) has a column, which shows the layer's typical feature. The last row has the relative
-    deviation of all features: the median, and the range of the middle half.
+
+@_styled
+def plot_noise(trainings: Mapping[str, Sequence[LayerNoise]], *, title: str = "") -> Figure:
+    """How far the means and standard deviations of batches are from the dataset's, as in the paper's Figure 4.
+
+    Each training, by name, has a row, and each layer a colour. The first two columns show the layer's typical feature:
+    the smallest and the largest mean of a batch, and its standard deviation, in units of the dataset's standard
+    deviation. The third shows the relative deviation of all features: the median, and the range of the middle half. A
+    column has one scale.
     """
-    if not layers:
+    if not trainings or not all(trainings.values()):
         raise GraphnormError("there is no layer to plot", remedy="give one or more")
-    figure, axes = _figure(title, 3, len(layers), 3.0, 2.1)
-    for column, noise in enumerate(layers):
-        mean, std, deviation = axes[column :: len(layers)]
-        feature = noise.typical_feature
-        for axis, low, middle, high in (
-            (mean, noise.mean_low, noise.mean, noise.mean_high),
-            (std, noise.std_low, noise.std, noise.std_high),
-        ):
-            axis.fill_between(noise.epochs, low[:, feature], high[:, feature], color="0.5", alpha=0.12, lw=0)
-            axis.plot(noise.epochs, high[:, feature], color=HIGH, lw=1.1, label="largest batch")
-            axis.plot(noise.epochs, middle[:, feature], color=DATASET, lw=1.6, label="dataset")
-            axis.plot(noise.epochs, low[:, feature], color=LOW, lw=1.1, label="smallest batch")
-        mean.set_title(f"{readable_layer(noise.layer)}\nbatches of {noise.batch_size}, feature {feature}")
-        known = noise.deviation[:, np.isfinite(noise.deviation).all(0)]
-        if known.size:
-            quarter, half, most = np.quantile(known, (0.25, 0.5, 0.75), axis=1)
-            deviation.fill_between(noise.epochs, quarter, most, color=AFTER, alpha=0.2, lw=0)
-            deviation.plot(noise.epochs, half, color=AFTER, lw=1.4)
-        deviation.set_xlabel("epoch")
-    deviations = axes[2 * len(layers) :]
-    highest = max(axis.get_ylim()[1] for axis in deviations)
-    for axis in deviations:  # one scale, to compare layers
-        axis.set_ylim(0, highest)
-    for axis, label in zip(axes[:: len(layers)], ("mean", "standard deviation", "relative deviation"), strict=True):
-        axis.set_ylabel(label)
-    _legend_below(figure, axes[0], 3)
+    matplotlib = need("matplotlib.figure", "plotting", "plots")
+    figure: Figure = matplotlib.Figure(figsize=(10, 1.7 * len(trainings) + 0.7), layout="constrained")
+    grid = figure.subplots(len(trainings), 3, squeeze=False, sharex="row", sharey="col")
+    ends = []
+    for (name, layers), axes in zip(trainings.items(), grid, strict=True):
+        of_mean, of_std, of_all = axes
+        medians = []
+        for noise, paint in zip(layers, shades(len(layers)), strict=True):
+            feature = noise.typical_feature
+            mean, scale = noise.mean[:, feature], noise.std[:, feature]
+            for axis, low, high in (
+                (of_mean, (noise.mean_low[:, feature] - mean) / scale, (noise.mean_high[:, feature] - mean) / scale),
+                (of_std, noise.std_low[:, feature] / scale, noise.std_high[:, feature] / scale),
+            ):
+                axis.fill_between(noise.epochs, low, high, color=paint, alpha=0.15, lw=0)
+                for end in (low, high):
+                    axis.plot(noise.epochs, end, color=paint, lw=1.1)
+            known = noise.deviation[:, np.isfinite(noise.deviation).all(0)]
+            if known.size:
+                quarter, half, most = np.quantile(known, (0.25, 0.5, 0.75), axis=1)
+                of_all.fill_between(noise.epochs, quarter, most, color=paint, alpha=0.2, lw=0)
+                medians += of_all.plot(noise.epochs, half, color=paint, lw=1.4, label=readable_layer(noise.layer))
+        of_mean.axhline(0, color=REFERENCE, lw=1)
+        of_std.axhline(1, color=REFERENCE, lw=1)
+        of_mean.set_ylabel(fill(name, 18), fontsize=8)
+        for axis in axes:
+            axis.tick_params(labelsize=7)
+        ends.append((of_all, medians))
+    grid[0, 2].set_ylim(bottom=0)  # when all are drawn: a column has one scale
+    for axis, medians in ends:
+        label_ends(axis, medians, gap=0.12)
+    grid[0, 0].set_title("mean: (batch − dataset) / dataset's deviation\nsmallest and largest batch")
+    grid[0, 1].set_title("standard deviation: batch / dataset\nsmallest and largest batch")
+    grid[0, 2].set_title("relative deviation\nall features: median and middle half")
+    for axis in grid[-1]:
+        axis.set_xlabel("epoch")
+    figure.suptitle(title)
     return figure
 
 
@@ -271,17 +302,19 @@ def plot_alpha(alphas: Alphas, *, title: str = "") -> Figure:
     last = [values[-1].ravel() for values in alphas.values]
     low, high = min(0.0, *(v.min() for v in last)), max(1.0, *(v.max() for v in last))
     bins = np.linspace(low - 0.05, high + 0.05, 31).tolist()
-    along = axes[layers]
-    for axis, layer, values, every in zip(axes, alphas.layers, last, alphas.values, strict=False):
-        axis.hist(values, bins=bins, weights=np.full(len(values), 1 / len(values)), color=AFTER, alpha=0.85)
+    along, lines = axes[layers], []
+    for axis, layer, values, every, paint in zip(
+        axes, alphas.layers, last, alphas.values, shades(layers), strict=False
+    ):
+        axis.hist(values, bins=bins, weights=np.full(len(values), 1 / len(values)), color=paint)
         axis.axvline(1, color="0.4", lw=1, ls=":")
         axis.set_title(f"{readable_layer(layer)}\nmedian {np.median(values):.2f}")
         axis.set_xlabel("α")
-        along.plot(alphas.epochs, np.median(every, axis=(1, 2)), lw=1.1, label=brief_layer(layer))
+        lines += along.plot(alphas.epochs, np.median(every, axis=(1, 2)), color=paint, lw=1.1, label=brief_layer(layer))
     axes[0].set_ylabel("share of channels")
     along.axhline(1, color="0.4", lw=1, ls=":")
     along.set(xlabel="epoch", ylabel="median α")
-    _legend_below(figure, along, 4)
+    label_ends(along, lines, gap=0.09)
     for axis in axes[layers + 1 :]:
         axis.remove()
     return figure

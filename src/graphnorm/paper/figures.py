@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from textwrap import fill
@@ -14,7 +15,7 @@ import numpy.typing as npt
 from graphnorm.analysis import Aggregation, plots, readable_layer, regularity, spectra, typical_graphs
 from graphnorm.files import plain
 from graphnorm.paper.noise import IMAGES, NoiseRun, NothingThereError, origin, read_alpha, read_noise
-from graphnorm.study.plots import draw_curve, new_figure, style_axis
+from graphnorm.study.plots import MOST_BANDS, draw_curve, label_ends, new_figure, style_axis
 from graphnorm.study.protocol import find_protocol
 from graphnorm.study.render import Table, span
 from graphnorm.study.store import Record
@@ -36,7 +37,18 @@ LARGEST_SAMPLE = 500
 CONVERGED = 0.98
 """A training curve has converged at this share of what GraphNorm's ends with."""
 FOOT_CHARACTERS = 18
-"""Per inch, of the text above the legend."""
+"""Per inch, of the text below a figure."""
+NAMES = {
+    "none": "none",
+    "layer": "LayerNorm",
+    "batch": "BatchNorm",
+    "instance": "InstanceNorm",
+    "graph": "GraphNorm",
+    "batch-alpha": "α-BatchNorm",
+    "batch-running": "MS-BatchNorm",
+    "batch-detached": "DT-BatchNorm",
+}
+"""As the paper calls them."""
 
 
 # Figures 2, 6, 11 and 12: training curves
@@ -141,7 +153,7 @@ def _curve_data(panels: Mapping[str, Sequence[Curves]]) -> Table:
     for panel, members in panels.items():
         for curve in members:
             columns = [
-                [None if np.isnan(value) else round(value, 3) for value in values.tolist()]
+                [None if np.isnan(value) else round(value, 2) for value in values.tolist()]
                 for name in ("train", "valid")
                 for values in curve.values.get(name, ())
             ]
@@ -203,10 +215,17 @@ def describe_panels(panels: Mapping[str, Sequence[Curves]]) -> str:
     for title, found in facts.items():
         own.setdefault(tuple(fact for fact in found if fact not in shared), []).append(title)
     *few, (rest, _) = sorted(own.items(), key=lambda group: len(group[1]))
-    averaged = [f"mean of {shared.pop(0)}" if first[0] in shared else "mean", "band: one standard deviation"]
+    averaged = [f"mean of {shared.pop(0)}" if first[0] in shared else "mean"]
+    averaged += ["band: one standard deviation"] if _has_bands(panels) else []
     parts = [f"{', '.join(titles)}: {', '.join(found)}" for found, titles in few if found]
     parts += [f"other panels: {', '.join(rest)}"] if rest else []
     return "; ".join(filter(None, [", ".join(averaged), ", ".join(shared), *parts]))
+
+
+def _has_bands(panels: Mapping[str, Sequence[Curves]]) -> bool:
+    """Whether no axes has too many curves for bands."""
+    axes = Counter((panel, curve.variant) for panel, of in panels.items() for curve in of)
+    return max(axes.values(), default=0) <= MOST_BANDS
 
 
 def _facts(drawn: Sequence[Sequence[Trial]]) -> list[str]:
@@ -233,27 +252,30 @@ def _facts(drawn: Sequence[Sequence[Trial]]) -> list[str]:
 def plot_panels(
     panels: Mapping[str, Sequence[Curves]], *, metric: str = "training accuracy (%)", in_part: Collection[str] = ()
 ) -> Figure:
-    """Training curves, in one panel for each entry and variant; the band is one standard deviation over folds or seeds.
+    """Training curves, in one panel for each entry and variant; a band is one standard deviation over folds or seeds.
 
-    The text above the legend is :func:`describe_panels`.
+    The text at the foot is :func:`describe_panels`.
 
     in_part: panels that lack some trainings; their titles say so.
     """
     # A few lines in each of many panels are easier to read than many lines in a few.
     shown = [
-        (panel, variant, [curve for curve in of if curve.variant == variant])
+        (panel, variant, [curve for curve in of if curve.variant == variant and "train" in curve.values])
         for panel, of in panels.items()
         for variant in dict.fromkeys(curve.variant for curve in of) or [""]
     ]
     columns = min(4, max(1, len(shown)))
     rows = max(1, -(-len(shown) // columns))
-    figure = new_figure(max(3.1 * columns, 5.5), 2.6 * rows + 0.9)
+    figure = new_figure(max(3.1 * columns, 5.5), 2.6 * rows + 0.6)
     axes: Any = figure.subplots(rows, columns, squeeze=False).reshape(-1)
-    labels: dict[str, Any] = {}
+    with_bands = _has_bands(panels)
     for axis, (panel, variant, of_panel) in zip(axes, shown, strict=False):
+        lines = []
         for curve in of_panel:
-            if "train" in curve.values:
-                labels.setdefault(curve.norm, draw_curve(axis, curve.norm, *curve.values["train"]))
+            mean, std = curve.values["train"]
+            lines.append(draw_curve(axis, curve.norm, mean, std if with_bands else None))
+            lines[-1].set_label(NAMES.get(curve.norm, curve.norm))
+        label_ends(axis, lines)
         title = f"{panel}, {variant}" if variant else panel
         axis.set_title(f"{title}\n(trained in part)" if panel in in_part else title, fontsize=9)
         style_axis(axis, ticks=5)
@@ -263,13 +285,8 @@ def plot_panels(
     for axis in axes[max(0, len(shown) - columns) : len(shown)]:
         axis.set_xlabel("epoch", fontsize=9)
     figure.supylabel(metric, fontsize=9)
-    if labels:
-        longest = max(map(len, labels))
-        at_once = max(1, min(len(labels), int(11 * figure.get_figwidth() / (longest + 6))))
-        place: Any = {"loc": "outside lower center", "frameon": False, "fontsize": 8, "title_fontsize": 7}
-        foot = fill(describe_panels(panels), int(FOOT_CHARACTERS * figure.get_figwidth()))
-        legend = figure.legend(labels.values(), labels.keys(), ncols=at_once, title=foot, **place)
-        legend.get_title().set(color="0.35", multialignment="center")
+    if text := describe_panels(panels):
+        figure.supxlabel(fill(text, int(FOOT_CHARACTERS * figure.get_figwidth())), fontsize=7, color="0.35")
     return figure
 
 
@@ -369,7 +386,7 @@ def batch_noise(work: Work) -> Output:
             )
     columns = ("what", "seed", "layer", "batch size", "epoch", "relative deviation", "of mean", "of std")
     return work.output(
-        figures={f"-{_file_name(title)}": plots.plot_noise(of[0].layers, title=title) for title, of in found.items()},
+        figures={"": plots.plot_noise({title: of[0].layers for title, of in found.items()})},
         data=Table(columns, rows),
         sentences=(*sentences, *remarks),
         records=[run.record for of_seeds in found.values() for run in of_seeds],

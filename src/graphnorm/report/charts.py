@@ -29,6 +29,7 @@ from graphnorm.analysis import (
     spectra,
     typical_graphs,
 )
+from graphnorm.analysis.plots import shades
 from graphnorm.data import to_networkx
 from graphnorm.errors import GraphnormError
 from graphnorm.files import plain
@@ -55,8 +56,6 @@ __all__ = [
 
 TITLES = {"train": "Training", "valid": "Validation", "test": "Test"}
 LEGEND: dict[str, Any] = {"showlegend": True, "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"}}
-DEPTHS = ("#00a0aa", "#009ab8", "#0093c3", "#008acb", "#0e7fcd", "#5272c8", "#7862bc", "#9450a9")
-"""From the first layer to the last; the contrast is 3 or more on a light and on a dark page."""
 REFERENCE = "#888888"
 SPREAD, CENTRE = "#e0556a", "#d1495b"
 BEFORE, AFTER = "#3b82c4", "#e0556a"
@@ -274,7 +273,7 @@ def noise_chart(layers: Sequence[Layer], images: Sequence[Layer] = ()) -> Chart:
     """The relative deviation of batches at each layer, along training; grey lines are the first and last of images."""
     size = layers[0]["batch_size"]
     traces, rows = [], []
-    for layer, paint in zip(layers, _shades(len(layers)), strict=True):
+    for layer, paint in zip(layers, shades(len(layers)), strict=True):
         traces.append(_noise_line(brief_layer(layer["layer"]), layer, paint))
         rows.append((readable_layer(layer["layer"]), layer))
     for layer, which, dashes in zip(images, ("first", "last"), ("dot", "dash"), strict=False):
@@ -289,13 +288,9 @@ def noise_chart(layers: Sequence[Layer], images: Sequence[Layer] = ()) -> Chart:
 
 def _size_chart(layers: Sequence[Layer]) -> Chart:
     rows = [(f"batches of {layer['batch_size']}", layer) for layer in layers]
-    traces = [_noise_line(*row, paint) for row, paint in zip(rows, _shades(len(rows)), strict=True)]
+    traces = [_noise_line(*row, paint) for row, paint in zip(rows, shades(len(rows)), strict=True)]
     about = f"The same at {readable_layer(layers[0]['layer'])}, trained with several batch sizes."
     return _noise("noise-by-size", "Batch noise at the last layer, by batch size", about, traces, rows)
-
-
-def _shades(count: int) -> list[str]:
-    return [DEPTHS[round(k * (len(DEPTHS) - 1) / max(count - 1, 1))] for k in range(count)]
 
 
 def _noise_line(name: str, layer: Layer, paint: str, dashes: str = "solid") -> dict[str, Any]:

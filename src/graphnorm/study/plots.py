@@ -1,7 +1,9 @@
-"""Figure of a result: training and validation curves, as in the paper's Figure 2."""
+"""Figure of a result: training and validation curves, as in the paper's Figure 2; parts of other figures."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,9 +20,11 @@ if TYPE_CHECKING:
 
     from graphnorm.study.result import Result
 
-__all__ = ["draw_curve", "new_figure", "plot_curves", "style_axis"]
+__all__ = ["MOST_BANDS", "draw_curve", "label_ends", "new_figure", "plot_curves", "style_axis"]
 
 DASHES = {"solid": "-", "dash": "--", "dot": ":"}
+MOST_BANDS = 4
+"""Bands of more curves cover each other."""
 BAND_POINTS = 100
 """More points make the file of a figure larger, and change nothing visible."""
 
@@ -32,15 +36,31 @@ def new_figure(width: float, height: float) -> Figure:
     return figure
 
 
-def draw_curve(axis: Axes, norm: str, mean: npt.NDArray[Any], std: npt.NDArray[Any]) -> Line2D:
-    """A curve by epoch in percent, with a band of one standard deviation where that is known."""
+def draw_curve(axis: Axes, norm: str, mean: npt.NDArray[Any], std: npt.NDArray[Any] | None = None) -> Line2D:
+    """A curve by epoch in percent, with a band of one standard deviation where that is given and known."""
     epochs = np.arange(1, len(mean) + 1)
     (line,) = axis.plot(epochs, mean, color=colour(norm), ls=DASHES[dash(norm)], label=norm, lw=1.4)
-    if np.isfinite(std).all():
+    if std is not None and np.isfinite(std).all():
         few = np.unique([*range(0, len(mean), max(1, len(mean) // BAND_POINTS)), len(mean) - 1])
         low, high = np.clip([mean - std, mean + std], 0, 100)[:, few]
-        axis.fill_between(epochs[few], low, high, color=colour(norm), alpha=0.1, lw=0)
+        axis.fill_between(epochs[few], low, high, color=colour(norm), alpha=0.15, lw=0)
     return line
+
+
+def label_ends(axis: Axes, lines: Sequence[Line2D], *, gap: float = 0.062) -> None:
+    """Write the label of each line at its end; labels keep a distance of a share of the axes' height."""
+    bottom, top = axis.get_ylim()
+    ends = np.array([np.asarray(line.get_ydata(), np.float64)[-1] for line in lines])
+    places = (np.nan_to_num(ends) - bottom) / (top - bottom)
+    neighbours = list(pairwise(np.argsort(places, kind="stable")))
+    for _ in range(100):
+        for below, above in neighbours:
+            apart = max(0.0, gap - (places[above] - places[below])) / 2
+            places[below] -= apart
+            places[above] += apart
+    for line, place in zip(lines, places, strict=True):
+        at: Any = {"xycoords": "axes fraction", "va": "center", "annotation_clip": False}
+        axis.annotate(str(line.get_label()), (1.02, place), color=line.get_color(), fontsize=7, **at)
 
 
 def style_axis(axis: Axes, ticks: int = 10) -> None:
@@ -54,13 +74,14 @@ def plot_curves(result: Result) -> Figure:
     """See :meth:`Result.plot`."""
     figure = new_figure(10, 4.2)
     panels = figure.subplots(1, 2, sharey=True)
+    with_bands = len(result.norms) <= MOST_BANDS
     metric, unit = result.protocol.metric, result.protocol.task.unit
     for panel, (curve, title) in zip(panels, (("train", "training"), ("valid", "validation")), strict=True):
         for name, score in result.norms.items():
             if curve not in score.curves:
                 continue
             mean, std = score.curves[curve]
-            draw_curve(panel, name, mean, std)
+            draw_curve(panel, name, mean, std if with_bands else None)
             if curve == "valid" and score.epoch is not None:
                 panel.plot(score.epoch, mean[score.epoch - 1], "o", color=colour(name), markersize=5)
         panel.set_title(f"{title} {metric}")
@@ -70,6 +91,7 @@ def plot_curves(result: Result) -> Figure:
     if panels[0].lines:
         figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right center", frameon=False)
     trainings = max((len(score.choices) for score in result.norms.values()), default=0)
-    what = f"{result.dataset}, {result.model}: mean ± standard deviation of {counted(trainings, 'training')}"
+    what = f"{result.dataset}, {result.model}: mean of {counted(trainings, 'training')}"
+    what += ", band: one standard deviation" if with_bands else ""
     figure.suptitle(what, fontsize="medium")
     return figure
