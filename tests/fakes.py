@@ -1,12 +1,18 @@
-"""A fleet that trains nothing and takes no time: its curves are a function of the trial and the epoch."""
+"""A fleet that trains nothing and takes no time: its curves are a function of the trial and the epoch.
+
+And the paper's source, where there is one.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from torch import nn
 
@@ -140,3 +146,11 @@ def compare(data: Any = "synthetic:trees", **options: Any) -> Result:
     """``graphnorm.compare`` in this process, without a display."""
     given = {"epochs": 20, "workers": 1, "device": "cpu", "progress": False} | options
     return graphnorm.compare(data, **given)
+
+
+def paper_source() -> str:
+    """The paper's LaTeX, from the folder ``paper`` beside the datasets; the test is skipped where there is none."""
+    path = Path(os.environ.get("GRAPHNORM_DATA", "none"), "..", "paper", "graphnorm-icml2021.tex")
+    if not path.exists():
+        pytest.skip("the paper's source is not beside the datasets ($GRAPHNORM_DATA/../paper)")
+    return path.read_text(encoding="utf-8")

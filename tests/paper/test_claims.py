@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from scipy.stats import ttest_ind
 
-from fakes import outcome
+from fakes import outcome, paper_source
 from graphnorm.paper.claims import Claimed, Judged, claims_markdown, converges_within, judge_claims, scores_best, trains
 from graphnorm.paper.items import CURVES, ITEMS
 from graphnorm.paper.noise import IMAGES
@@ -22,7 +22,6 @@ from graphnorm.study.significance import paired_test
 from graphnorm.study.store import Store
 from graphnorm.training import Trial
 
-SOURCE = Path(__file__).parents[3] / "shared" / "paper" / "graphnorm-icml2021.tex"
 RESULTS = Path(__file__).parents[2] / "results"
 WIGGLE = (0.3, -0.2, 0.1, -0.4, 0.2, 0.0, -0.1, 0.4, -0.3, 0.0)
 """What folds differ by; it adds up to nothing."""
@@ -385,9 +384,7 @@ def test_claims_are_about_what_their_items_train(whole: dict[str, Any]) -> None:
 
 
 def test_what_claims_quote_is_in_the_paper() -> None:
-    if not SOURCE.exists():
-        pytest.skip("the paper's source is not beside the repository")
-    paper = " ".join(SOURCE.read_text(encoding="utf-8").split())
+    paper = " ".join(paper_source().split())
     quoted = [quote for item in ITEMS.values() for claim in item.claims for quote in re.findall("“(.+?)”", claim.text)]
     assert len(quoted) > 10
     assert [quote for quote in quoted if quote not in paper] == []

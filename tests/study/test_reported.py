@@ -5,22 +5,19 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from pathlib import Path
 
 import pytest
 
+from fakes import paper_source
 from graphnorm.study import reported as paper
 from graphnorm.study.reported import MOLHIV, TU, Reported, reported, reported_baseline
 
-SOURCE = Path(__file__).parents[3] / "shared" / "paper" / "graphnorm-icml2021.tex"
 NORMS = {"LayerNorm": "layer", "BatchNorm": "batch", "InstanceNorm": "instance", "GraphNorm": "graph"}
 
 
 def printed(label: str) -> dict[str, list[tuple[float, ...]]]:
     """The rows of numbers of a table in the paper's source: by their names, the numbers of each cell."""
-    if not SOURCE.exists():
-        pytest.skip("the paper's source is not beside the repository")
-    before = SOURCE.read_text(encoding="utf-8").partition(rf"\label{{{label}}}")[0]
+    before = paper_source().partition(rf"\label{{{label}}}")[0]
     rows = {}
     for line in before.rpartition(r"\begin{tabular}")[2].splitlines():
         name, *cells = line.strip().removeprefix("&").rstrip("\\ &").split("&")
