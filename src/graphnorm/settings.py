@@ -42,6 +42,7 @@ __all__ = [
 
 DEFAULT_NORMS = ("none", "layer", "batch", "instance", "graph")
 """The five normalizations of the paper's Figure 2."""
+METRIC_NAMES = ("accuracy", "balanced-accuracy", "roc-auc", "average-precision", "f1", "mae", "rmse", "r2")
 QUICK_EPOCHS = 12
 """Default epochs of ``compare``: enough to see which normalization trains fastest."""
 
@@ -195,6 +196,15 @@ class Settings(Hyperparameters):
         "paper",
         "paper: cross-validation, the folds select the epoch and are reported; fair: a held-out tenth of each training "
         "part selects; ogb: the official split (default: ogb if the data has one, otherwise paper)",
+        metavar="NAME",
+    )
+    metric: str | None = option(
+        None,
+        "what selects and is reported: accuracy, balanced-accuracy, roc-auc, average-precision or f1; mae, rmse or r2 "
+        "for real values (default: the dataset's, or accuracy, rmse, and roc-auc for several binary targets or a small "
+        "class)",
+        kind=str,
+        choices=METRIC_NAMES,
         metavar="NAME",
     )
     folds: int = option(10, "folds of the cross-validation (default: 10)", low=1, high=10_000, metavar="K")

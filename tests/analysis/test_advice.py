@@ -13,6 +13,7 @@ from graphnorm.analysis import Facts, Statement, advise, classify_from_mean, con
 from graphnorm.data import synthetic
 from graphnorm.study import Result, Score, find_protocol
 from graphnorm.study.selection import Choice
+from graphnorm.training import find_metric
 
 GOOD = [80.0, 81.0, 79.5, 80.5, 80.2, 79.8, 80.9, 80.1, 79.9, 80.4]
 WORSE = [value - 9 - 0.3 * (place % 3) for place, value in enumerate(GOOD)]
@@ -34,6 +35,7 @@ def measured(speed: dict[str, float] | None = None, chance: float | None = None,
         name: Score(
             name,
             protocol,
+            find_metric("paper"),
             trials=len(values),
             finished=len(values),
             configurations=({},),

@@ -19,6 +19,7 @@ from graphnorm.settings import Grid
 from graphnorm.study import Result, Score, Store
 from graphnorm.study.protocol import find_protocol
 from graphnorm.study.reported import Reported
+from graphnorm.training import find_metric
 from pages import EVIL, ONE, TWO, Reader, alpha_run, enter
 
 pytest.importorskip("plotly")
@@ -189,7 +190,7 @@ def test_what_the_page_says_of_itself(result: Result) -> None:
 
 def test_contents_by_dataset(result: Result) -> None:
     others = Chapter(replace(result, spec={**result.spec, "dataset": "others", "model": "gcn"}))
-    wl = Score("wl", find_protocol("paper"), 5, 5, ({},), result.norms["none"].choices)
+    wl = Score("wl", find_protocol("paper"), find_metric("paper"), 5, 5, ({},), result.norms["none"].choices)
     baseline = Chapter(replace(result, spec={**result.spec, "model": "wl"}, norms={}, baselines={"wl": wl}))
     page = build_page([Chapter(result, told_apart="more"), others, baseline])
     contents = page[page.index("<nav") : page.index("</nav>")]

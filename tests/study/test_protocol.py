@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from sklearn.model_selection import StratifiedKFold
 
 from graphnorm.data import PackedGraphs
 from graphnorm.errors import GraphnormError
-from graphnorm.study.protocol import PROTOCOLS, chance_score, find_protocol, make_splits
+from graphnorm.study.protocol import PROTOCOLS, find_protocol, make_splits
 from graphnorm.training.trial import Trial
 
 
@@ -92,11 +93,6 @@ def test_overlap_is_the_share_of_reported_graphs_to_those_with_a_part_in_the_mod
     assert find_protocol("ogb").overlap(1) == 0
 
 
-def test_chance() -> None:
-    assert chance_score(with_classes(30, 10), "paper") == 75
-    assert chance_score(with_classes(30, 10), "ogb") == 50
-
-
 @pytest.mark.parametrize(
     ("sizes", "protocol", "folds", "message"),
     [
@@ -105,7 +101,7 @@ def test_chance() -> None:
         ((30, 10), "fair", 10, r"9 of them train, and no tenth.*protocol paper"),
         ((30, 30), "paper", 1, "1 folds leave nothing to train on"),
         ((30, 0), "paper", 10, "are of one class"),
-        ((30, 30), "ogb", 1, "no official split .*protocol fair"),
+        ((30, 30), "ogb", 1, "no split of its own .*protocol fair"),
         ((30, 30), "best", 10, "known: paper, fair, ogb"),
     ],
 )
@@ -115,11 +111,95 @@ def test_what_does_not_fit(sizes: tuple[int, ...], protocol: str, folds: int, me
     assert len(make_splits(with_classes(30, 4), trials("paper", 4))) == 4  # the first remedy works
 
 
-def test_three_classes_under_ogb() -> None:
-    parts = {name: torch.tensor([k]) for k, name in enumerate(("train", "valid", "test"))}
+def dots(task: str, targets: torch.Tensor, **more: torch.Tensor) -> PackedGraphs:
+    names = tuple(f"t{k}" for k in range(targets.shape[1]))
+    bare = {"labels": torch.zeros(len(targets), dtype=torch.int64), "classes": ("unknown",)}
+    given = {"task": task, "targets": targets, "target_names": names}
+    return replace(with_classes(len(targets)), **bare, **given, **more)
+
+
+def test_three_classes_with_a_split() -> None:
+    parts = {name: torch.arange(k, 9, 3) for k, name in enumerate(("train", "valid", "test"))}
     graphs = replace(with_classes(3, 3, 3), splits=parts)
-    with pytest.raises(GraphnormError, match="needs two classes"):
+    (split,) = make_splits(graphs, [Trial(dataset="dots", protocol="ogb", folds=1, task="classes")])
+    assert split.test.tolist() == [2, 5, 8]
+    with pytest.raises(GraphnormError, match="make it with task='classes'"):
         make_splits(graphs, [Trial(dataset="dots", protocol="ogb", folds=1)])
+
+
+@pytest.mark.parametrize("protocol", ["paper", "fair"])
+@pytest.mark.parametrize(("task", "columns"), [("binary", 1), ("binary", 3), ("values", 2)])
+def test_folds_of_targets(task: str, columns: int, protocol: str) -> None:
+    targets = (torch.rand(200, columns, generator=torch.manual_seed(0)) < 0.2).float()
+    graphs = dots(task, targets)
+    splits = make_splits(graphs, [replace(trial, task=task) for trial in trials(protocol, 5)])
+    reported = [getattr(split, PROTOCOLS[protocol].reported) for split in splits]
+    assert sorted(np.concatenate(reported)) == list(range(200))
+    shares = [float(targets[part, 0].mean()) for part in reported]
+    stratified = max(shares) - min(shares) < 0.05
+    assert stratified == (columns == 1)
+    assert all(not set(a) & set(b) for split in splits for a, b in combinations(split, 2))
+
+
+@pytest.mark.parametrize("protocol", ["paper", "fair"])
+@pytest.mark.parametrize("task", ["classes", "binary", "values"])
+def test_groups_stay_on_one_side(task: str, protocol: str) -> None:
+    groups = torch.arange(200) // 4
+    graphs = replace(with_classes(120, 80), groups=groups)
+    if task != "classes":
+        graphs = dots(task, (torch.arange(200) % 3 == 0).float()[:, None], groups=groups)
+    for split in make_splits(graphs, [replace(t, task="" if task == "classes" else task) for t in trials(protocol, 5)]):
+        assert sorted(np.concatenate(split)) == list(range(200))
+        for first, second in combinations(split, 2):
+            assert not set(groups[first].tolist()) & set(groups[second].tolist())
+
+
+def test_a_split_without_a_validation_part_gets_a_tenth_of_the_training_part() -> None:
+    parts = {"train": torch.arange(10, 60), "test": torch.arange(10)}
+    graphs = replace(with_classes(40, 40), splits=parts | {"test": torch.cat([torch.arange(5), torch.arange(70, 75)])})
+    (split,) = make_splits(graphs, [Trial(dataset="dots", protocol="ogb", folds=1)])
+    assert sorted([*split.train, *split.valid]) == list(range(10, 60))
+    assert len(split.valid) == 5
+    assert set(graphs.labels[split.valid].tolist()) == {0, 1}
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"test": []}, "part 'test' .* is empty"),
+        ({"test": [3, 90]}, "has the graph 90.*count from 0 to 79"),
+        ({"test": [-1, 79]}, "has the graph -1"),
+        ({"test": [0, 3, 79]}, "1 graphs, such as 0, are in the parts 'test' and 'train'"),
+        ({"test": [3, 3, 79]}, "a graph twice"),
+        ({"test": list(range(0, 80, 2))}, "'test' and 'train' are the same graphs"),
+        ({"val": [3, 79]}, "part 'val'.*name the parts train, valid and test"),
+        ({"test": [1, 3, 5]}, "part 'test' .* one class only, so ROC-AUC is not defined"),
+    ],
+)
+def test_wrong_splits_are_refused(changed: dict[str, list[int]], message: str) -> None:
+    parts = {"train": list(range(0, 80, 2)), "valid": [7, 77], "test": [3, 79]} | changed
+    ids = {name: torch.tensor(part, dtype=torch.int64) for name, part in parts.items()}
+    graphs = replace(with_classes(40, 40), splits=ids)
+    with pytest.raises(GraphnormError, match=message):
+        make_splits(graphs, [Trial(dataset="dots", protocol="ogb", folds=1)])
+
+
+def test_parts_on_which_the_metric_is_not_defined() -> None:
+    parts = {"train": torch.arange(20), "valid": torch.arange(20, 40), "test": torch.arange(40, 60)}
+    targets = torch.arange(60.0)[:, None] % 2
+    targets[40:] = torch.nan
+    for task in ("binary", "values"):
+        with pytest.raises(GraphnormError, match="part 'test' of a split of dots has"):
+            make_splits(dots(task, targets, splits=parts), [Trial(dataset="dots", protocol="ogb", folds=1, task=task)])
+
+
+def test_too_few_graphs_or_groups() -> None:
+    values = dots("values", torch.arange(12.0)[:, None])
+    with pytest.raises(GraphnormError, match="12 graphs are too few for 20 folds"):
+        make_splits(values, [replace(trial, task="values") for trial in trials("paper", 20)])
+    grouped = replace(values, groups=torch.arange(12) // 4)
+    with pytest.raises(GraphnormError, match="3 groups of graphs are too few for 5 folds"):
+        make_splits(grouped, [replace(trial, task="values") for trial in trials("paper", 5)])
 
 
 def test_a_fold_that_is_not_there() -> None:

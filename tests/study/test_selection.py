@@ -15,7 +15,7 @@ from graphnorm.study import Score, Store, find_protocol, read
 from graphnorm.study import selection as selection_module
 from graphnorm.study.plan import Plan
 from graphnorm.study.selection import Choice, select
-from graphnorm.training import Outcome, Trial
+from graphnorm.training import Outcome, Trial, metric_of
 
 
 def outcome(
@@ -38,7 +38,8 @@ def outcome(
 
 def chosen_from(candidates: list[list[Outcome]]) -> Score:
     protocol = find_protocol(candidates[0][0].trial.protocol)
-    return Score("graph", protocol, trials=0, finished=0, configurations=(), choices=select(candidates))
+    metric = metric_of(candidates[0][0].trial)
+    return Score("graph", protocol, metric, trials=0, finished=0, configurations=(), choices=select(candidates))
 
 
 def test_paper_one_epoch_for_all_folds() -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from tests.training.plain_loop import plain_losses
 
-from graphnorm.data import synthetic
+from graphnorm.data import PackedGraphs, synthetic
 from graphnorm.errors import GraphnormError
 from graphnorm.layers import REGISTRY
 from graphnorm.training import Fleet, ModelInputs, Split, Trial, build_model
@@ -45,6 +45,46 @@ def test_members_train_as_a_plain_loop_would(norm, model):
         losses, scores = plain_losses(GRAPHS, member, part, 3)
         np.testing.assert_allclose(outcome.curves["loss"], losses, rtol=2e-3)
         assert outcome.curves["valid"][0] == pytest.approx(scores[0], abs=0.09)
+
+
+def with_targets(task: str, columns: int = 3) -> PackedGraphs:
+    """Graphs with targets that depend on them, a third of which is missing."""
+    random = torch.Generator().manual_seed(1)
+    sizes = GRAPHS.sizes.float()[:, None] + 5 * torch.randn(60, columns, generator=random)
+    values = 100 + 20 * sizes if task == "values" else (sizes > sizes.median(0).values).float()
+    missing = torch.rand(60, columns, generator=random) < 0.33
+    bare = {"labels": torch.zeros_like(GRAPHS.labels), "classes": ("unknown",)}
+    names = tuple(f"t{k}" for k in range(columns))
+    targets = torch.where(missing, torch.nan, values)
+    return dataclasses.replace(GRAPHS, **bare, task=task, targets=targets, target_names=names)
+
+
+@pytest.mark.parametrize("norm", ["graph", "batch"])
+@pytest.mark.parametrize("task", ["binary", "values"])
+def test_targets_with_missing_values_train_as_in_a_plain_loop(task: str, norm: str) -> None:
+    graphs = with_targets(task)
+    members = trials(norm=norm, task=task, metric="accuracy" if task == "binary" else "rmse")
+    splits = [split(k) for k in range(3)]
+    fleet = Fleet(graphs, members, splits, device="cpu")
+    fleet.advance(3)
+    for outcome, member, part in zip(fleet.outcomes(keep_state=True), members, splits, strict=True):
+        losses, scores = plain_losses(graphs, member, part, 3)
+        np.testing.assert_allclose(outcome.curves["loss"], losses, rtol=2e-3)
+        assert outcome.curves["valid"][0] == pytest.approx(scores[0], rel=0.01 if task == "values" else 0, abs=0.09)
+        assert ("targets.mean" in outcome.state) == (task == "values")
+
+
+def test_a_batch_without_any_target_is_no_step() -> None:
+    graphs = with_targets("values", 1)
+    assert graphs.targets is not None
+    targets = graphs.targets.nan_to_num(100.0)
+    targets[32:48] = torch.nan
+    graphs = dataclasses.replace(graphs, targets=targets)
+    (member,) = trials(1, norm="graph", task="values", batch_size=1)
+    fleet = Fleet(graphs, [member], [Split(np.arange(48), np.arange(50, 60))], device="cpu")
+    fleet.advance(1)
+    assert fleet.stack.moments.steps.tolist() == [32]
+    assert np.isfinite(fleet.outcomes()[0].curves["loss"]).all()
 
 
 @pytest.mark.parametrize(

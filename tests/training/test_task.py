@@ -1,78 +1,114 @@
-"""Losses and metrics of stacked members, against scikit-learn and torch one member at a time."""
+"""Losses, chances and the choice of a metric."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from torch.nn import functional
 
-from graphnorm.data import synthetic
-from graphnorm.training import TASKS
-from graphnorm.training.task import accuracy, binary_loss, class_loss, roc_auc, select
+from graphnorm.data import PackedGraphs, synthetic
+from graphnorm.errors import GraphnormError
+from graphnorm.training import TASKS, find_metric
+from graphnorm.training.task import choose_metric, present, scale_of, select
 
+TREES = synthetic.trees(num_graphs=50, seed=0)
 torch.manual_seed(0)
 LABELS = torch.randint(0, 2, (3, 40))
 LABELS[1, 30:] = -1
 LABELS[2, 5:12] = -1
+TARGETS = torch.where(torch.rand(3, 40, 2) < 0.4, torch.nan, torch.randint(0, 2, (3, 40, 2)).float())
 
 
-def members(scores):
-    return [(scores[m][LABELS[m] >= 0], LABELS[m][LABELS[m] >= 0]) for m in range(3)]
+def with_targets(targets: torch.Tensor, task: str) -> PackedGraphs:
+    names = tuple(f"t{k}" for k in range(targets.shape[1]))
+    bare = {"labels": torch.zeros_like(TREES.labels), "classes": ("unknown",)}
+    return replace(TREES, **bare, task=task, targets=targets, target_names=names)
 
 
-def test_losses_are_means_over_the_real_places():
+def test_losses_are_means_over_what_is_there() -> None:
     scores = torch.randn(3, 40, 2)
-    expected = torch.stack([torch.nn.functional.cross_entropy(*member) for member in members(scores)])
-    torch.testing.assert_close(class_loss(scores, LABELS), expected)
-    odds = torch.randn(3, 40, 1)
-    each = [torch.nn.functional.binary_cross_entropy_with_logits(s[:, 0], y.float()) for s, y in members(odds)]
-    torch.testing.assert_close(binary_loss(odds, LABELS), torch.stack(each))
-    assert class_loss(scores, torch.full_like(LABELS, -1)).tolist() == [0, 0, 0]
+    for name, wanted, loss in (
+        ("classes", LABELS, functional.cross_entropy),
+        ("binary", TARGETS, functional.binary_cross_entropy_with_logits),
+        ("values", TARGETS, functional.mse_loss),
+    ):
+        expected = [loss(scores[m][present(wanted)[m]], wanted[m][present(wanted)[m]]) for m in range(3)]
+        torch.testing.assert_close(TASKS[name].loss(scores, wanted), torch.stack(expected))
+        nothing = torch.full_like(wanted, torch.nan if name != "classes" else -1)
+        assert TASKS[name].loss(scores, nothing).tolist() == [0, 0, 0]
 
 
-def test_accuracy():
-    scores = torch.randn(3, 40, 2)
-    expected = [float((s.argmax(1) == y).float().mean()) for s, y in members(scores)]
-    assert accuracy(scores, LABELS).tolist() == pytest.approx(expected)
-    scores[0, 3, 1] = torch.nan
-    scores[1, 35] = torch.nan  # an empty place
-    assert accuracy(scores, LABELS).isnan().tolist() == [True, False, False]
+@pytest.mark.parametrize("name", ["binary", "values"])
+def test_missing_targets_have_no_gradient(name: str) -> None:
+    scores = torch.randn(3, 40, 2, requires_grad=True)
+    TASKS[name].loss(scores, TARGETS).sum().backward()
+    assert scores.grad is not None
+    assert torch.equal(scores.grad != 0, ~TARGETS.isnan())
 
 
-@pytest.mark.parametrize("ties", [False, True])
-def test_area_under_the_roc_curve(ties):
-    roc_auc_score = pytest.importorskip("sklearn.metrics").roc_auc_score
-    scores = torch.randn(3, 40, 1)
-    scores = (3 * scores).round() if ties else scores
-    expected = [roc_auc_score(y.numpy(), s[:, 0].numpy()) for s, y in members(scores)]
-    np.testing.assert_allclose(roc_auc(scores, LABELS).numpy(), expected, rtol=1e-6)
-
-
-def test_select():
+def test_select() -> None:
     values = torch.arange(12).view(2, 6)
     assert select(values, torch.tensor([[5, 0], [1, -1]]))[:, :1].tolist() == [[5], [7]]
     assert select(values[..., None].expand(2, 6, 3), torch.tensor([[2], [4]])).shape == (2, 1, 3)
 
 
-TREES = synthetic.trees(num_graphs=50, seed=0)
+def test_two_classes_are_a_binary_target_of_the_official_protocol() -> None:
+    batch = TREES.batch([3, 1, -1])
+    wanted = TASKS["binary"].wanted(batch)
+    assert wanted[:2, 0].tolist() == TREES.labels[[3, 1]].tolist()
+    assert wanted[2].isnan().all()
 
 
-@pytest.mark.parametrize("name", TASKS)
-def test_the_table_of_tasks(name):
-    """Loss, metric and chance of each row by scikit-learn, from the probabilities that it gives."""
-    metrics = pytest.importorskip("sklearn.metrics")
-    task = TASKS[name]
-    outputs, labels = task.outputs(TREES), torch.randint(0, 2, (1, 40))
-    scores = torch.randn(1, 40, outputs)
-    probabilities = task.probabilities(scores[0].double()).numpy()
-    np.testing.assert_allclose(probabilities.sum(1), 1, rtol=1e-6)
-    known = {
-        "accuracy": lambda: metrics.accuracy_score(labels[0], probabilities.argmax(1)),
-        "ROC-AUC": lambda: metrics.roc_auc_score(labels[0], probabilities[:, 1]),
-    }
-    assert task.score(scores, labels).item() == pytest.approx(known[task.metric]())
-    assert task.loss(scores, labels).item() == pytest.approx(metrics.log_loss(labels[0], probabilities), rel=1e-5)
-    blind = torch.zeros(1, TREES.num_graphs, outputs)
-    if outputs > 1:
-        blind[..., TREES.labels.bincount().argmax()] = 1
-    assert task.score(blind, TREES.labels[None].long()).item() == pytest.approx(task.chance(TREES))
+def test_chance_is_the_best_constant() -> None:
+    assert TASKS["classes"].chance("accuracy", TREES) == pytest.approx(float(TREES.labels.bincount().max()) / 50)
+    for metric in ("balanced-accuracy", "roc-auc"):
+        assert TASKS["classes"].chance(metric, TREES) == 0.5
+    assert TASKS["binary"].chance("roc-auc", TREES) == 0.5
+    targets = torch.zeros(50, 2)
+    targets[:10, 0], targets[:, 1], targets[:5, 1] = 1, 1, torch.nan
+    rare = with_targets(targets, "binary")
+    assert TASKS["binary"].chance("average-precision", rare) == pytest.approx(0.2)
+    assert TASKS["binary"].chance("accuracy", rare) == pytest.approx(0.8)
+    assert TASKS["binary"].chance("f1", rare) == pytest.approx(2 * 0.2 / 1.2)
+    values = torch.linspace(0, 1, 50)[:, None] ** 2
+    graphs = with_targets(values, "values")
+    assert TASKS["values"].chance("rmse", graphs) == pytest.approx(float(values.std(correction=0)))
+    assert TASKS["values"].chance("mae", graphs) == pytest.approx(float((values - values.median()).abs().mean()))
+    assert TASKS["values"].chance("r2", graphs) == pytest.approx(0, abs=1e-6)
+
+
+def test_targets_are_standardized_by_the_training_part() -> None:
+    targets = torch.randn(50, 3) * 7 + 100
+    targets[::3, 1] = torch.nan
+    targets[:, 2] = 5
+    parts = [np.arange(0, 20), np.arange(10, 50)]
+    scale = scale_of(targets, parts)
+    for m, ids in enumerate(parts):
+        some = targets[ids]
+        np.testing.assert_allclose(scale.mean[m], np.nanmean(some, axis=0), rtol=1e-6)
+        np.testing.assert_allclose(scale.std[m, :2], np.nanstd(some[:, :2].double(), axis=0), rtol=1e-6)
+    assert scale.std[:, 2].tolist() == [1, 1]
+    stacked = targets.expand(2, 50, 3)
+    torch.testing.assert_close(scale.restore(scale.shrink(stacked)), stacked, equal_nan=True)
+
+
+def test_the_default_metric_is_right_for_the_data() -> None:
+    few = replace(TREES, labels=(torch.arange(50) < 8).long())
+    binary, values = (with_targets(torch.zeros(50, 1), task) for task in ("binary", "values"))
+    assert [choose_metric(graphs, "paper", None) for graphs in (TREES, few, binary, values)] == ["", "roc-auc", "", ""]
+    assert choose_metric(few, "ogb", None) == ""
+    assert choose_metric(few, "paper", "accuracy") == ""
+    assert choose_metric(values, "paper", None, "mae") == "mae"
+    assert choose_metric(values, "paper", "rmse", "mae") == ""
+    assert [find_metric(*given).key for given in (("paper",), ("ogb",), ("fair", "values"))] == [
+        "accuracy",
+        "roc-auc",
+        "rmse",
+    ]
+    with pytest.raises(GraphnormError, match=r"not for real values.*use rmse, mae, r2"):
+        choose_metric(values, "paper", "accuracy")
+    with pytest.raises(GraphnormError, match="use accuracy, balanced-accuracy, roc-auc"):
+        choose_metric(TREES, "paper", "mae")

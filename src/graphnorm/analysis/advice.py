@@ -14,17 +14,18 @@ from typing import Any, Literal
 
 from graphnorm.analysis.measurement import Measurement
 from graphnorm.errors import listing, require
-from graphnorm.study.protocol import has_learned
 from graphnorm.study.result import Result
 
 __all__ = ["Advice", "Facts", "Statement", "advise"]
 
 Certainty = Literal["certain", "likely", "weak"]
 NORMS = ("graph", "instance", "batch", "layer", "none")
+LARGE = 0.06
+"""A difference that counts even without a test, as a share of the best score."""
 MEASURABLE = 2.0
 """Differences of accuracies below this many standard errors do not count."""
-SAME = 1e-4
-"""Scores that differ by less, in percent, count as equal."""
+SAME = 1e-6
+"""Scores that differ by a smaller share count as equal: curves are float32."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ def advise(facts: Facts, measured: Result | None = None) -> Advice:
     require("measured", measured, (Result, NoneType), "the Result of compare or search, or None")
     predictions = list(_predictions(facts))
     if measured is not None and measured.best is not None:
-        if has_learned(measured.norms[measured.best].mean, measured.chance):
+        if measured.metric.learned(measured.norms[measured.best].mean, measured.chance):
             return _from_measurement(measured, predictions)
         return _from_predictions([_no_better_than_chance(measured), *predictions], "nothing that was trained learned")
     return _from_predictions(predictions, "nothing was trained")
@@ -204,18 +205,14 @@ def _about_noise(noise: Mapping[str, Any]) -> Statement:
 
 
 def _from_measurement(measured: Result, predictions: Sequence[Statement]) -> Advice:
-    means = _means(measured)
-    top = max(means.values())
-    tied = [norm for norm, mean in means.items() if top - mean < SAME]
-    best = max(tied, key=lambda norm: measured.convergence.area.get(norm, 0.0))
+    means, sign = _means(measured), measured.metric.sign
+    top = next(iter(means.values()))
+    tied = [norm for norm, mean in means.items() if abs(top - mean) <= SAME * abs(top)]
+    best = max(tied, key=lambda norm: sign * measured.convergence.area.get(norm, 0.0))
     others = [norm for norm in means if norm != best]
     tests = {norm: measured.pair(best, norm) for norm in others}
     impossible = {norm for statement in predictions for norm in statement.against if statement.certainty == "certain"}
-    beaten = [
-        norm
-        for norm in others
-        if (tests[norm].significant or norm in impossible) and (tests[norm].difference or 0) > SAME
-    ]
+    beaten = [norm for norm in others if (tests[norm].significant or norm in impossible) and norm not in tied]
     contenders = (best, *(norm for norm in others if norm not in beaten))
     clear = bool(others) and contenders == (best,)
     ruled_out = f" Not {listing(beaten)}." if beaten else ""
@@ -228,9 +225,9 @@ def _from_measurement(measured: Result, predictions: Sequence[Statement]) -> Adv
         reasons += [f"{norm} cannot learn these graphs" for norm in others if norm not in by_test]
         verdict = f"Use {best}: {listing(reasons)}."
     else:
-        reason = "the highest score"
+        reason = "the best score"
         if len(tied) > 1:
-            reason = "one of the highest scores" + (
+            reason = "one of the best scores" + (
                 " and the fastest training among these" if measured.convergence.area else ""
             )
         verdict = (
@@ -249,9 +246,9 @@ def _means(measured: Result) -> dict[str, float]:
 def _no_better_than_chance(measured: Result) -> Statement:
     best, mean = next(iter(_means(measured).items()))
     return Statement(
-        f"The trainings say nothing: the highest score, that of {best}, is no better than chance. Train for longer.",
-        f"study {measured.study}: {mean:.1f} % after {max(measured.values_of('epochs'))} epochs; chance is "
-        f"{measured.chance:.1f} %",
+        f"The trainings say nothing: the best score, that of {best}, is no better than chance. Train for longer.",
+        f"study {measured.study}: {measured.metric.with_unit(mean)} after {max(measured.values_of('epochs'))} epochs; "
+        f"chance is {measured.metric.with_unit(measured.chance or 0.0)}",
         "likely",
     )
 
@@ -263,7 +260,8 @@ def _score(measured: Result, best: str, tied: Sequence[str]) -> Statement:
         " The folds that chose the epoch are those reported: optimistic." if measured.protocol.name == "paper" else ""
     )
     return Statement(
-        f"{best} has the highest score, {measured.norms[best].mean:.1f} %{shared}.",
+        f"{best} has the {measured.metric.best} {measured.metric.name}, "
+        f"{measured.metric.with_unit(measured.norms[best].mean)}{shared}.",
         f"study {measured.study}: {measured.model}, {max(measured.values_of('epochs'))} epochs, protocol "
         f"{measured.protocol.name}, {count} {measured.protocol.unit}s.{optimistic}",
         "likely" if count >= 5 else "weak",
@@ -273,21 +271,27 @@ def _score(measured: Result, best: str, tied: Sequence[str]) -> Statement:
 
 def _against(measured: Result, best: str, norm: str) -> Statement:
     test = measured.pair(best, norm)
-    difference = test.difference or 0.0
+    metric, top = measured.metric, measured.norms[best].mean
+    difference = metric.sign * (test.difference or 0.0)
+    worse = metric.worse_by(difference)
     chance = "no test possible" if test.p_adjusted is None else f"p = {test.p_adjusted:.3f} after Holm's correction"
-    interval = "" if test.low is None else f", 95 % interval {test.low:+.1f} to {test.high:+.1f}"
+    interval = (
+        ""
+        if test.low is None or test.high is None
+        else f", 95 % interval {metric.signed(test.low)} to {metric.signed(test.high)}"
+    )
     how = f"paired over {test.pairs}" if test.paired else f"Welch's test, at least {test.pairs}"
     evidence = f"{how} {measured.protocol.unit}s{interval}, {chance}" + (f"; {test.note}" if test.note else "")
-    if abs(difference) < SAME:
+    if abs(difference) <= SAME * abs(top):
         return Statement(f"{norm} scored the same as {best}.", evidence, "weak")
     if test.significant:
-        text = f"{norm} scored {difference:.1f} points less than {best}, which is significant."
+        text = f"{norm} scored {worse} than {best}, which is significant."
         return Statement(text, evidence, "likely", favours=(best,), against=(norm,))
     if test.note and test.pairs > 1:
         unit = measured.protocol.unit
-        text = f"{norm} scored {difference:.1f} points less than {best} on every {unit}, but these are few."
-        return Statement(text, evidence, "likely" if difference > 5 else "weak", against=(norm,))
-    return Statement(f"{norm} scored {difference:.1f} points less than {best}, which may be chance.", evidence, "weak")
+        text = f"{norm} scored {worse} than {best} on every {unit}, but these are few."
+        return Statement(text, evidence, "likely" if difference > LARGE * abs(top) else "weak", against=(norm,))
+    return Statement(f"{norm} scored {worse} than {best}, which may be chance.", evidence, "weak")
 
 
 def _agreement(measured: Result, predictions: Sequence[Statement]) -> str:
@@ -308,16 +312,19 @@ def _came_true(measured: Result, statement: Statement, norm: str) -> str:
     rivals = [rival for rival in statement.favours if rival in values]
     if not rivals or norm not in values:
         return ""
-    rival = max(rivals, key=lambda name: values[name])
-    lead = values[rival] - values[norm]
-    turn = "and" if lead > SAME else "but"
+    metric = measured.metric
+    rival = max(rivals, key=lambda name: metric.sign * values[name])
+    lead = metric.better(values[rival], values[norm])
+    same = abs(lead) <= SAME * abs(values[rival])
+    turn = "and" if lead > 0 and not same else "but"
     if statement.about == "speed":
         return (
             f"{norm} was expected to train more slowly than {rival} ({statement.certainty}), {turn} its average "
-            f"training score over the epochs is {values[norm]:.1f} % against {values[rival]:.1f} %"
+            f"training score over the epochs is {metric.with_unit(values[norm])} against "
+            f"{metric.with_unit(values[rival])}"
         )
-    expected = f"{norm} was expected to score less than {rival} ({statement.certainty}), {turn} scored"
-    if abs(lead) < SAME:
+    expected = f"{norm} was expected to score worse than {rival} ({statement.certainty}), {turn} scored"
+    if same:
         return f"{expected} the same"
     sure = "" if measured.pair(rival, norm).significant else ", not significantly"
-    return f"{expected} {abs(lead):.1f} points {'less' if lead > 0 else 'more'}{sure}"
+    return f"{expected} {metric.worse_by(lead)}{sure}"

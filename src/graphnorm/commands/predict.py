@@ -124,5 +124,6 @@ def _about_training_graphs(saved: SavedModel) -> str:
         return "the model was trained on these graphs; on others it will be less accurate"
     protocol = PROTOCOLS[trial.protocol]
     where = f"fold {trial.fold} of {trial.folds}" if protocol.unit == "fold" else "the official test part"
-    held_out = f"{protocol.metric} {100 * saved.metrics[protocol.reported]:.2f}"
+    metric = saved.metric
+    held_out = f"{metric.name} {metric.with_unit(metric.scale * saved.metrics[protocol.reported])}"
     return f"the model was trained on a part of these graphs; on {where}, which was held out, it has {held_out}"

@@ -62,7 +62,7 @@ def run(options: argparse.Namespace) -> None:
     from graphnorm.study.protocol import make_splits
     from graphnorm.study.render import counted, facts
     from graphnorm.study.runner import make_running
-    from graphnorm.training import find_task
+    from graphnorm.training import metric_of
 
     if options.out.suffix != ".safetensors":
         raise GraphnormError(f"a model is a .safetensors file, not {options.out}", remedy="name it model.safetensors")
@@ -80,12 +80,14 @@ def run(options: argparse.Namespace) -> None:
     if outcome.status == "diverged":
         raise GraphnormError("the training diverged; nothing is saved", remedy="try a smaller --lr, or another --norm")
     shown: dict[str, Any] = {"model": str(options.out), "dataset": graphs.name, "norm": trial.norm}
-    shown["metric"] = find_task(trial.protocol).metric
+    metric = metric_of(trial)
+    shown["metric"] = metric.name
     parts = {"train": "trained on", "valid": "held out", "test": "test"}
     for name, words in parts.items():
         if name in outcome.curves and not (trial.protocol == "all" and name != "train"):
-            value, count = 100 * float(outcome.curves[name][-1]), len(getattr(split, name))
-            shown[words] = round(value, 2) if options.json else f"{value:.1f} % of {counted(count, 'graph')}"
+            value, count = metric.scale * float(outcome.curves[name][-1]), len(getattr(split, name))
+            rounded = float(f"{value:.4g}")
+            shown[words] = rounded if options.json else f"{metric.with_unit(value)} on {counted(count, 'graph')}"
     shown["seconds"] = round(outcome.seconds, 2)
     print(facts(shown, as_json=options.json))
 

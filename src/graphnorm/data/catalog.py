@@ -53,6 +53,8 @@ class Entry:
     """A larger download is refused."""
     features: FeatureRule = "auto"
     readout: Literal["sum", "mean"] = "mean"
+    metric: str = ""
+    """The metric that the field uses for it, if it is not the default of its task."""
     counts: Counts | None = None
     paper: PaperStatistics | None = None
     note: str = ""

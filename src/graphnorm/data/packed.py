@@ -128,6 +128,8 @@ class PackedGraphs:
     """(L,)."""
     edge_x: Tensor | None = None
     """(E, D) float32: continuous edge features."""
+    groups: Tensor | None = None
+    """(G,) int64: graphs of one group, such as duplicates of a molecule, belong on one side of every split."""
     splits: Mapping[str, Tensor] = field(default_factory=dict)
     """Graph ids of each part of the official split, by name, if the source has one."""
     removed_self_loops: int = 0
@@ -405,6 +407,7 @@ def _find_problem(graphs: PackedGraphs) -> str | None:
         "x": ((N, None), (torch.float32,)),
         "edge_x": ((E, None), (torch.float32,)),
         "targets": ((G, len(graphs.target_names)), (torch.float32,)),
+        "groups": ((G,), (torch.int64,)),
     }.items():
         array = getattr(graphs, name)
         if array is None:

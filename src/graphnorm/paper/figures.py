@@ -19,7 +19,7 @@ from graphnorm.study.plots import MOST_BANDS, draw_curve, label_ends, new_figure
 from graphnorm.study.protocol import find_protocol
 from graphnorm.study.render import Table, span
 from graphnorm.study.store import Record
-from graphnorm.training import Trial
+from graphnorm.training import Trial, metric_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -88,9 +88,9 @@ def curves(work: Work) -> Output:
             gaps[title] = [f"{title}: {gap}" for gap in found]
     missing = [gap for of_panel in gaps.values() for gap in of_panel]
     remarks = (*([f"Trained in part: {'; '.join(missing)}."] if missing else []), *work.remarks)
-    metrics = dict.fromkeys(measured.result.protocol.metric for measured in work.studies)
+    metrics = dict.fromkeys(measured.result.metric.label for measured in work.studies)
     return work.output(
-        figures={"": plot_panels(panels, metric=f"training {' or '.join(metrics)} (%)", in_part=gaps)},
+        figures={"": plot_panels(panels, metric=f"training {' or '.join(metrics)}", in_part=gaps)},
         data=_curve_data(panels),
         sentences=remarks,
         facts={
@@ -113,9 +113,9 @@ def average_curves(records: Sequence[Record], variant: str | None = None) -> lis
             groups.setdefault((record.trial.norm, value), []).append(record)
     found = []
     for (norm, value), members in groups.items():
-        alive = [record for record in members if record.status == "done"]
+        alive, metric = [record for record in members if record.status == "done"], metric_of(members[0].trial)
         stacks = {
-            name: 100 * np.stack([record.curves[name] for record in alive]).astype(np.float64)
+            name: metric.scale * np.stack([record.curves[name] for record in alive]).astype(np.float64)
             for name in ("train", "valid")
             if alive and all(name in record.curves for record in alive)
         }

@@ -31,11 +31,11 @@ from graphnorm.paper.output import Output
 from graphnorm.settings import Running
 from graphnorm.study.plan import Dataset, Plan, baseline_plan, make_plan
 from graphnorm.study.progress import Display
-from graphnorm.study.protocol import find_protocol
 from graphnorm.study.render import counted, list_some
 from graphnorm.study.result import Result, Score, read
 from graphnorm.study.runner import run
 from graphnorm.study.store import FINAL, Record, Store
+from graphnorm.training import find_metric
 
 __all__ = ["Measured", "NoGraphsError", "Reproduction", "Work", "known_datasets"]
 
@@ -332,7 +332,8 @@ def known_datasets(path: Path) -> dict[str, list[Dataset]]:
             version = (spec["dataset"], spec["fingerprint"])
             finished[version] += study.finished
             if spec.get("chance") is not None:
-                chance[version][find_protocol(spec["protocol"]).metric] = spec["chance"]
+                metric = find_metric(spec["protocol"], spec.get("task", ""), spec.get("metric", ""))
+                chance[version][metric.key] = spec["chance"]
     found: dict[str, list[Dataset]] = defaultdict(list)
     for name, fingerprint in sorted(finished, key=finished.__getitem__, reverse=True):
         found[name].append(Dataset(name, fingerprint, chance[name, fingerprint]))

@@ -40,7 +40,7 @@ from graphnorm.study.reported import (
     reported_baseline,
 )
 from graphnorm.study.result import Score, read
-from graphnorm.training import Trial
+from graphnorm.training import Trial, find_metric
 
 if TYPE_CHECKING:
     from graphnorm.paper.reproduce import Measured, Work
@@ -224,7 +224,7 @@ def _epochs(score: Score) -> list[int]:
 
 
 def _untrained(norm: str, protocol: str) -> Score:
-    return Score(norm, find_protocol(protocol), trials=0, finished=0, configurations=())
+    return Score(norm, find_protocol(protocol), find_metric(protocol), trials=0, finished=0, configurations=())
 
 
 def find_cells(work: Work) -> list[Cell]:

@@ -228,7 +228,9 @@ def _add_parts(chapter: Chapter, inside: Sequence[Chapter], alone: Sequence[Chap
     """Add a note for each chapter inside, and a row for each normalization that was trained alone."""
     notes = list(chapter.notes)
     for part in inside:
-        said = ", ".join(f"{name} {part.result.norms[name].mean:.1f}" for name in part.result.ranking)
+        said = ", ".join(
+            f"{name} {part.result.metric.text(part.result.norms[name].mean)}" for name in part.result.ranking
+        )
         notes.append(f"{listing(part.studies)} is a part of this, {_describe(part)}" + (f": {said}" if said else ""))
     unranked = {
         f"{name}, {counted(len(one.configurations), 'configuration')}": score

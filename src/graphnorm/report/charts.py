@@ -118,7 +118,9 @@ def _text(text: str) -> str:
 
 
 def _rounded(values: Iterable[Any], digits: int = 3) -> list[float | None]:
-    return [None if value is None or not math.isfinite(value) else round(float(value), digits) for value in values]
+    """Rounded to this many decimals, and small values to as many digits."""
+    known = (None if value is None or not math.isfinite(value) else float(value) for value in values)
+    return [v if v is None else round(v, digits) if abs(v) >= 1 else float(f"{v:.{digits + 1}g}") for v in known]
 
 
 def _axes(x: str, y: str, *, hovermode: str = "x unified", **more: Any) -> dict[str, Any]:
@@ -151,25 +153,29 @@ def _curves(result: Result, curve: str) -> Chart | None:
     curves = {name: score.curves[curve] for name, score in result.norms.items() if curve in score.curves}
     if not curves:
         return None
-    metric, unit = result.protocol.metric, result.protocol.task.unit
+    metric = result.metric
     traces, rows, ends = [], [], []
     for name, (mean, spread) in curves.items():
         epochs = range(1, len(mean) + 1)
         rows += [[name, *row] for row in zip(epochs, _rounded(mean), _rounded(spread), strict=True)]
-        more: dict[str, Any] = {"meta": name, "legendgroup": name, "hovertemplate": f"%{{y:.1f}} {unit}"}
+        more: dict[str, Any] = {
+            "meta": name,
+            "legendgroup": name,
+            "hovertemplate": f"%{{y:.4~g}} {metric.unit}".rstrip(),
+        }
         if np.isfinite([mean, spread]).all():
             more["band"] = _rounded(spread)  # the page's script draws it as an area around the line
         traces.append(_line(name, epochs, mean, colour(name), dashes=dash(name), **more))
         if len(known := mean[np.isfinite(mean)]):
-            higher = f" (highest {known.max():.1f} {unit})" if known.max() - known[-1] >= 0.05 else ""
-            ends.append(f"{name} ends at {known[-1]:.1f} {unit}{higher}")
+            best, last = (metric.with_unit(value) for value in (metric.sign * (metric.sign * known).max(), known[-1]))
+            ends.append(f"{name} ends at {last}" + (f" ({metric.best} {best})" if best != last else ""))
     return Chart(
         name=f"{curve}-curves",
-        title=f"{TITLES[curve]} {metric} by epoch",
+        title=f"{TITLES[curve]} {metric.name} by epoch",
         text=f"Mean over {result.protocol.unit}s with a band of one standard deviation: {'; '.join(ends)}.",
         data=Table(("norm", "epoch", "mean", "std"), rows),
         traces=traces,
-        layout=_axes("epoch", f"{metric} ({unit})"),
+        layout=_axes("epoch", metric.label),
     )
 
 
@@ -177,11 +183,11 @@ def _scores(result: Result) -> Chart | None:
     scores = {name: score for name, score in result.norms.items() if name in result.ranking}
     if not scores:
         return None
-    metric, unit, member = result.protocol.metric, result.protocol.task.unit, result.protocol.unit
+    metric, member = result.metric, result.protocol.unit
 
     def marks(name: str, values: Iterable[float], what: str, **marker: Any) -> dict[str, Any]:
         x, label = _rounded(values), _text(name)
-        hover = f"{what} %{{x:.1f}} {unit}<extra></extra>"
+        hover = f"{what} %{{x:.4~g}} {metric.unit}".rstrip() + "<extra></extra>"
         shared = {"type": "scatter", "mode": "markers", "meta": name, "name": label, "hovertemplate": hover}
         return {**shared, "x": x, "y": [label] * len(x), "marker": marker}
 
@@ -196,7 +202,7 @@ def _scores(result: Result) -> Chart | None:
         if score.paper is not None:
             bar = {"symbol": "line-ns-open", "line": {"width": 2.5}}
             traces.append(marks(name, [score.paper.mean], "paper", color=REFERENCE, size=13, **bar))
-    means = "; ".join(f"{name} {score.mean:.1f} {unit}" for name, score in scores.items())
+    means = "; ".join(f"{name} {metric.with_unit(score.mean)}" for name, score in scores.items())
     paper = " A grey bar is the paper's number." if any(score.paper for score in scores.values()) else ""
     rows = [
         [name, *row]
@@ -205,12 +211,12 @@ def _scores(result: Result) -> Chart | None:
     ]
     return Chart(
         name="scores",
-        title=f"{metric[0].upper()}{metric[1:]} of every {member}",
+        title=f"{metric.name[0].upper()}{metric.name[1:]} of every {member}",
         text=f"Every {member} as a dot, means as diamonds: {means}.{paper}",
         data=Table(("norm", member, "score"), rows),
         traces=traces,
         layout={
-            "xaxis": {"title": {"text": f"{metric} ({unit})"}},
+            "xaxis": {"title": {"text": metric.label}},
             "yaxis": {"autorange": "reversed", "type": "category"},
             "hovermode": "closest",
         },

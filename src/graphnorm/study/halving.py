@@ -23,7 +23,7 @@ from graphnorm.errors import StudyError
 from graphnorm.models import MODELS
 from graphnorm.study.plan import Plan, Rung
 from graphnorm.study.protocol import find_protocol, make_splits
-from graphnorm.training import Fleet, Trial
+from graphnorm.training import Fleet, Trial, metric_of
 
 __all__ = ["Ladder", "adapt", "estimate_seconds", "losers", "make_ladder"]
 
@@ -93,7 +93,7 @@ def losers(trials: Sequence[Trial], valid: Mapping[str, npt.NDArray[np.float32]]
 
     valid: validation curves so far, by the trials' keys.
     """
-    protocol = find_protocol(trials[0].protocol)
+    protocol, sign = find_protocol(trials[0].protocol), metric_of(trials[0]).sign
     units: dict[int, dict[tuple[object, ...], list[Trial]]] = {}
     for trial in trials:
         unit = trial.fold if protocol.nested else 0
@@ -101,19 +101,19 @@ def losers(trials: Sequence[Trial], valid: Mapping[str, npt.NDArray[np.float32]]
     lost: list[Trial] = []
     for candidates in units.values():
         groups = list(candidates.values())
-        scores = [_score([valid[t.key] for t in group], one_epoch=protocol.one_epoch) for group in groups]
+        scores = [_score([sign * valid[t.key] for t in group], one_epoch=protocol.one_epoch) for group in groups]
         order = sorted(range(len(groups)), key=lambda k: (-scores[k], k))
         lost += [trial for place in order[keep:] for trial in groups[place]]
     return lost
 
 
 def _score(curves: Sequence[npt.NDArray[np.float32]], *, one_epoch: bool) -> float:
-    """The validation score of a configuration so far; −∞ if a member diverged."""
+    """The validation score of a configuration so far, where higher is better; −∞ if a member diverged."""
     stacked = np.stack(curves).astype(np.float64)
     if np.isnan(stacked).any():
         return -math.inf
     value = stacked.mean(0).max() if one_epoch else stacked.max(1).mean()
-    return float(np.round(value, 7))
+    return float(np.float32(value))  # curves are float32: smaller differences are rounding
 
 
 def adapt(plan: Plan, full_trainings: float) -> Plan:

@@ -23,7 +23,7 @@ from graphnorm.study.result import CURVES, read
 from graphnorm.study.schema import connect, store_errors, transaction
 from graphnorm.study.selection import best_of
 from graphnorm.study.store import Store, Study, unpack_array, unpack_curve
-from graphnorm.training import Trial
+from graphnorm.training import Trial, metric_of
 
 __all__ = ["Merged", "Pruned", "Recovered", "export_trials", "merge", "prune", "recover"]
 
@@ -276,11 +276,19 @@ def _copy(source: sqlite3.Connection, goal: sqlite3.Connection) -> Recovered:
                 if not _reads(unpack, data):
                     lost.add(trial)
                 elif insert(table, (trial, name, data)) and name == "valid":
-                    goal.execute("UPDATE outcomes SET best = ? WHERE trial = ?", (best_of(unpack_curve(data)), trial))
+                    best = best_of(unpack_curve(data), _sign_of(goal, trial))
+                    goal.execute("UPDATE outcomes SET best = ? WHERE trial = ?", (best, trial))
         lost |= _incomplete(goal)
         goal.executemany("DELETE FROM outcomes WHERE trial = ?", [(trial,) for trial in lost])
     (outcomes,) = goal.execute("SELECT count(*) FROM outcomes").fetchone()
     return Recovered(len(studies), outcomes, len(lost))
+
+
+def _sign_of(goal: sqlite3.Connection, trial: int) -> int:
+    """:attr:`Metric.sign` of a stored trial."""
+    query = "SELECT settings FROM configurations JOIN trials ON configuration = configurations.id WHERE trials.id = ?"
+    ((text,),) = goal.execute(query, (trial,))
+    return metric_of(Trial(**json.loads(text))).sign
 
 
 SMALLEST_ROW = 16
@@ -353,7 +361,8 @@ def export_trials(store: Store, studies: Sequence[Study], path: Path, *, curves:
 def _export_rows(store: Store, study: Study, curves: bool) -> Iterator[dict[str, Any]]:
     for record in store.records(store.plan(study), curves=CURVES):
         valid = record.curves.get("valid", np.empty(0, np.float32))
-        best = int(np.nanargmax(valid)) if np.isfinite(valid).any() else None
+        sign = metric_of(record.trial).sign
+        best = int(np.nanargmax(sign * valid)) if np.isfinite(valid).any() else None
         row = {
             "study": study.name,
             "key": record.trial.key,

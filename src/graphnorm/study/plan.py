@@ -15,8 +15,9 @@ from graphnorm.errors import GraphnormError, unknown
 from graphnorm.layers import REGISTRY
 from graphnorm.models import BASELINES, MODELS, NORMALIZED
 from graphnorm.settings import QUICK_EPOCHS, Grid, Hyperparameters, Settings, options_of
-from graphnorm.study.protocol import chance_score, find_protocol, make_splits
-from graphnorm.training import Fleet, KernelFleet, Split, Trial, default_device
+from graphnorm.study.protocol import find_protocol, make_splits
+from graphnorm.training import Fleet, KernelFleet, Split, Trial, default_device, metric_of, task_of
+from graphnorm.training.task import RARE, choose_metric, smaller_class, task_name
 
 __all__ = [
     "Dataset",
@@ -105,9 +106,10 @@ def catalogued(graphs: PackedGraphs) -> Entry | None:
 def settle(graphs: PackedGraphs, **given: Any) -> Settings:
     """Fill in defaults for settings that are not given (None), and refuse those that do not fit.
 
-    For data of two classes with an official split, the defaults are the protocol ``ogb`` and the model and settings of
-    the paper's Table 2. For other data they are the protocol ``paper``, GIN, and the settings of the paper's training
-    curves with fewer epochs. The readout is that of the catalogue, or the sum.
+    For data with a split of their own, the default protocol is ``ogb``; for molecules, whose features are categories,
+    the model and settings are then those of the paper's Table 2. For other data the defaults are the protocol
+    ``paper``, GIN, and the settings of the paper's training curves with fewer epochs. The readout is that of the
+    catalogue, or the sum. For the metric see :func:`~graphnorm.training.task.choose_metric`.
 
     given: fields of :class:`Settings`.
     """
@@ -115,10 +117,10 @@ def settle(graphs: PackedGraphs, **given: Any) -> Settings:
     if wrong := given.keys() - options.keys():
         raise TypeError(f"there is no option {', '.join(sorted(wrong))}")
     chosen = {name: options[name].check(name, value) for name, value in given.items() if value is not None}
-    official = {"train", "valid", "test"} <= graphs.splits.keys() and graphs.num_classes == 2
-    protocol = chosen.setdefault("protocol", "ogb" if official else "paper")
+    protocol = chosen.setdefault("protocol", "ogb" if graphs.splits else "paper")
     one_split = find_protocol(protocol).unit == "seed"
-    model = chosen.setdefault("model", "molhiv-gin" if one_split else "gin")
+    categorical = graphs.tags is not None and graphs.x is None
+    model = chosen.setdefault("model", "molhiv-gin" if one_split and categorical else "gin")
     for what, names, known in (
         ("model", [model], NORMALIZED),
         ("normalization", chosen.get("norms", ()), REGISTRY),
@@ -130,6 +132,11 @@ def settle(graphs: PackedGraphs, **given: Any) -> Settings:
     if chosen.get("norms") == ():
         raise GraphnormError("there is no normalization to train", remedy=f"name one of {', '.join(REGISTRY)}")
     kernels = [name for name in chosen.get("baselines", ()) if MODELS[name].kernel]
+    if graphs.task != "classes" and kernels:
+        raise GraphnormError(
+            f"{', '.join(kernels)}: kernels are for one label of classes, not for targets",
+            remedy="leave them out, or name a network: mlp",
+        )
     if one_split and kernels:
         raise GraphnormError(
             f"{', '.join(kernels)}: kernels are for cross-validation, not for an official split",
@@ -145,6 +152,7 @@ def settle(graphs: PackedGraphs, **given: Any) -> Settings:
     defaults: dict[str, Any] = {"epochs": QUICK_EPOCHS, "readout": entry.readout if entry else "sum"}
     if one_split:
         defaults |= {"folds": 1, **MODELS[model].defaults}
+    chosen["metric"] = choose_metric(graphs, protocol, chosen.get("metric"), entry.metric if entry else "")
     return Settings(**defaults | chosen)
 
 
@@ -178,6 +186,8 @@ def make_plan(
         "fingerprint": graphs.fingerprint,
         "protocol": protocol.name,
         "folds": folds,
+        "task": "" if isinstance(graphs, Dataset) else task_name(graphs, protocol.name),
+        "metric": settings.metric or "",
     }
 
     def members(seeds: int, **given: Any) -> list[Trial]:
@@ -215,15 +225,27 @@ def make_plan(
 def _describe(graphs: PackedGraphs | Dataset, trial: Trial) -> dict[str, Any]:
     """The part of the spec that describes the graphs, as one of the trials splits them."""
     if isinstance(graphs, Dataset):
-        return {"chance": graphs.chance.get(find_protocol(trial.protocol).metric)}
+        return {"chance": graphs.chance.get(metric_of(trial).key)}
     splits = make_splits(graphs, [replace(trial, fold=fold) for fold in range(trial.folds)])
+    task, metric = task_of(trial), metric_of(trial)
+    targets = {"target_names": list(graphs.target_names)} if graphs.target_names else {}
+    rare = smaller_class(graphs)
     return {
         "graphs": graphs.num_graphs,
         "classes": list(graphs.classes),
-        "chance": round(chance_score(graphs, trial.protocol), 4),
+        "task": task.name,
+        "metric": metric.key,
+        **targets,
+        **({"smaller_class": round(rare, 4)} if rare < RARE else {}),
+        "chance": _significant(metric.scale * task.chance(metric.key, graphs)),
         "train_sizes": sorted({len(split.train) for split in splits}),
         "catalogued": catalogued(graphs) is not None,
     }
+
+
+def _significant(value: float) -> float:
+    """Rounded to four decimals, or as many digits where it is small."""
+    return round(value, 4) if abs(value) >= 1 else float(f"{value:.5g}")
 
 
 BASELINE_SETTING: dict[str, Any] = {"epochs": 100, "batch_size": 50, "dropout": 0.5, "weight_decay": 0.0, "lr": 1e-2}

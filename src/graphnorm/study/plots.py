@@ -36,13 +36,22 @@ def new_figure(width: float, height: float) -> Figure:
     return figure
 
 
-def draw_curve(axis: Axes, norm: str, mean: npt.NDArray[Any], std: npt.NDArray[Any] | None = None) -> Line2D:
-    """A curve by epoch in percent, with a band of one standard deviation where that is given and known."""
+def draw_curve(
+    axis: Axes,
+    norm: str,
+    mean: npt.NDArray[Any],
+    std: npt.NDArray[Any] | None = None,
+    ends: tuple[float, float] = (0, 100),
+) -> Line2D:
+    """A curve by epoch, with a band of one standard deviation where that is given and known.
+
+    ends: the smallest and the largest value that there can be.
+    """
     epochs = np.arange(1, len(mean) + 1)
     (line,) = axis.plot(epochs, mean, color=colour(norm), ls=DASHES[dash(norm)], label=norm, lw=1.4)
     if std is not None and np.isfinite(std).all():
         few = np.unique([*range(0, len(mean), max(1, len(mean) // BAND_POINTS)), len(mean) - 1])
-        low, high = np.clip([mean - std, mean + std], 0, 100)[:, few]
+        low, high = np.clip([mean - std, mean + std], *ends)[:, few]
         axis.fill_between(epochs[few], low, high, color=colour(norm), alpha=0.15, lw=0)
     return line
 
@@ -74,20 +83,19 @@ def plot_curves(result: Result) -> Figure:
     """See :meth:`Result.plot`."""
     figure = new_figure(10, 4.2)
     panels = figure.subplots(1, 2, sharey=True)
-    with_bands = len(result.norms) <= MOST_BANDS
-    metric, unit = result.protocol.metric, result.protocol.task.unit
+    with_bands, metric = len(result.norms) <= MOST_BANDS, result.metric
     for panel, (curve, title) in zip(panels, (("train", "training"), ("valid", "validation")), strict=True):
         for name, score in result.norms.items():
             if curve not in score.curves:
                 continue
             mean, std = score.curves[curve]
-            draw_curve(panel, name, mean, std if with_bands else None)
+            draw_curve(panel, name, mean, std if with_bands else None, metric.ends)
             if curve == "valid" and score.epoch is not None:
                 panel.plot(score.epoch, mean[score.epoch - 1], "o", color=colour(name), markersize=5)
-        panel.set_title(f"{title} {metric}")
+        panel.set_title(f"{title} {metric.name}")
         panel.set_xlabel("epoch")
         style_axis(panel)
-    panels[0].set_ylabel(f"{metric} ({unit})")
+    panels[0].set_ylabel(metric.label)
     if panels[0].lines:
         figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right center", frameon=False)
     trainings = max((len(score.choices) for score in result.norms.values()), default=0)

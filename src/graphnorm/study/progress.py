@@ -20,7 +20,8 @@ import numpy as np
 from graphnorm.errors import need
 from graphnorm.study.plan import role
 from graphnorm.study.render import clock, counted
-from graphnorm.training import Outcome, Progress, Trial
+from graphnorm.study.selection import best_of
+from graphnorm.training import METRICS, Outcome, Progress, Trial, metric_of
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -95,7 +96,7 @@ class TensorBoard(Callback):
                     for epoch, value in enumerate(curve.tolist(), 1):
                         writer.add_scalar(name, value, epoch)
                 settings = {k: v for k, v in trial.to_dict().items() if isinstance(v, (bool, int, float, str))}
-                best = float(outcome.curves["valid"].max())
+                best = best_of(outcome.curves["valid"], metric_of(trial).sign)
                 writer.add_hparams(settings, {"best/valid": best}, run_name=".")
 
 
@@ -113,7 +114,7 @@ class _Row:
     finished: int = 0
     """Trials that this run finished."""
     best: float = float("nan")
-    """The best validation metric so far, between 0 and 1."""
+    """The best validation metric so far."""
 
     @property
     def done(self) -> int:
@@ -133,6 +134,7 @@ class Display(Callback):
         self._rows: dict[str, _Row] = {}
         self._epochs: dict[str, int] = {}
         self._name = ""
+        self._metric = METRICS["accuracy"]
         self._basis: tuple[float, int] | None = None
         self._trained = 0
         self._live: Any = None
@@ -141,7 +143,7 @@ class Display(Callback):
 
     def on_begin(self, study: Study, trials: Sequence[Trial], missing: Sequence[Trial]) -> None:
         left = {trial.key for trial in missing}
-        self._name, self._began = study.name, self._now()
+        self._name, self._began, self._metric = study.name, self._now(), metric_of(trials[0])
         for trial in trials:
             row = self._rows.setdefault(_label(trial), _Row())
             row.work, row.trials = row.work + trial.epochs, row.trials + 1
@@ -164,7 +166,8 @@ class Display(Callback):
         if self._basis is None:  # the time until here went into starting workers and warming up
             self._basis = self._now(), self._trained
         row = self._rows[_label(progress.trials[0])]
-        row.best = float(np.nanmax([row.best, *progress.metrics["valid"], -np.inf]))
+        sign = self._metric.sign
+        row.best = sign * float(np.nanmax([sign * row.best, *(sign * progress.metrics["valid"]), -np.inf]))
         self._refresh(_label(progress.trials[0]))
 
     def on_outcomes(self, outcomes: Sequence[Outcome]) -> None:
@@ -220,12 +223,15 @@ class Display(Callback):
             return
         self._shown = self._now()
         row = self._rows[label]
-        best = f", best validation {100 * row.best:.1f} %" if np.isfinite(row.best) else ""
+        best = f", best validation {self._shown_best(row)}" if np.isfinite(row.best) else ""
         print(
             f"{label}: {row.done:,} of {counted(row.trials, 'trial')}{best}; {self._time_left()}",
             file=self._stream,
             flush=True,
         )
+
+    def _shown_best(self, row: _Row) -> str:
+        return self._metric.with_unit(self._metric.scale * row.best)
 
     def _line(self, text: str) -> None:
         if self._live is not None:
@@ -258,12 +264,12 @@ class Display(Callback):
         counts = (astuple(row)[:-1] for row in self._rows.values())  # all fields but the best metric
         total = _Row(*map(sum, zip(*counts, strict=True)))
         for label, row in (*self._rows.items(), ("all", total)):
-            best = "earlier" if row.before == row.trials else f"{100 * row.best:.1f} %"
+            best = self._shown_best(row) if np.isfinite(row.best) else "earlier" if row.before == row.trials else ""
             table.add_row(
                 Text(label),
                 ProgressBar(total=max(row.work, 1), completed=row.epochs),
                 f"{row.done:,}/{row.trials:,}",
-                "" if best == "nan %" else best,
+                best,
                 style="bold" if row is total else None if row.epochs else "dim",
             )
         table.caption = f"{clock(self._now() - self._began)} elapsed, {self._time_left()}"

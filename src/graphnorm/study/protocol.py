@@ -3,40 +3,44 @@
 ==========  ==============================  =====================  =====================  ==============
 protocol    split                           epoch selected         on                     reported
 ==========  ==============================  =====================  =====================  ==============
-``paper``   k stratified folds              once for all folds     the fold itself        the fold
-``fair``    k stratified folds; of each     for each fold          the held-out tenth     the fold
+``paper``   k folds                         once for all folds     the fold itself        the fold
+``fair``    k folds; of each                for each fold          the held-out tenth     the fold
             training part, a tenth is held
             out
-``ogb``     the official split              for each seed          its validation part    its test part
+``ogb``     the data's own split            for each seed          its validation part    its test part
 ``all``     all graphs train                no: the last epoch     –                      nothing
 ==========  ==============================  =====================  =====================  ==============
 
 ``paper`` is the protocol of the paper and its baselines: the same graphs select and are reported, so its numbers are
 optimistic. Under ``fair`` a reported graph has no influence on any selection.
+
+Folds are stratified where graphs have one label, of classes or binary. Graphs of one group, as in
+:attr:`PackedGraphs.groups`, are never in two parts. A split of the data without a validation part gets a tenth of its
+training part.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from graphnorm.data import PackedGraphs
 from graphnorm.errors import GraphnormError, need
-from graphnorm.training.task import Task, find_task
+from graphnorm.training.task import find_task, metric_of, task_name, task_of
 from graphnorm.training.trial import Split, Trial
 
-__all__ = ["PROTOCOLS", "Protocol", "chance_score", "find_protocol", "has_learned", "make_splits"]
+__all__ = ["PROTOCOLS", "Protocol", "find_protocol", "make_splits"]
 
 FOLD_SEED = 9
 """The random state of the authors' folds."""
 HELD_OUT = 10
 """Under ``fair`` one in ten training graphs is held out."""
-LEARNED = 1.0
-"""A model has learned something if it is this many percentage points above chance."""
 
 Ids = npt.NDArray[np.int64]
 
@@ -54,14 +58,6 @@ class Protocol:
     """Whether each fold selects its own configuration."""
     unit: Literal["fold", "seed"]
     """Scores are averaged over folds or over seeds."""
-
-    @property
-    def task(self) -> Task:
-        return find_task(self.name)
-
-    @property
-    def metric(self) -> str:
-        return self.task.metric
 
     @property
     def paired(self) -> bool:
@@ -114,82 +110,153 @@ def make_splits(graphs: PackedGraphs, trials: Sequence[Trial]) -> list[Split]:
         key = (trial.protocol, trial.folds)
         if key not in made:
             made[key] = _splits(graphs, trial.protocol, trial.folds)
+            _refuse_undefined(graphs, trial, made[key])
         if not 0 <= trial.fold < len(made[key]):
             raise GraphnormError(f"there is no fold {trial.fold} of {len(made[key])}", remedy="folds count from 0")
     return [made[trial.protocol, trial.folds][trial.fold] for trial in trials]
 
 
-def chance_score(graphs: PackedGraphs, protocol: str) -> float:
-    """The score of guessing, in percent: the share of the largest class, or the ROC-AUC of random scores.
-
-    >>> from graphnorm.data import load
-    >>> trees = load("synthetic:trees")
-    >>> chance_score(trees, "paper"), chance_score(trees, "ogb")
-    (50.0, 50.0)
-    """
-    task = find_protocol(protocol).task
-    return task.scale * task.chance(graphs)
-
-
-def has_learned(score: float, chance: float | None) -> bool:
-    """Whether a score is above chance; True if chance is unknown.
-
-    >>> has_learned(50.9, 50.0), has_learned(51.0, 50.0), has_learned(50.9, None)
-    (False, True, True)
-    """
-    return chance is None or score >= chance + LEARNED
-
-
 def _splits(graphs: PackedGraphs, protocol: str, folds: int) -> list[Split]:
-    labels: Ids = graphs.labels.cpu().numpy()
     if protocol == "all":
-        everything = np.arange(len(labels), dtype=np.int64)
+        everything = np.arange(graphs.num_graphs, dtype=np.int64)
         return [Split(everything, everything)]
+    strata = _strata(graphs)
     if protocol == "ogb":
-        return [_official(graphs)]
+        return [_own_split(graphs, strata)]
     find_protocol(protocol)
-    _refuse_small_classes(graphs, labels, folds, protocol)
-    outer = _stratified(labels, folds)
-    if protocol == "paper":
-        return [Split(train, fold) for train, fold in outer]
-    splits = []
-    for rest, fold in outer:
-        inner_train, inner_held_out = _stratified(labels[rest], HELD_OUT)[0]
-        splits.append(Split(rest[inner_train], rest[inner_held_out], fold))
-    return splits
-
-
-def _official(graphs: PackedGraphs) -> Split:
-    missing = [part for part in ("train", "valid", "test") if part not in graphs.splits]
-    if missing:
-        raise GraphnormError(
-            f"{graphs.name} has no official split (no part {', '.join(missing)})",
-            remedy="use the protocol fair, or paper",
-        )
-    if graphs.num_classes != 2:
-        raise GraphnormError(
-            f"the protocol ogb reports ROC-AUC, which needs two classes; {graphs.name} has {graphs.num_classes}",
-            remedy="use the protocol fair, or paper",
-        )
-    return Split(*(graphs.splits[part].cpu().numpy().astype(np.int64) for part in ("train", "valid", "test")))
-
-
-def _refuse_small_classes(graphs: PackedGraphs, labels: Ids, folds: int, protocol: str) -> None:
-    """Every class must occur in every part."""
     if folds < 2:
         raise GraphnormError(f"{folds} folds leave nothing to train on", remedy="use two folds or more")
-    sizes = np.bincount(labels, minlength=graphs.num_classes)
+    if strata is not None:
+        _refuse_small_classes(graphs, strata, folds, protocol)
+    _refuse_few_graphs(graphs, folds, protocol)
+    everything = np.arange(graphs.num_graphs, dtype=np.int64)
+    outer = _folds(graphs, everything, strata, folds)
+    if protocol == "paper":
+        return [Split(rest, fold) for rest, fold in outer]
+    return [Split(*_folds(graphs, rest, strata, HELD_OUT)[0], fold) for rest, fold in outer]
+
+
+def _strata(graphs: PackedGraphs) -> Ids | None:
+    """(G,): the class of each graph, or its only binary target; None if there is nothing to stratify by."""
+    if graphs.task == "classes":
+        return graphs.labels.cpu().numpy()
+    if graphs.task == "binary" and graphs.targets is not None and graphs.targets.shape[1] == 1:
+        return graphs.targets[:, 0].nan_to_num().long().cpu().numpy()
+    return None
+
+
+def _folds(graphs: PackedGraphs, ids: Ids, strata: Ids | None, folds: int) -> list[tuple[Ids, Ids]]:
+    """Divide these graphs: pairs of the rest and the fold."""
+    selection = need("sklearn.model_selection", "cross-validation", "study")
+    groups = None if graphs.groups is None else graphs.groups.cpu().numpy()[ids]
+    kind = ("" if strata is None else "Stratified") + ("" if groups is None else "Group") + "KFold"
+    maker = getattr(selection, kind)(folds, shuffle=True, random_state=FOLD_SEED)
+    parts = maker.split(ids, None if strata is None else strata[ids], groups)
+    return [(ids[rest], ids[fold]) for rest, fold in parts]
+
+
+def _own_split(graphs: PackedGraphs, strata: Ids | None) -> Split:
+    """The split that comes with the data, checked."""
+    parts = {name: ids.cpu().numpy().astype(np.int64) for name, ids in graphs.splits.items()}
+    missing = [name for name in ("train", "test") if name not in parts]
+    if missing:
+        raise GraphnormError(
+            f"{graphs.name} has no split of its own (no part {', '.join(missing)})",
+            remedy="use the protocol fair, or paper",
+        )
+    others = "give every graph to one part, or leave the split out (--protocol fair)"
+    for name, ids in parts.items():
+        if name not in Split._fields:
+            raise GraphnormError(
+                f"the split of {graphs.name} has a part {name!r}", remedy="name the parts train, valid and test"
+            )
+        if not len(ids):
+            raise GraphnormError(f"the part {name!r} of the split of {graphs.name} is empty", remedy=others)
+        if ids.min() < 0 or ids.max() >= graphs.num_graphs:
+            wrong = int(ids.min() if ids.min() < 0 else ids.max())
+            raise GraphnormError(
+                f"the part {name!r} of the split of {graphs.name} has the graph {wrong}",
+                remedy=f"graphs count from 0 to {graphs.num_graphs - 1}",
+            )
+        if len(np.unique(ids)) < len(ids):
+            raise GraphnormError(f"the part {name!r} of the split of {graphs.name} has a graph twice", remedy=others)
+    for first, second in combinations(parts, 2):
+        common = np.intersect1d(parts[first], parts[second])
+        if len(common):
+            what = f"{len(common)} graphs, such as {common[0]}, are in the parts {first!r} and {second!r} of the split"
+            if len(common) == len(parts[first]) == len(parts[second]):
+                what = f"the parts {first!r} and {second!r} are the same graphs in the split"
+            raise GraphnormError(
+                f"{what} of {graphs.name}: the score would not be that of unseen graphs", remedy=others
+            )
+    if "valid" not in parts:
+        if len(parts["train"]) < HELD_OUT:
+            raise GraphnormError(
+                f"the split of {graphs.name} has no part 'valid', and of its {len(parts['train'])} training graphs no "
+                "tenth can be held out",
+                remedy="add a part 'valid', which selects the epoch",
+            )
+        if strata is not None and np.bincount(strata[parts["train"]]).max() < HELD_OUT:
+            strata = None
+        parts["train"], parts["valid"] = _folds(graphs, parts["train"], strata, HELD_OUT)[0]
+    return Split(parts["train"], parts["valid"], parts["test"])
+
+
+def _refuse_undefined(graphs: PackedGraphs, trial: Trial, splits: Sequence[Split]) -> None:
+    """Every part must have graphs for which the metric is defined, and the training part something to learn."""
+    task, metric = task_of(trial), metric_of(trial)
+    fitting = find_task(trial.protocol, task_name(graphs, trial.protocol))
+    if task is not fitting:
+        raise GraphnormError(
+            f"a trial with the task {task.name} does not fit {graphs.name}, whose task is {fitting.name}",
+            remedy=f"make it with task={task_name(graphs, trial.protocol)!r}",
+        )
+    wanted = task.wanted(graphs).cpu()
+
+    def varied(ids: Ids) -> bool:
+        part = wanted[torch.from_numpy(ids)]
+        if task.name == "classes":
+            return len(torch.unique(part)) > 1
+        if task.name == "binary":
+            return bool(((part == 1).any(0) & (part == 0).any(0)).any())
+        return bool((~part.isnan()).any())
+
+    for split in splits:
+        for name, ids in zip(Split._fields, split, strict=True):
+            if len(ids) and (name == "train" or metric.key != "accuracy") and not varied(ids):
+                what = "no target" if task.name == "values" else "graphs of one class only"
+                remedy = "use fewer folds" if find_protocol(trial.protocol).unit == "fold" else "choose another split"
+                raise GraphnormError(
+                    f"the part {name!r} of a split of {graphs.name} has {what}, so {metric.name} is not defined on it",
+                    remedy=remedy if task.name == "values" else f"{remedy}, or the metric accuracy for classes",
+                )
+
+
+def _refuse_few_graphs(graphs: PackedGraphs, folds: int, protocol: str) -> None:
+    units, what = graphs.num_graphs, "graphs"
+    if graphs.groups is not None:
+        units, what = len(torch.unique(graphs.groups)), "groups of graphs"
+    if units < folds or (protocol == "fair" and units - -(-units // folds) < HELD_OUT):
+        raise GraphnormError(
+            f"{units} {what} are too few for {folds} folds", remedy="use fewer folds, or --protocol paper"
+        )
+
+
+def _refuse_small_classes(graphs: PackedGraphs, strata: Ids, folds: int, protocol: str) -> None:
+    """Every class must occur in every part."""
+    names = graphs.classes if graphs.task == "classes" else ("0", "1")
+    sizes = np.bincount(strata, minlength=len(names))[: len(names)]
     present = np.flatnonzero(sizes)
     if len(present) < 2:
         raise GraphnormError(
-            f"all {len(labels)} graphs of {graphs.name} are of one class", remedy="give graphs of at least two classes"
+            f"all {sizes.sum()} graphs of {graphs.name} are of one class", remedy="give graphs of at least two classes"
         )
     smallest = int(present[sizes[present].argmin()])
-    size, name = int(sizes[smallest]), graphs.classes[smallest]
+    size, name = int(sizes[smallest]), names[smallest]
     has = f"the class {name!r} has {size} graph{'s' if size > 1 else ''}"
     others = "leave that class out, or join it with another"
-    if _are_measurements(graphs.classes, len(labels)):
-        others = "split measurements into two classes with --threshold VALUE or --threshold median"
+    if _are_measurements(graphs.classes, len(strata)):
+        others = "predict measurements as real values (--task values)"
     if size < folds:
         remedy = f"use --folds {size} or fewer, or {others}" if size >= 2 else others
         raise GraphnormError(f"{has}, too few for {folds} folds", remedy=remedy)
@@ -212,10 +279,3 @@ def _are_measurements(classes: Sequence[str], graphs: int) -> bool:
     except ValueError:
         return False
     return not all(value.is_integer() for value in values) or 2 * len(classes) > graphs
-
-
-def _stratified(labels: Ids, folds: int) -> list[tuple[Ids, Ids]]:
-    """Pairs of the rest and the fold."""
-    selection = need("sklearn.model_selection", "cross-validation", "study")
-    maker = selection.StratifiedKFold(folds, shuffle=True, random_state=FOLD_SEED)
-    return [(rest.astype(np.int64), fold.astype(np.int64)) for rest, fold in maker.split(np.zeros(len(labels)), labels)]

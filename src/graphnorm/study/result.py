@@ -1,7 +1,7 @@
 """The result of a study: scores by fold and seed, curves, tests, notes and a verdict.
 
 ``compare``, ``search``, ``reproduce`` and ``report`` share this type; it is read from a store or from its JSON.
-Scores, means and curves are in percent where the metric is accuracy or ROC-AUC.
+Scores, means and curves are in percent, or for the errors of real values in the unit of the targets.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from graphnorm.study.reported import Reported, reported, reported_baseline
 from graphnorm.study.selection import Choice, choose, mean_and_std
 from graphnorm.study.significance import ALPHA, CONFIDENCE, PairTest, compare_all
 from graphnorm.study.store import Record, Store
-from graphnorm.training import Trial
+from graphnorm.training import Metric, Trial, find_metric, metric_of
 
 if TYPE_CHECKING:
     import pandas
@@ -55,6 +55,7 @@ class Score:
 
     name: str
     protocol: Protocol
+    metric: Metric
     trials: int
     """Number of planned trials."""
     finished: int
@@ -82,7 +83,7 @@ class Score:
         """
         units: dict[int, list[float]] = {}
         for choice in self.choices:
-            units.setdefault(getattr(choice, self.protocol.unit), []).append(self.protocol.task.scale * choice.score)
+            units.setdefault(getattr(choice, self.protocol.unit), []).append(self.metric.scale * choice.score)
         return {unit: mean_and_std(values)[0] for unit, values in sorted(units.items())}
 
     @property
@@ -126,7 +127,8 @@ class Score:
         """Mean ± standard deviation, as text."""
         if not math.isfinite(self.mean):
             return NOTHING if not self.choices else "diverged"
-        return f"{self.mean:.1f}" + (f" ± {self.std:.1f}" if math.isfinite(self.std) else "")
+        spread = f" ± {self.metric.text(self.std, like=self.mean)}" if math.isfinite(self.std) else ""
+        return self.metric.text(self.mean) + spread
 
     @property
     def chosen_epoch(self) -> str:
@@ -148,7 +150,7 @@ class Score:
         return ", ".join(f"{name}={short(value)}" for name, value in self.chosen.items()) or "the only one"
 
     def to_dict(self) -> dict[str, Any]:
-        scale = self.protocol.task.scale
+        scale = self.metric.scale
         members = [
             choice._asdict() | {"score": scale * choice.score, "status": "diverged" if choice.epoch is None else "done"}
             for choice in self.choices
@@ -174,16 +176,19 @@ class Score:
         return plain
 
     @classmethod
-    def from_dict(cls, name: str, protocol: Protocol, values: Mapping[str, Any]) -> Score:
+    def from_dict(cls, name: str, protocol: Protocol, metric: Metric, values: Mapping[str, Any]) -> Score:
         """Undo :meth:`to_dict`; wrong values raise KeyError or TypeError."""
-        scale = protocol.task.scale
         choices = [
-            Choice(**{k: v for k, v in member.items() if k != "status"} | {"score": _number(member["score"]) / scale})
+            Choice(
+                **{k: v for k, v in member.items() if k != "status"}
+                | {"score": _number(member["score"]) / metric.scale}
+            )
             for member in values["members"]
         ]
         return cls(
             name,
             protocol,
+            metric,
             trials=int(values["trials"]),
             finished=int(values["finished"]),
             configurations=tuple(dict(one) for one in values["configurations"]),
@@ -204,7 +209,7 @@ class Convergence(NamedTuple):
     """How fast normalizations train, by their mean training curves."""
 
     slowest: str | None = None
-    """The normalization with the lowest training metric at the end."""
+    """The normalization with the worst training metric at the end."""
     target: float | None = None
     """That metric; every curve reaches it."""
     epochs: Mapping[str, int] = {}
@@ -213,17 +218,19 @@ class Convergence(NamedTuple):
     """Mean of each curve over its epochs."""
 
     @classmethod
-    def of(cls, curves: Mapping[str, Curve]) -> Convergence:
+    def of(cls, curves: Mapping[str, Curve], sign: int = 1) -> Convergence:
         """Compare training curves.
+
+        sign: :attr:`Metric.sign`.
 
         >>> dict(Convergence.of({"a": np.array([0.5, 0.8, 0.9]), "b": np.array([0.4, 0.5, 0.7])}).epochs)
         {'a': 2, 'b': 3}
         """
         if not curves:
             return cls()
-        slowest = min(curves, key=lambda name: float(curves[name][-1]))
+        slowest = min(curves, key=lambda name: sign * float(curves[name][-1]))
         target = float(curves[slowest][-1])
-        epochs = {name: int((curve >= target).argmax()) + 1 for name, curve in curves.items()}
+        epochs = {name: int((sign * curve >= sign * target).argmax()) + 1 for name, curve in curves.items()}
         return cls(slowest, target, epochs, {name: float(curve.mean()) for name, curve in curves.items()})
 
 
@@ -270,6 +277,11 @@ class Result:
         return find_protocol(self.spec["protocol"])
 
     @property
+    def metric(self) -> Metric:
+        """The metric that selects and is reported."""
+        return find_metric(self.protocol.name, self.spec.get("task", ""), self.spec.get("metric", ""))
+
+    @property
     def chance(self) -> float | None:
         """The score of guessing; None if unknown."""
         return self.spec.get("chance")
@@ -304,8 +316,7 @@ class Result:
     def ranking(self) -> list[str]:
         """Names of normalizations with a mean, best first."""
         known = [name for name, score in self.norms.items() if math.isfinite(score.mean)]
-        sign = -1 if self.protocol.task.higher_is_better else 1
-        return sorted(known, key=lambda name: sign * self.norms[name].mean)
+        return sorted(known, key=lambda name: -self.metric.sign * self.norms[name].mean)
 
     @property
     def best(self) -> str | None:
@@ -335,7 +346,7 @@ class Result:
     def convergence(self) -> Convergence:
         curves = {name: score.curves["train"][0] for name, score in self.norms.items() if "train" in score.curves}
         lengths = {len(curve) for curve in curves.values()}
-        return Convergence.of(curves) if len(lengths) == 1 else Convergence()
+        return Convergence.of(curves, self.metric.sign) if len(lengths) == 1 else Convergence()
 
     @property
     def verdict(self) -> str:
@@ -369,11 +380,12 @@ class Result:
         several = any(len(score.configurations) > 1 for score in scores)
         unfinished = any(score.finished < score.trials for score in scores)
         with_paper = any(score.paper is not None for score in scores)
-        reach = "epochs to target" if target is None else f"epochs to {target:.1f} %"
-        columns = ["norm", f"{self.protocol.metric} {self.protocol.task.unit}", "p vs best", "epoch"]
+        metric = self.metric
+        reach = "epochs to target" if target is None else f"epochs to {metric.with_unit(target)}"
+        columns = ["norm", metric.title, "p vs best", "epoch"]
         columns += ["configuration"] if several else []
         columns += ["trials"] if unfinished else []
-        columns += [reach, "area %", "seconds"] + (["paper"] if with_paper else [])
+        columns += [reach, f"area {metric.unit}".rstrip(), "seconds"] + (["paper"] if with_paper else [])
         rows: list[list[str]] = []
         for score in scores:
             label = self._label(score)  # that of a baseline has no p-value and no convergence
@@ -382,7 +394,7 @@ class Result:
             row += [score.chosen_settings] if several else []
             row += [f"{score.finished:,} of {score.trials:,}"] if unfinished else []
             area = self.convergence.area.get(label)
-            row += [str(self.convergence.epochs.get(label, NOTHING)), NOTHING if area is None else f"{area:.1f}"]
+            row += [str(self.convergence.epochs.get(label, NOTHING)), NOTHING if area is None else metric.text(area)]
             row += [f"{score.seconds:.1f}"]
             row += [NOTHING if score.paper is None else str(score.paper)] if with_paper else []
             rows.append(row)
@@ -477,7 +489,9 @@ class Result:
             "fingerprint": self.fingerprint,
             "model": self.model,
             "protocol": self.protocol.name,
-            "metric": self.protocol.metric,
+            "metric": self.metric.name,
+            "unit": self.metric.unit,
+            "higher_is_better": self.metric.higher_is_better,
             "chance": self.chance,
             "spec": dict(self.spec),
             "trials": self.trials,
@@ -512,8 +526,10 @@ class Result:
             if values["format"] != FORMAT:
                 raise GraphnormError(f"the format is {values['format']!r}, not {FORMAT!r}", remedy="compare again")
             protocol = find_protocol(values["spec"]["protocol"])
+            spec = values["spec"]
+            metric = find_metric(protocol.name, spec.get("task", ""), spec.get("metric", ""))
             norms, baselines = (
-                {name: Score.from_dict(name, protocol, one) for name, one in values[kind].items()}
+                {name: Score.from_dict(name, protocol, metric, one) for name, one in values[kind].items()}
                 for kind in ("norms", "baselines")
             )
             found = cls(
@@ -608,6 +624,7 @@ def _read_score(
     score = Score(
         name,
         protocol,
+        metric_of(examples[0]),
         trials=len(places),
         finished=sum(records[p].status in ("done", "diverged") for p in places if p in records),
         configurations=tuple({option: getattr(trial, option) for option in varied} for trial in examples),
@@ -633,7 +650,7 @@ def _read_score(
         choices=chosen.choices,
         compared=chosen.compared,
         took_part=chosen.took_part,
-        curves=_average([record for record in members if record.status == "done"], protocol.task.scale),
+        curves=_average([record for record in members if record.status == "done"], score.metric.scale),
         seconds=sum(record.seconds for record in members),
         devices=tuple(sorted({record.device for record in members if record.device})),
         paper=paper,

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from graphnorm.study.protocol import Protocol, find_protocol
+from graphnorm.training.task import metric_of
 from graphnorm.training.trial import Outcome
 
 if TYPE_CHECKING:
@@ -56,20 +57,21 @@ def select(candidates: Sequence[Sequence[Outcome]]) -> tuple[Choice, ...]:
     is the average over all of them, which does not depend on the order of the grid. Averages leave out members that
     diverged; a configuration with fewer of them is preferred, whatever its score.
     """
-    protocol = find_protocol(candidates[0][0].trial.protocol)
+    trial = candidates[0][0].trial
+    protocol, sign = find_protocol(trial.protocol), metric_of(trial).sign
     grids = [{(o.trial.fold, o.trial.seed): o for o in outcomes} for outcomes in candidates]
     members = sorted(grids[0])
     groups = [[m for m in members if m[0] == fold] for fold in sorted({fold for fold, _ in members})]
     choices = []
     for group in groups if protocol.nested else [members]:
-        options = [_evaluate([_valid(grid[m]) for m in group], protocol) for grid in grids]
+        options = [_evaluate([_valid(grid[m]) for m in group], protocol, sign) for grid in grids]
         fewest = min(option.diverged for option in options)
         ties = _ties(np.array([o.validation if o.diverged == fewest else -np.inf for o in options]))
         best = int(ties.argmax())
         equal = [grid for grid, tied in zip(grids, ties, strict=True) if tied]
         for (fold, seed), epoch in zip(group, options[best].epochs, strict=True):
             if protocol.nested:
-                scores = np.concatenate([_at_ties(grid[fold, seed], protocol.reported) for grid in equal])
+                scores = np.concatenate([_at_ties(grid[fold, seed], protocol.reported, sign) for grid in equal])
             else:
                 scores = NONE if epoch is None else grids[best][fold, seed].curves[protocol.reported][[epoch - 1]]
             choices.append(Choice(fold, seed, best, epoch, mean_and_std(scores.tolist())[0], max(1, len(scores))))
@@ -94,17 +96,18 @@ class _Option(NamedTuple):
 
     diverged: int
     validation: float
+    """Higher is better: the negative of an error."""
     epochs: list[int | None]
     """Counted from 1; None for a member that diverged."""
 
 
-def _evaluate(curves: Sequence[Curve | None], protocol: Protocol) -> _Option:
+def _evaluate(curves: Sequence[Curve | None], protocol: Protocol, sign: int) -> _Option:
     """Evaluate a configuration by its validation curves; None stands for a member that diverged."""
     alive = [curve for curve in curves if curve is not None]
     diverged = len(curves) - len(alive)
     if not alive:
         return _Option(diverged, -np.inf, [None] * len(curves))
-    chosen_by = _chosen_by(np.stack(alive))
+    chosen_by = _chosen_by(np.stack(alive), sign)
     if protocol.one_epoch:
         average = chosen_by.mean(axis=0)
         epochs = iter([int(_ties(average).argmax()) + 1] * len(alive))
@@ -115,15 +118,18 @@ def _evaluate(curves: Sequence[Curve | None], protocol: Protocol) -> _Option:
     return _Option(diverged, validation, [None if curve is None else next(epochs) for curve in curves])
 
 
-def best_of(curve: Curve) -> float:
-    """The largest value of a validation curve.
+def best_of(curve: Curve, sign: int = 1) -> float:
+    """The best value of a validation curve; infinite if it has none.
 
-    The average of several curves at one epoch is at most the average of these.
+    The average of several curves at one epoch is at most as good as the average of these.
 
-    >>> best_of(np.array([0.5, np.nan, 0.75], np.float32))
-    0.75
+    sign: :attr:`Metric.sign`.
+
+    >>> curve = np.array([0.5, np.nan, 0.75], np.float32)
+    >>> best_of(curve), best_of(curve, sign=-1)
+    (0.75, 0.5)
     """
-    return float(_chosen_by(curve).max(initial=-np.inf))
+    return sign * float(_chosen_by(curve, sign).max(initial=-np.inf))
 
 
 def _average_best(bests: npt.NDArray[np.float64], alive: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
@@ -133,9 +139,9 @@ def _average_best(bests: npt.NDArray[np.float64], alive: npt.NDArray[np.bool_]) 
     return np.where(count, averages, -np.inf)
 
 
-def _chosen_by(curves: Curve) -> npt.NDArray[np.float64]:
-    """Epochs with NaN become −∞, so they are never chosen."""
-    values = curves.astype(np.float64)
+def _chosen_by(curves: Curve, sign: int) -> npt.NDArray[np.float64]:
+    """Curves in which higher is better. Epochs with NaN become −∞, so they are never chosen."""
+    values = sign * curves.astype(np.float64)
     return np.where(np.isfinite(values), values, -np.inf)
 
 
@@ -154,12 +160,12 @@ def _valid(outcome: Outcome) -> Curve | None:
     return None if outcome.status == "diverged" else outcome.curves["valid"]
 
 
-def _at_ties(outcome: Outcome, curve: str) -> Curve:
+def _at_ties(outcome: Outcome, curve: str, sign: int) -> Curve:
     """The values at all epochs that tie for the best validation; empty for a member that diverged."""
     valid = _valid(outcome)
     if valid is None:
         return NONE
-    at: Curve = outcome.curves[curve][_ties(_chosen_by(valid))]
+    at: Curve = outcome.curves[curve][_ties(_chosen_by(valid, sign))]
     return at
 
 
@@ -224,6 +230,7 @@ class _Table:
         records: dict[int, Record],
     ) -> None:
         self._store, self._plan, self._protocol = store, plan, protocol
+        self._sign = metric_of(plan.trials[groups[0][0]]).sign
         column = {member: k for k, member in enumerate(members)}
         shape = (len(groups), len(members))
         self.places = np.full(shape, -1)
@@ -235,7 +242,7 @@ class _Table:
                 self.places[at] = place
                 if (record := records.get(place)) is not None:
                     self.status[at] = {"done": DONE, "diverged": DIVERGED}.get(record.status, OPEN)
-                    self._best[at] = -np.inf if record.best is None else record.best
+                    self._best[at] = -np.inf if record.best is None else self._sign * record.best
 
     def best(self, finished: Integers, unit: list[int]) -> list[int]:
         """The configuration that :func:`select` would choose among all, and under a nested protocol those that tie.
@@ -268,7 +275,7 @@ class _Table:
         records = self._store.records(self._plan, curves=["valid"], places=read)
         valid = {record.place: record.curves["valid"] for record in records}
         return {
-            configuration: _evaluate([valid.get(place) for place in row], self._protocol).validation
+            configuration: _evaluate([valid.get(place) for place in row], self._protocol, self._sign).validation
             for configuration, row in zip(configurations, places, strict=True)
         }
 

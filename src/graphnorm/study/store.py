@@ -34,7 +34,7 @@ from graphnorm.errors import StoreError, StudyError, need
 from graphnorm.study.plan import Plan
 from graphnorm.study.schema import connect, damaged, store_errors, transaction
 from graphnorm.study.selection import best_of
-from graphnorm.training import Outcome, Trial
+from graphnorm.training import Outcome, Trial, metric_of
 
 __all__ = [
     "FINAL",
@@ -112,7 +112,7 @@ class Record:
     """Versions of graphnorm and torch."""
     error: str | None
     best: float | None
-    """The largest value of the validation curve."""
+    """The best value of the validation curve."""
     curves: Mapping[str, Curve] = field(default_factory=dict, repr=False)
     """The curves that the query named."""
 
@@ -365,7 +365,8 @@ class Store:
                 return  # another study has trained it meanwhile; a result is never replaced
             execute("DELETE FROM outcomes WHERE trial = ?", (id_,))
         epochs = max((len(curve) for curve in outcome.curves.values()), default=0)
-        best = best_of(outcome.curves["valid"]) if "valid" in outcome.curves else None
+        sign = metric_of(outcome.trial).sign
+        best = best_of(outcome.curves["valid"], sign) if "valid" in outcome.curves else None
         row = (id_, status, epochs, outcome.seconds, outcome.device, session, int(time.time()), error, best)
         execute("INSERT INTO outcomes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
         curves = [(id_, name, pack_curve(curve)) for name, curve in outcome.curves.items()]

@@ -6,7 +6,6 @@ import math
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from graphnorm.study.protocol import has_learned
 from graphnorm.study.render import counted, listing
 from graphnorm.study.reported import unlike_the_paper
 from graphnorm.study.significance import ALPHA
@@ -16,8 +15,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ABOUT_BASELINES", "judge", "note_on_last_batch", "notes"]
 
-SAME = 1e-4
-"""Means that differ by less than this count as equal."""
+SAME = 1e-6
+"""Means that differ by a smaller share count as equal: curves are float32."""
 SMALL_LAST_BATCH = 8
 """A last batch is small if it has less than an eighth of a full one. A sixteenth was seen to slow training."""
 ABOUT_BASELINES = "baselines have the same folds and their own settings; they are neither ranked nor tested"
@@ -25,7 +24,7 @@ ABOUT_BASELINES = "baselines have the same folds and their own settings; they ar
 
 def judge(result: Result) -> str:
     """Name the best normalization, those it beats significantly, and those it does not."""
-    metric, unit = result.protocol.metric, result.protocol.task.unit
+    metric = result.metric
     where = f"on {result.dataset} with {result.model} and these settings"
     if not result.ranking:
         if result.baselines and not result.norms:
@@ -33,22 +32,22 @@ def judge(result: Result) -> str:
         return f"Nothing can be concluded: no training {where} was finished."
     best, *others = result.ranking
     mean = result.norms[best].mean
-    score = f"{result.norms[best].shown} {unit}"
-    if not has_learned(mean, result.chance):
+    score = f"{result.norms[best].shown} {metric.unit}".rstrip()
+    if result.chance is not None and not metric.learned(mean, result.chance):
         return (
-            f"Nothing can be concluded: the highest {metric} {where} is {score} ({best}), and chance is "
-            f"{result.chance:.1f} {unit}. Train for longer."
+            f"Nothing can be concluded: the {metric.best} {metric.name} {where} is {score} ({best}), and chance is "
+            f"{metric.with_unit(result.chance)}. Train for longer."
         )
     if not others:
-        return f"Only {best} has a result ({metric} {score} {where}): there is nothing to compare it with."
-    tied = [best] + [name for name in others if mean - result.norms[name].mean < SAME]
+        return f"Only {best} has a result ({metric.name} {score} {where}): there is nothing to compare it with."
+    tied = [best] + [name for name in others if metric.better(mean, result.norms[name].mean) <= SAME * abs(mean)]
     if len(tied) > 1:
-        return f"No clear winner: {listing(tied)} share the highest {metric} {where}, {score}."
-    highest = f"{best} has the highest {metric} {where}, {score}"
+        return f"No clear winner: {listing(tied)} share the {metric.best} {metric.name} {where}, {score}."
+    highest = f"{best} has the {metric.best} {metric.name} {where}, {score}"
     tests = {name: result.pair(best, name) for name in others}
     if all(test.p_adjusted is None for test in tests.values()):
         return f"No clear winner: {highest}, but there are too few scores to tell that from chance."
-    beaten = [name for name in others if tests[name].significant and (tests[name].difference or 0) > 0]
+    beaten = [name for name in others if tests[name].significant and metric.sign * (tests[name].difference or 0) > 0]
     equals = [name for name in others if name not in beaten]
     if not equals:
         everyone = "the only other one" if len(others) == 1 else "every other one"
@@ -69,9 +68,10 @@ def notes(result: Result) -> list[str]:
         for name, score in result.norms.items()
         if score.diverged
     ]
-    low = [name for name in result.ranking if not has_learned(result.norms[name].mean, result.chance)]
-    if low:
-        found.append(f"{listing(low)}: no better than chance ({result.chance:.1f} {protocol.task.unit})")
+    metric, chance = result.metric, result.chance
+    low = [name for name in result.ranking if not metric.learned(result.norms[name].mean, chance)]
+    if low and chance is not None:
+        found.append(f"{listing(low)}: no better than chance ({metric.with_unit(chance)})")
     if result.baselines and result.norms:
         found.append(ABOUT_BASELINES)
     if result.unfinished:

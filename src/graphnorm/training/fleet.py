@@ -27,7 +27,7 @@ from graphnorm.models.registry import find_model
 from graphnorm.training.inputs import ModelInputs, build_model
 from graphnorm.training.schedule import Schedule, choose_levels, padded_ids
 from graphnorm.training.stack import Stack
-from graphnorm.training.task import Metric, find_task, select
+from graphnorm.training.task import Scale, Task, metric_of, present, scale_of, select, task_of
 from graphnorm.training.trial import Outcome, Split, Trial
 
 __all__ = ["Fleet", "OnEpoch", "Progress", "default_device", "device_name", "record_cuda_graph"]
@@ -99,14 +99,18 @@ class Fleet:
             if not len(split.train) or not len(split.valid):
                 raise ValueError(f"a trial needs graphs to train on and to choose by; fold {trial.fold} has none")
         self.device = default_device(device)
-        spec, task = find_model(trials[0].model), find_task(trials[0].protocol)
+        spec, self.task = find_model(trials[0].model), task_of(trials[0])
         self._given, self.graphs = graphs, spec.prepared(trials[0], graphs).to(self.device)
         self.trials, self.splits = tuple(trials), tuple(splits)
         self.epoch, self.seconds = 0, 0.0
-        self._loss = task.loss
         self._schedule = Schedule(trials, splits, graphs.num_graphs, self.device)
         self._model_inputs = ModelInputs(self.graphs, trials[0])
-        self._evaluation = _Evaluation(self.graphs, splits, self._model_inputs, task.score, self.device)
+        self._scale: Scale | None = None
+        if self.task.name == "values":
+            targets = self.task.wanted(graphs).cpu()
+            self._scale = Scale(*(t.to(self.device) for t in scale_of(targets, [split.train for split in splits])))
+        score = partial(self.task.score, metric_of(trials[0]).key)
+        self._evaluation = _Evaluation(self.graphs, splits, self._model_inputs, self.task, score, self._scale)
         self.stack = Stack([build_model(trial, graphs) for trial in trials], self.device)
         self.names = ("loss", *self._evaluation.names)
         self._history = np.full((trials[0].epochs, len(trials), len(self.names)), np.nan, dtype=np.float32)
@@ -127,8 +131,9 @@ class Fleet:
         """Take one step of every member, on its graphs in ``_ids``."""
         batch = self._model_inputs.batch(self._ids, bounds=bounds)
         scores = self.stack.forward(self._inputs, batch, self._keys, self._rate, training=True, stacked=True)
-        losses = self._loss(scores, batch.labels)
-        active = (batch.labels >= 0).any(1)
+        wanted = self.task.wanted(batch)
+        losses = self.task.loss(scores, wanted if self._scale is None else self._scale.shrink(wanted))
+        active = present(wanted).flatten(1).any(1)
         self.stack.descend(losses, self._lr, self._decay, active)
         self._losses += torch.stack([torch.where(active, losses.detach(), 0.0), active.to(torch.float32)])
 
@@ -190,10 +195,14 @@ class Fleet:
                 status="diverged" if np.isnan(self._history[: self.epoch, member, 0]).any() else "done",
                 seconds=self.seconds / len(self.trials),
                 device=device_name(self.device),
-                state=self.model_state(member) if keep_state else {},
+                state=self.model_state(member) | self._scale_of_member(member) if keep_state else {},
             )
             for member, trial in enumerate(self.trials)
         ]
+
+    def _scale_of_member(self, member: int) -> dict[str, Tensor]:
+        scale = {} if self._scale is None else self._scale._asdict()
+        return {f"targets.{name}": values[member].cpu() for name, values in scale.items()}
 
     def model_state(self, member: int) -> dict[str, Tensor]:
         """One member's ``state_dict``, which ``build_model(trial, graphs)`` can load."""
@@ -270,10 +279,12 @@ class _Evaluation:
         graphs: PackedGraphs,
         splits: Sequence[Split],
         inputs: ModelInputs,
-        metric: Metric,
-        device: torch.device,
+        task: Task,
+        score: Callable[[Tensor, Tensor], Tensor],
+        scale: Scale | None,
     ) -> None:
-        self._metric, self._inputs = metric, partial(inputs, may_pad=False)
+        self._score, self._scale, self._inputs = score, scale, partial(inputs, may_pad=False)
+        device = graphs.device
         sets = {name: padded_ids([getattr(split, name) for split in splits]) for name in Split._fields}
         sets = {name: ids for name, ids in sets.items() if ids.numel()}
         scored = torch.unique(torch.cat([ids.flatten() for ids in sets.values()]))
@@ -285,7 +296,9 @@ class _Evaluation:
         chunk = graphs.sizes.cpu()[scored].cumsum(0) // rows
         counts = torch.unique_consecutive(chunk, return_counts=True)[1].tolist()
         self._batches: list[GraphBatch] = [inputs.batch(ids) for ids in scored.split(counts)]
-        self._labels = torch.cat([batch.labels for batch in self._batches]).expand(len(splits), -1)
+        wanted = torch.cat([task.wanted(batch) for batch in self._batches])
+        self._wanted = wanted.expand(len(splits), *wanted.shape)
+        self._missing = torch.nan if wanted.is_floating_point() else -1
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -298,10 +311,12 @@ class _Evaluation:
         scores = torch.cat(
             [stack.forward(self._inputs, batch, training=False, stacked=False) for batch in self._batches], dim=1
         )
+        scores = scores if self._scale is None else self._scale.restore(scores)
         columns = []
         for ids in self._sets.values():
-            labels = torch.where(ids >= 0, select(self._labels, ids), -1)
-            columns.append(self._metric(select(scores, ids), labels).to(torch.float32))
+            real = (ids >= 0).view(*ids.shape, *(1,) * (self._wanted.ndim - 2))
+            wanted = torch.where(real, select(self._wanted, ids), self._missing)
+            columns.append(self._score(select(scores, ids), wanted))
         return torch.stack(columns, dim=1)
 
 

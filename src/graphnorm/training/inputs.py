@@ -15,7 +15,7 @@ from graphnorm.errors import GraphnormError
 from graphnorm.models.graph import OneHot
 from graphnorm.models.registry import find_model
 from graphnorm.segments import Segments
-from graphnorm.training.task import find_task
+from graphnorm.training.task import task_of
 from graphnorm.training.trial import Trial
 
 __all__ = ["Matrices", "ModelInputs", "build_model"]
@@ -36,7 +36,7 @@ def build_model(trial: Trial, graphs: PackedGraphs) -> nn.Module:
         raise GraphnormError(f"{trial.model} is a kernel, not a network", remedy="choose a network")
     with _SEEDING, torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(trial.seed)
-        return build(trial, trial.norm, graphs, find_task(trial.protocol).outputs(graphs))
+        return build(trial, trial.norm, graphs, task_of(trial).outputs(graphs))
 
 
 class Matrices(NamedTuple):

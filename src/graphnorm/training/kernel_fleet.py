@@ -23,11 +23,13 @@ from graphnorm.errors import GraphnormError, need
 from graphnorm.models.kernels import PENALTIES, Kernel, Matrix, graph_arrays
 from graphnorm.models.registry import find_model
 from graphnorm.training.fleet import OnEpoch, Progress
-from graphnorm.training.task import find_task
+from graphnorm.training.task import Task, metric_of, task_of
 from graphnorm.training.trial import Outcome, Split, Trial
 
 __all__ = ["KernelFleet"]
 
+RANKING = ("roc-auc", "average-precision")
+"""Metrics that need scores; the others need only the predicted class."""
 MOST_STEPS = 100_000
 """Steps of the solver. For a large C and classes that a kernel cannot separate it would take millions, in vain."""
 MOST_GRAPHS = 20_000
@@ -49,10 +51,17 @@ class KernelFleet:
 
     def __init__(self, graphs: PackedGraphs, trials: Sequence[Trial], splits: Sequence[Split]) -> None:
         model, protocol = trials[0].model, trials[0].protocol
-        if find_task(protocol).metric != "accuracy":
+        self._task, self._metric = task_of(trials[0]), metric_of(trials[0]).key
+        if self._task.name != "classes":
             raise GraphnormError(
-                f"the kernel {model} is for cross-validation and cannot be used with the protocol {protocol}",
+                f"the kernel {model} is for classes and cross-validation, not for {self._task.name} or the protocol "
+                f"{protocol}",
                 remedy="leave it out, or use the protocol paper or fair",
+            )
+        if graphs.num_classes > 2 and self._metric in RANKING:
+            raise GraphnormError(
+                f"the kernel {model} does not rank {graphs.num_classes} classes, as {self._metric} needs",
+                remedy="leave it out, or use another metric",
             )
         if graphs.num_graphs > MOST_GRAPHS:
             raise GraphnormError(
@@ -82,7 +91,11 @@ class KernelFleet:
                 self._matrices = _ahead(self._kernel.matrices(arrays, first), self._pool)
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", message="Solver terminated early")
-                scored = list(self._pool.map(partial(_score, next(self._matrices), self._labels), self.splits))
+                scored = list(
+                    self._pool.map(
+                        partial(_score, next(self._matrices), self._labels, self._task, self._metric), self.splits
+                    )
+                )
             rows = np.array([[scores[part] for part in self.names] for scores in scored], dtype=np.float32)
             self._history[self.epoch : self.epoch + len(PENALTIES)] = rows.transpose(2, 0, 1)
             self.seconds += time.perf_counter() - began
@@ -138,8 +151,10 @@ def _find_kernel(model: str) -> Kernel:
     return kernel
 
 
-def _score(kernel: Matrix, labels: npt.NDArray[np.int64], split: Split) -> dict[str, list[float]]:
-    """The accuracy on each part of a split, for every C."""
+def _score(
+    kernel: Matrix, labels: npt.NDArray[np.int64], task: Task, metric: str, split: Split
+) -> dict[str, list[float]]:
+    """The metric on each part of a split, for every C."""
     svm = need("sklearn.svm", "a support vector machine", "study")
     ids = {part: getattr(split, part) for part in split._fields if len(getattr(split, part))}
     rows = {part: kernel[np.ix_(graphs, split.train)] for part, graphs in ids.items()}
@@ -148,5 +163,11 @@ def _score(kernel: Matrix, labels: npt.NDArray[np.int64], split: Split) -> dict[
         machine = svm.SVC(C=penalty, kernel="precomputed", cache_size=500, max_iter=MOST_STEPS)
         machine.fit(rows["train"], labels[split.train])
         for part, values in rows.items():
-            scores[part].append(float((machine.predict(values) == labels[ids[part]]).mean()))
+            if metric in RANKING:
+                distance = machine.decision_function(values)  # to the plane between two classes
+                scored = np.stack([-distance, distance], axis=1)
+            else:
+                scored = np.eye(int(labels.max()) + 1)[machine.predict(values)]
+            wanted = torch.from_numpy(labels[ids[part]])[None]
+            scores[part].append(float(task.score(metric, torch.from_numpy(scored)[None], wanted)))
     return scores

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,13 +16,14 @@ from torch import nn
 
 from graphnorm._version import exact_version
 from graphnorm.data import PackedGraphs, decoding
-from graphnorm.errors import PATH, GraphnormError, need, require
+from graphnorm.errors import PATH, DataWarning, GraphnormError, need, require
 from graphnorm.files import save_tensors
 from graphnorm.layers import BUILT_IN, REGISTRY, name_factory
 from graphnorm.models.registry import find_model
 from graphnorm.training.fleet import default_device
 from graphnorm.training.inputs import build_model
-from graphnorm.training.task import find_task
+from graphnorm.training.metrics import Metric
+from graphnorm.training.task import Scale, Task, metric_of, task_of
 from graphnorm.training.trial import Outcome, Trial
 
 __all__ = ["FORMAT", "SavedModel", "load_model", "save_model"]
@@ -43,14 +45,22 @@ class SavedModel:
     num_continuous: int
     """Continuous features of a node."""
     metrics: dict[str, float]
-    """The metric on each part of the training data after the last epoch, between 0 and 1."""
+    """The metric on each part of the training data after the last epoch, not scaled."""
+    target_names: tuple[str, ...] = ()
+    """Names of the targets, if the model predicts any."""
+    scale: Scale | None = None
+    """Mean and standard deviation of real targets in training, (1, T)."""
     label_column: str = ""
     """The label column, if the training data was a table."""
     threshold: float | None = None
     """The number that splits measurements into two classes, if the labels were measurements."""
 
     def predict(self, graphs: PackedGraphs, *, batch_size: int = 256) -> npt.NDArray[np.float64]:
-        """(G, classes): the probability of each class, for every graph."""
+        """The prediction for every graph.
+
+        (G, classes): the probability of each class. (G, T): the probability of each binary target, or each real value
+        in the unit of the training data.
+        """
         self.check(graphs)
         graphs = graphs.to(next(self.model.parameters()).device)
         parts = []
@@ -60,8 +70,19 @@ class SavedModel:
                 bonds = {"edge_attr": batch.edge_tags} if self._sees_edges else {}
                 x = graphs.features(batch)
                 scores = self.model(x, batch.edge_index, batch.batch, batch.num_graphs, **bonds).double().cpu()
-                parts.append(find_task(self.trial.protocol).probabilities(scores))
-        return torch.cat(parts).numpy()
+                parts.append(scores if self.scale is None else self.scale.restore(scores[None])[0])
+        predicted = self.task.predictions(torch.cat(parts))
+        if self.task.name == "binary" and not self.target_names:  # two classes
+            predicted = torch.cat([1 - predicted, predicted], dim=1)
+        return predicted.numpy()
+
+    @property
+    def task(self) -> Task:
+        return task_of(self.trial)
+
+    @property
+    def metric(self) -> Metric:
+        return metric_of(self.trial)
 
     def check(self, graphs: PackedGraphs) -> None:
         """Raise an error if the graphs have other features than the training data."""
@@ -117,6 +138,7 @@ def save_model(outcome: Outcome, graphs: PackedGraphs, path: str | os.PathLike[s
         "trial": outcome.trial.to_dict(),
         "norm_factory": name_factory(outcome.trial.norm),
         "classes": graphs.classes,
+        "target_names": graphs.target_names,
         "cardinalities": graphs.cardinalities,
         "edge_cardinalities": graphs.edge_cardinalities,
         "num_continuous": 0 if graphs.x is None else graphs.x.shape[1],
@@ -161,9 +183,17 @@ def load_model(path: str | os.PathLike[str], device: str | torch.device = "cpu")
                 remedy=f"register it again: --norm-module {trial.norm}={factory}, or in Python "
                 f"register_norm({trial.norm!r}, …)",
             )
-        facts: dict[str, Any] = {
-            name: tuple(description[name]) for name in ("classes", "cardinalities", "edge_cardinalities")
-        }
+        names = ("classes", "target_names", "cardinalities", "edge_cardinalities")
+        facts: dict[str, Any] = {name: tuple(description[name]) for name in names}
+        scale = None
+        if task_of(trial).name == "values":
+            scale = Scale(*(weights.pop(f"targets.{name}").double()[None] for name in Scale._fields))
+        if not all(bool(values.isfinite().all()) for values in weights.values() if values.is_floating_point()):
+            warnings.warn(
+                f"{path}: some weights are NaN or infinite, so predictions may be NaN; train the model again",
+                DataWarning,
+                stacklevel=2,
+            )
         model = build_model(trial, _one_node(trial.dataset, num_continuous, **facts))
         try:
             model.load_state_dict(weights)
@@ -176,7 +206,7 @@ def load_model(path: str | os.PathLike[str], device: str | torch.device = "cpu")
                 remedy="register the normalization that the model was trained with",
             ) from error
         known = {name: description[name] for name in ("metrics", "label_column", "threshold")}
-    return SavedModel(model.to(chosen).eval(), trial, num_continuous=num_continuous, **facts, **known)
+    return SavedModel(model.to(chosen).eval(), trial, num_continuous=num_continuous, scale=scale, **facts, **known)
 
 
 def _value(name: str) -> str | float:
@@ -192,6 +222,7 @@ def _one_node(
     num_continuous: int,
     *,
     classes: tuple[str, ...],
+    target_names: tuple[str, ...],
     cardinalities: tuple[int, ...],
     edge_cardinalities: tuple[int, ...],
 ) -> PackedGraphs:
@@ -203,6 +234,9 @@ def _one_node(
         col=torch.zeros(0, dtype=torch.int32),
         labels=torch.zeros(1, dtype=torch.int64),
         classes=classes,
+        task="values" if target_names else "classes",
+        targets=torch.zeros(1, len(target_names)) if target_names else None,
+        target_names=target_names,
         tags=torch.zeros(1, len(cardinalities), dtype=torch.int32) if cardinalities else None,
         cardinalities=cardinalities,
         x=torch.zeros(1, num_continuous) if num_continuous else None,

@@ -36,6 +36,11 @@ class Trial(Hyperparameters):
     norm: str = "graph"
     protocol: str = "paper"
     """How ``fold`` splits the graphs; see :mod:`graphnorm.study.protocol`."""
+    task: str = field(default="", metadata={"later": True})
+    """A key of :data:`~graphnorm.training.TASKS`; empty for what the protocol implies: classes, or under ``ogb`` two of
+    them as one binary target."""
+    metric: str = field(default="", metadata={"later": True})
+    """A key of :data:`~graphnorm.training.METRICS`; empty for the default of the task. It selects and is reported."""
     folds: int = 10
     fold: int = 0
     seed: int = 0
@@ -94,8 +99,8 @@ class Outcome:
     ``curves`` has one value for each epoch (float32, shape (epochs,)):
 
     * ``loss``: the mean training loss of the epoch's steps, dropout included;
-    * ``train``, ``valid`` and, if the protocol has a test part, ``test``: the task's metric on these graphs after
-      the epoch, in evaluation mode (accuracy and ROC-AUC lie between 0 and 1).
+    * ``train``, ``valid`` and, if the protocol has a test part, ``test``: the metric on these graphs after the epoch,
+      in evaluation mode (accuracy and ROC-AUC lie between 0 and 1, errors are in the unit of the targets).
 
     A member whose loss became infinite or NaN is ``diverged``. Its curves are NaN from that epoch on.
     """
@@ -109,4 +114,5 @@ class Outcome:
     seen: dict[str, npt.NDArray[Any]] = field(default_factory=dict, repr=False)
     """The measurements of a probe: an array for each name, with a row for each look."""
     state: dict[str, Any] = field(default_factory=dict, repr=False)
-    """The trained model's ``state_dict``, if it was asked for."""
+    """The trained model's ``state_dict``, if it was asked for; for real values also their ``targets.mean`` and
+    ``targets.std`` in training, by which the model's scores are restored."""
