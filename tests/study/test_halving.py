@@ -73,6 +73,14 @@ def test_a_diverged_configuration_loses() -> None:
     assert losers(trials, valid, keep=1) == trials[:2]
 
 
+def test_the_larger_error_loses() -> None:
+    trials = [Trial(dataset="x", task="values", lr=lr, fold=fold) for lr in (0.1, 0.2) for fold in range(2)]
+    valid = {t.key: np.array([7.0, 3e-9 if t.lr == 0.1 else 2e-9], np.float32) for t in trials}
+    assert losers(trials, valid, keep=1) == trials[:2]
+    valid[trials[3].key] = np.array([7.0, np.nan], np.float32)
+    assert losers(trials, valid, keep=1) == trials[2:]
+
+
 def test_the_time_is_estimated_from_a_fleet_of_each_shape(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = make_plan(GRAPHS, Settings(norms=("graph", "batch"), folds=3, epochs=50, hidden=8, baselines=("wl",)))
     fleets = [plan.trials[start : start + 3] for start in range(0, 9, 3)]

@@ -266,3 +266,50 @@ def test_a_member_without_any_number_can_be_all_there_is(tmp_path: Path) -> None
         score = read(store, plan).norms["graph"]
     assert score.choices
     assert np.isnan(score.mean)
+
+
+@pytest.mark.parametrize("protocol", ["paper", "fair", "ogb"])
+@pytest.mark.parametrize("seed", range(5))
+def test_errors_are_selected_as_scores_turned_upside_down(protocol: str, seed: int, tmp_path: Path) -> None:
+    """With errors e the choices are those for scores 2 - e, directly and from a store."""
+    random = np.random.default_rng(seed)
+    errors = random.integers(1, 60, (4, 3, 2, 6)) / 64  # configuration, fold, curve, epoch
+    errors[1, 2, 0, 3:] = np.nan
+
+    def made(turned: bool) -> list[list[Outcome]]:
+        about = {"protocol": protocol, "task": "values"} | ({"metric": "r2"} if turned else {})
+        return [
+            [
+                outcome(
+                    *(np.where(turned, 2 - curve, curve).tolist() for curve in curves),
+                    fold=fold if protocol != "ogb" else 0,
+                    seed=fold if protocol == "ogb" else 0,
+                    lr=0.1 / (1 + k),
+                    **about,
+                )
+                for fold, curves in enumerate(configuration)
+            ]
+            for k, configuration in enumerate(errors)
+        ]
+
+    for turned in (False, True):
+        candidates = made(turned)
+        members = [one for candidate in candidates for one in candidate]
+        plan = Plan("p", {}, tuple(one.trial for one in members))
+        with Store(tmp_path / f"{turned}.db") as store:
+            study = store.add(plan, [range(len(members))])
+            store.save(store.begin_session(study, "local"), members)
+            result = read(store, plan)
+        from_store = list(result.norms["graph"].choices)
+        direct = list(select(candidates))
+        assert [(c.configuration, c.epoch, c.ties) for c in from_store] == [
+            (c.configuration, c.epoch, c.ties) for c in direct
+        ]
+        scores = [2 - choice.score if turned else choice.score for choice in direct]
+        if not turned:
+            expected = direct, scores
+        else:
+            assert [(c.fold, c.configuration, c.epoch) for c in direct] == [
+                (c.fold, c.configuration, c.epoch) for c in expected[0]
+            ]
+            assert scores == pytest.approx(expected[1], abs=1e-6)
