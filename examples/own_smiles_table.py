@@ -29,7 +29,7 @@ def main() -> None:
     """Compare three normalizations on the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--table", type=Path)
-    parser.add_argument("--label", default="kind", help="column of the label")
+    parser.add_argument("--target", default="kind", help="column of the label")
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--out", type=Path, default=Path("smiles-example"))
     options = parser.parse_args()
@@ -39,7 +39,7 @@ def main() -> None:
         write_example(options.table)
     result = graphnorm.compare(
         options.table,
-        label=options.label,
+        target=options.target,
         norms=["none", "batch", "graph"],
         protocol="fair",
         folds=3,

@@ -221,11 +221,28 @@ class Loading:
     symmetrise: bool = option(False, "add the missing directions of edges")
     merge_duplicates: bool = option(False, "keep only the first of duplicate edges")
     smiles: str | None = option(None, "the table's column of SMILES", kind=str, metavar="COLUMN")
-    label: str | None = option(None, "the table's column of labels", kind=str, metavar="COLUMN")
+    target: str | None = option(
+        None, "the table's columns of labels or numbers to be predicted", kind=str, metavar="COLUMN[,COLUMN…]"
+    )
+    task: str | None = option(
+        None,
+        "classes, binary (targets of 0 and 1) or values (real numbers); by default it is found from the data",
+        kind=str,
+        choices=("classes", "binary", "values"),
+        metavar="NAME",
+    )
     threshold: float | str | None = option(
         None, "split measurements into two classes at a value, or at the 'median'", kind=str, metavar="VALUE"
     )
+    split: str | None = option(
+        None,
+        "scaffold, a table's column of the words train, valid and test, a JSON or CSV file of them, or random "
+        "(default: the data's own split, or random)",
+        kind=str,
+        metavar="NAME|COLUMN|FILE",
+    )
     skip_invalid: bool = option(False, "leave out SMILES that cannot be read")
+    skip_unlabelled: bool = option(False, "leave out rows of a table without a target")
     max_size: float | None = option(
         None,
         "most GiB that your files may unpack to (default: at most 16, and 200 times their size)",

@@ -52,7 +52,7 @@ def test_options_reach_the_trials(run: Run, fleets: type[FakeFleet]) -> None:
 
 def test_own_graphs(run: Run, fleets: type[FakeFleet], table: Path) -> None:
     pytest.importorskip("rdkit")
-    code, out, _ = run("compare", table, "--label", "label", "--smiles", "smiles", "--folds", "4", "--json", *HERE)
+    code, out, _ = run("compare", table, "--target", "label", "--smiles", "smiles", "--folds", "4", "--json", *HERE)
     assert code == 0
     spec = json.loads(out)["spec"]
     assert (spec["dataset"], spec["graphs"], spec["classes"]) == ("mine", 24, ["alcohol", "hydrocarbon"])
@@ -98,7 +98,7 @@ def test_it_goes_on_where_it_stopped(run: Run, fleets: type[FakeFleet], tmp_path
         (["trees", "--smiles", "s"], "smiles cannot be used"),
         (["treez"], "did you mean synthetic:trees"),
         (["mine.csv", "--folds", "13"], "'alcohol' has 12 graphs"),
-        (["mine.csv", "--label", "nothing"], "no column 'nothing'"),
+        (["mine.csv", "--target", "nothing"], "no column 'nothing'"),
         (["mine.csv", "--threshold", "high"], "give a number or 'median'"),
         (["mine.csv", "--protocol", "fair", "--folds", "2"], "no tenth of that"),
         (["trees", "--norm-module", "mine=nowhere:Norm"], "nowhere cannot be imported"),

@@ -55,11 +55,24 @@ def test_get_and_show(run: Run, mine: Path) -> None:
     pytest.importorskip("rdkit")
     assert json.loads(run("datasets", "get", "trees", "--json")[1])["num_graphs"] == 400
     assert "few large, many small" in run("datasets", "show", "synthetic:cliques")[1]
-    own = ("--threshold", "median", "--skip-invalid", "--label", "y")
+    own = ("--threshold", "median", "--skip-invalid", "--target", "y")
     code, out, err = run("datasets", "--json", "show", mine, *own)
     assert code == 0
     assert json.loads(out)["class_sizes"] == [2, 1]
     assert re.fullmatch(r"graphnorm: .*1 of 4 SMILES cannot be read.*\n", err)
+
+
+@pytest.mark.skipif(not DATA, reason="GRAPHNORM_DATA names no folder with the benchmark archives")
+def test_the_list_by_task(run: Run) -> None:
+    code, out, _ = run("datasets", "--data-root", DATA, "--json")
+    rows = {row["name"]: row for row in json.loads(out)}
+    assert code == 0
+    assert [row["task"] for row in rows.values()] == sorted(
+        (row["task"] for row in rows.values()), key=("classes", "binary", "values").index
+    )
+    assert rows["tox21"]["reported"] == {"num_graphs": 7831, "num_targets": 12}
+    assert (rows["esol"]["metric"], rows["esol"]["split"]) == ("rmse", "scaffold")
+    assert rows["esol"]["where"].endswith("moleculenet/delaney.csv.gz")
 
 
 @pytest.mark.skipif(not DATA, reason="GRAPHNORM_DATA names no folder with the benchmark archives")

@@ -188,7 +188,20 @@ def own(tmp_path: Path, fleets: type, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-TRAINING = ("--label", "kind", "--norms", "graph", "--folds", "2", "--epochs", "2", "--device", "cpu", "--workers", "1")
+TRAINING = (
+    "--target",
+    "kind",
+    "--norms",
+    "graph",
+    "--folds",
+    "2",
+    "--epochs",
+    "2",
+    "--device",
+    "cpu",
+    "--workers",
+    "1",
+)
 
 
 def drawings() -> list[str]:

@@ -63,7 +63,9 @@ def test_directed_and_multigraphs() -> None:
         ([nx.path_graph(2)], [0, 1], {}, "1 graphs and 2 labels"),
         ([nx.path_graph(2), nx.Graph()], [0, 1], {}, "graph 1 of the list: the graph has no nodes"),
         ([nx.path_graph(2)] * 2, [3, 3], {}, "same label, 3"),
-        ([nx.path_graph(2)] * 2, [0.5, 1.5], {}, "a label is a float"),
+        ([nx.path_graph(2)] * 2, [[0.5], [1.5, 2]], {}, "the graphs have 1 to 2 targets"),
+        ([nx.path_graph(2)] * 2, [0, None], {}, "the label in the column 'target' is missing"),
+        ([nx.path_graph(2)] * 2, "y", {}, "the graph has no attribute 'y'"),
         ([nx.path_graph(2)] * 2, [0, 1], {"node_label": "z"}, "node 0 has no attribute 'z'"),
         ([nx.path_graph(2)] * 2, [0, 1], {"edge_label": "z"}, r"edge \(0, 1\) has no attribute 'z'"),
         ([], [], {}, "there are no graphs"),
@@ -129,6 +131,28 @@ def test_pyg_without_features_or_with_labels_beside_it(pyg: Any) -> None:
     assert (graphs.name, graphs.classes, graphs.num_features) == ("mine", ("x", "y"), 2)
 
 
+def test_targets_of_every_shape(pyg: Any) -> None:
+    def pack(*values: Any) -> Any:
+        data = [pyg.data.Data(edge_index=BOTH_WAYS, y=torch.tensor(y), num_nodes=3) for y in values]
+        return from_pyg(data)
+
+    nan = float("nan")
+    assert pack(0, 7, 3).classes == ("0", "3", "7")
+    assert pack([0], [1], [0]).classes == ("0", "1")
+    assert pack([[0.0]], [[1.0]]).classes == ("0", "1")
+    several = pack([[0, 1]], [[1, 0]])
+    assert (several.task, several.target_names) == ("binary", ("target 1", "target 2"))
+    masked = pack([[0.0, nan]], [[1.0, 0.0]])
+    assert (masked.task, str(masked.targets.tolist())) == ("binary", "[[0.0, nan], [1.0, 0.0]]")
+    assert pack([[0.5, nan]], [[1.0, -2.0]]).task == "values"
+    graphs = [nx.path_graph(2) for _ in range(3)]
+    for graph, y in zip(graphs, ([0.5, 1], [None, 3.5], [-1, 2]), strict=True):
+        graph.graph["y"] = y
+    named = from_networkx(graphs, "y")
+    assert named.task == "values"
+    assert str(named.targets.tolist()) == "[[0.5, 1.0], [nan, 3.5], [-1.0, 2.0]]"  # type: ignore[union-attr]
+
+
 def test_pyg_mistakes(pyg: Any) -> None:
     cases: list[tuple[dict[str, Any], str]] = [
         ({"edge_index": None}, "no edge_index"),
@@ -139,7 +163,8 @@ def test_pyg_mistakes(pyg: Any) -> None:
         ({"x": torch.full((3, 2), float("nan"))}, "feature 1 of node 0 is nan"),
         ({"x": torch.zeros(3, 5)}, "same width"),
         ({"x": torch.zeros(2, 2), "num_nodes": 3}, r"x is \(2, 2\) for 3 rows"),
-        ({"y": torch.tensor([0.5])}, "not one class"),
+        ({"y": torch.zeros(3, 2)}, r"y is \(3, 2\), not a class or T numbers"),
+        ({"y": torch.zeros(1, 2)}, "the graphs have 1 to 2 targets"),
         ({"y": None}, r"y is None.*labels="),
     ]
     for changes, message in cases:

@@ -88,7 +88,7 @@ def test_ptc_is_not_replaced_by_ptc_mr(own_cache: Path, archives: Path, tmp_path
     ("what", "options", "message"),
     [
         ("trees", {"features": "degree"}, "features cannot be used with synthetic:trees"),
-        ("molecules", {"symmetrise": True, "label": "y"}, "label, symmetrise cannot be used with molecules"),
+        ("molecules", {"symmetrise": True, "target": "y"}, "target, symmetrise cannot be used with molecules"),
         ("MUTAG", {"threshold": 0.0}, "threshold cannot be used with MUTAG"),
         ("x.csv", {"merge_duplicates": True}, r"merge_duplicates cannot be used with x\.csv"),
         ("x.zip", {"skip_invalid": True}, r"skip_invalid cannot be used with x\.zip"),

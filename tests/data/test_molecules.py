@@ -98,7 +98,7 @@ def test_tables_of_every_kind(tmp_path: Path) -> None:
     assert load(write(tmp_path / "u.csv", "smiles;y\nCCO;b\nc1ccccc1;a\nCC;b\n")) == expected
     assert load(write(tmp_path / "t.tsv", "x\tsmiles\nb\tCCO\na\tc1ccccc1\nb\tCC\n")) == expected
     named = write(tmp_path / "v.csv", "a,b,c\nCCO,b,1\nc1ccccc1,a,2\nCC,b,3\n")
-    assert load(named, smiles="a", label="b") == expected
+    assert load(named, smiles="a", target="b") == expected
     table = pyarrow.table({"smiles": ["CCO", "c1ccccc1", "CC"], "label": ["b", "a", "b"]})
     parquet.write_table(table, tmp_path / "t.parquet")
     assert load(tmp_path / "t.parquet") == expected
@@ -118,6 +118,59 @@ def test_numbers_as_labels_are_ordered_by_value() -> None:
     assert graphs.labels.tolist() == [2, 1, 0]
 
 
+def test_tasks_of_tables(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", "id,smiles,A,B\nm1,CCO,1,\nm2,CC,0.0,NA\nm3,C,,1\n")
+    with pytest.warns(DataWarning, match="'id' is taken for a name"):
+        graphs = load(path)
+    assert (graphs.task, graphs.target_names, graphs.classes) == ("binary", ("A", "B"), ("unknown",))
+    assert graphs.targets is not None
+    assert str(graphs.targets.tolist()) == "[[1.0, nan], [0.0, nan], [nan, 1.0]]"
+    assert load(path, target="A,B") == graphs
+    assert load(path, target=["A", "B"]) == graphs
+    with pytest.warns(DataWarning, match="1 of 3 rows have no target"):
+        assert load(path, target="A", skip_unlabelled=True, task="classes").rows == [0, 1]
+    real = write(tmp_path / "b.csv", 'smiles,"E, 1",f\nCCO,1.5,2\nCC,-3,\nC,0.25,1e-3\n')
+    with pytest.warns(DataWarning, match="3 different numbers in 'E, 1'"):
+        assert load(real, target="E, 1").target_names == ("E, 1",)
+    assert load(real, target='"E, 1",f').task == "values"
+    classes = load(real, target="E, 1", task="classes")
+    assert (classes.task, classes.classes, classes.label_column) == ("classes", ("-3", "0.25", "1.5"), "E, 1")
+
+
+def test_one_and_one_point_nought_are_one_class(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.csv", "smiles,label\nCCO,1\nCC,1.0\nC,0\nCCC,+0.0\n")
+    graphs = load(path)
+    assert (graphs.classes, graphs.labels.tolist()) == (("0", "1"), [1, 1, 0, 0])
+
+
+def test_rounded_measurements_are_not_classes() -> None:
+    smiles = ["C" * (1 + k) for k in range(70)]
+    for count, step in ((14, 0.5), (40, 1)):
+        with pytest.warns(DataWarning, match=f"the {count} different numbers in 'target' are taken as measurements"):
+            assert from_smiles(smiles, [float(k % count) * step for k in range(70)]).task == "values"
+    assert from_smiles(smiles, [float(k % 10) for k in range(70)]).num_classes == 10
+
+
+def test_duplicates_are_groups_and_contradictions_are_reported(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.csv", "smiles,label\nCCO,1\nOCC,0\nC,0\nC(O)C,1\nCC,1\n")
+    for _ in range(2):  # read, and from the cache
+        with pytest.warns(
+            DataWarning, match=r"2 of 5 molecules are duplicates.*; 1 of them .* other labels .* 2 and 3"
+        ):
+            graphs = load(path)
+        assert graphs.groups is not None
+        assert graphs.groups.tolist() == [0, 0, 2, 0, 4]
+    assert from_smiles(["C", "CC"], [0, 1]).groups is None
+
+
+def test_skip_unlabelled(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.csv", "smiles,label\nCCO,1\nCCCC,\nC,0\nX,1\n")
+    with pytest.warns(DataWarning) as caught:
+        graphs = load(path, skip_unlabelled=True, skip_invalid=True)
+    assert (graphs.rows, graphs.left_out) == ([0, 2], (1, 3))
+    assert "1 of 4 rows have no target, the first in line 3" in str(caught[0].message)
+
+
 def test_skip_invalid(tmp_path: Path) -> None:
     path = write(tmp_path / "t.csv", "smiles,label\nCCO,1\nnot a molecule,0\nCC,0\n")
     for _ in range(2):  # every time, cached or not
@@ -127,7 +180,8 @@ def test_skip_invalid(tmp_path: Path) -> None:
     assert (graphs.rows, graphs.left_out) == ([0, 2], (1,))
     assert graphs.to("cpu").rows == [0, 2]
     save_packed(graphs, tmp_path / "packed.safetensors")
-    assert load(tmp_path / "packed.safetensors").rows == [0, 2]
+    with pytest.warns(DataWarning, match="1 of 3 SMILES"):
+        assert load(tmp_path / "packed.safetensors").rows == [0, 2]
 
 
 def test_a_table_remembers_how_its_labels_were_read(tmp_path: Path) -> None:
@@ -135,24 +189,46 @@ def test_a_table_remembers_how_its_labels_were_read(tmp_path: Path) -> None:
     for _ in range(2):  # read, and from the cache
         graphs = load(path, threshold="median")
         assert (graphs.label_column, graphs.threshold) == ("solubility", 2.0)
-    assert load(path).threshold is None
-    assert load(path, unlabelled=True).label_column == ""
+    with pytest.warns(DataWarning, match="3 different numbers in 'solubility' are taken as measurements"):
+        assert load(path).threshold is None
+    assert load(path, unlabelled=True).target_names == ()
 
 
 MISTAKES = {
     "bad smiles": ("smiles,label\nCCO,1\nC(,0\n", 3, {}, "1 of 2 SMILES cannot be read.*skip_invalid=True"),
     "empty smiles": ("smiles,label\nCCO,1\n,0\n", 3, {}, "1 of 2 SMILES cannot be read"),
-    "no label": ("smiles,label\nCCO,1\nCC,\n", 3, {}, "no value in the column 'label'"),
+    "no label": ("smiles,label\nCCO,1\nCC,\n", 3, {}, "label in the column 'label' is missing.*--skip-unlabelled"),
     "one class": ("smiles,label\nCCO,1\nCC,1\n", 2, {}, "same label, 1"),
     "short line": ("smiles,label\nCCO,1\nCC\n", 3, {}, "1 instead of 2 fields"),
     "no smiles column": ("a,b\nCCO,1\nCC,0\n", 1, {}, "columns are 'a', 'b'.*smiles="),
-    "no label column": ("smiles,a,b\nCCO,1,2\nCC,0,1\n", 1, {}, "columns are 'a', 'b'.*--label"),
-    "unknown column": ("smiles,a\nCCO,1\nCC,0\n", 1, {"label": "z"}, "no column 'z'"),
+    "no label column": ("smiles,a,name\nCCO,A x,x\nCC,B,z\n", 1, {}, "columns are 'smiles', 'a', 'name'.*--target"),
+    "unknown column": ("smiles,a\nCCO,1\nCC,0\n", 1, {"target": "z"}, "no column 'z'"),
     "same column twice": ("smiles,a,a\nCCO,1,2\n", 1, {}, "two columns have the same name"),
     "no rows": ("smiles,label\n", None, {}, "no rows"),
     "nothing": ("", None, {}, "no rows"),
-    "not a number": ("smiles,label\nCCO,1\nCC,high\n", 3, {"threshold": 1.0}, "'high' is not a finite number"),
-    "nan": ("smiles,label\nCCO,1\nCC,nan\n", 3, {"threshold": "median"}, "'nan' is not a finite number"),
+    "not a number": (
+        "smiles,label\nCCO,1\nCC,high\n",
+        3,
+        {"threshold": 1.0},
+        "'high' in 'label' is not a finite number",
+    ),
+    "nan": ("smiles,label\nCCO,1\nCC,nan\n", 3, {"threshold": "median"}, "'nan' in 'label' is not a finite number"),
+    "missing, in words": ("smiles,label\nCCO,1\nCC,None\nC,NA\n", 3, {}, "is missing.*in 2 of 3 rows"),
+    "a number and a word": ("smiles,label\nCCO,1\nCC,>3\nC,2.5\n", 3, {}, "'>3' in the column 'label' is not a number"),
+    "decimal comma": ("smiles;label\nCCO;1\nCC;0,3\nC;2\n", 3, {}, "write decimals with a point"),
+    "two kinds": ("smiles,a,b\nCCO,1,2.5\nCC,0,1\n", 2, {}, r"'a' \(binary\) and 'b' \(real\)"),
+    "three values": ("smiles,a,b\nC,1,1\nCC,0,0\nN,2,1\n", 4, {"task": "binary"}, "more than two values, such as 2"),
+    "too large": ("smiles,a\nC,1\nCC,1e300\nN,2.5\n", 3, {}, "1e\\+300 in 'a' is too large"),
+    "empty column": ("smiles,a,b\nC,,1\nCC,,0\n", 2, {}, "the column 'a' has no values"),
+    "two labels": (
+        "smiles,a,b\nC,1,1\nCC,0,0\n",
+        2,
+        {"task": "classes"},
+        "needs one column of labels, but there are 2",
+    ),
+    "split of other words": ("smiles,a,s\nC,1,train\nCC,0,x\n", 3, {"split": "s"}, "'x' is no part of a split"),
+    "split without valid": ("smiles,a,s\nC,1,train\nCC,0,test\n", None, {"split": "s"}, "no graphs in the part valid"),
+    "long smiles": (f"smiles,label\nCCO,1\n{'C' * 131_073},0\n", 3, {}, "of 131,073 characters"),
     "open quote": ('smiles,label\nCCO,1\n"CC,0\n', 3, {}, "cannot be read"),
     "null": ("smiles,label\nCCO,\0\n", None, {}, "null bytes"),
 }
@@ -176,10 +252,11 @@ def test_files_of_other_encodings_and_damaged_ones(tmp_path: Path) -> None:
     assert_refused(path, path, None, "no such file")
 
 
-def test_measurements_taken_for_classes() -> None:
-    smiles = ["C" * k for k in range(1, 61)]
-    with pytest.raises(DataError, match=r'60 different values for 60 molecules.*threshold="median"'):
-        from_smiles(smiles, [k / 7 for k in range(60)])
+def test_words_taken_for_classes(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.csv", "smiles,label\n" + "".join(f"{'C' * k},word {k}\n" for k in range(1, 61)))
+    with pytest.raises(DataError, match=r"60 different values for 60 graphs.*--target"):
+        load(path)
+    assert load(path, task="classes").num_classes == 60
 
 
 def test_lists_of_different_lengths() -> None:
@@ -189,8 +266,8 @@ def test_lists_of_different_lengths() -> None:
 
 def test_a_table_without_labels(tmp_path: Path) -> None:
     path = tmp_path / "new.csv"
-    path.write_text("name,mass,smiles\na,46,CCO\nb,30,CC\n")
-    with pytest.raises(DataError, match="not clear which column has the labels"):
+    path.write_text("name,kind,smiles\na,A x,CCO\nb,B x,CC\n")
+    with pytest.raises(DataError, match="not clear which columns are the targets"):
         load(path)
     graphs = load(path, unlabelled=True)
     assert graphs.classes == ("unknown",)
@@ -198,4 +275,4 @@ def test_a_table_without_labels(tmp_path: Path) -> None:
     path.write_text("name,smiles,label\na,CCO,x\nb,CC,y\n")
     assert load(path, unlabelled=True).classes == ("x", "y")
     with pytest.raises(DataError, match="no column 'z'"):
-        load(path, label="z", unlabelled=True)
+        load(path, target="z", unlabelled=True)

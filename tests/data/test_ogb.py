@@ -46,8 +46,8 @@ def test_features_outside_the_molecules_vocabulary_are_counted(write_ogb: WriteO
 
 MISTAKES = {
     "missing file": ({"edge_feat": None}, None, None, "missing: raw/edge-feat.csv.gz"),
-    "several labels": ({"graph_label": "0,1\n1,0\n0,0\n"}, "graph-label", 1, "2 labels each"),
-    "nan label": ({"graph_label": "0\nnan\n0\n"}, "graph-label", 2, "contains 'nan'"),
+    "nan label": ({"graph_label": "0\nnan\n1\n"}, "graph-label", 2, "is missing"),
+    "two labels": ({"graph_label": "0,1\n1\n0,0\n"}, "graph-label", 2, "'1' has 1 numbers instead of 2"),
     "cut off": (
         {"node_feat": "5,0,4,5,3,0,2,0,0\n" * 4},
         "node-feat",
@@ -75,3 +75,10 @@ def test_two_datasets_in_one_folder(write_ogb: WriteOGB) -> None:
     shutil.copytree(folder / "raw", folder / "other" / "raw")
     with pytest.raises(DataError, match=r"holds one raw/edge\.csv\.gz, not 2"):
         load(folder)
+
+
+def test_several_targets_with_missing_values(write_ogb: WriteOGB) -> None:
+    graphs = load(write_ogb(graph_label="0,1,\n1.0,,0\n,nan,1\n"))
+    assert (graphs.task, graphs.target_names) == ("binary", ("target 1", "target 2", "target 3"))
+    assert str(graphs.targets.tolist()) == "[[0.0, 1.0, nan], [1.0, nan, 0.0], [nan, nan, 1.0]]"  # type: ignore[union-attr]
+    assert load(write_ogb(graph_label="0.5\n-1\n2\n"), task="values").target_names == ("target",)

@@ -123,3 +123,15 @@ def test_a_folder_of_something_else(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("hello")
     with pytest.raises(DataError, match="no dataset in TU or OGB format"):
         load(tmp_path)
+
+
+def test_graph_attributes_are_targets(write_tu: WriteTU) -> None:
+    folder = write_tu(graph_labels=None, graph_attributes="0.5, 1\n-2, nan\n1e-3, 7.5\n")
+    graphs = load(folder)
+    assert (graphs.task, graphs.target_names) == ("values", ("target 1", "target 2"))
+    assert str([[round(v, 3) for v in row] for row in graphs.targets.tolist()]) == (  # type: ignore[union-attr]
+        "[[0.5, 1.0], [-2.0, nan], [0.001, 7.5]]"
+    )
+    folder = write_tu(graph_attributes="0.5, 1\n-2, nan\n1e-3, 7.5\n")
+    assert load(folder).classes == ("-1", "1")
+    assert load(folder, task="values") == graphs

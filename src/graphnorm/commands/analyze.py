@@ -42,7 +42,7 @@ examples:
   graphnorm analyze IMDB-BINARY
   graphnorm analyze my-graphs/ --graphs 500 --out report
   graphnorm analyze PROTEINS --parts noise alpha --epochs 100
-  graphnorm analyze molecules.csv --smiles smiles --label y --model gcn --parts spectrum
+  graphnorm analyze molecules.csv --smiles smiles --target y --model gcn --parts spectrum
 
 The folder then holds summary.md to read, the figures as PNG and SVG, and analysis.json with all numbers: under each
 part "summary", and under "per_graph" one value for each graph.

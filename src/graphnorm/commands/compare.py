@@ -20,7 +20,7 @@ examples:
   graphnorm compare                                      the molecules that come with RDKit
   graphnorm compare MUTAG --epochs 400 --out mutag       as in the paper; tables, curves and JSON in mutag/
   graphnorm compare PROTEINS --baselines wl,mlp          with a WL kernel, and an MLP on pooled features
-  graphnorm compare mine.csv --label active --protocol fair --norms batch,graph
+  graphnorm compare mine.csv --target active --protocol fair --norms batch,graph
 """
 
 

@@ -7,13 +7,18 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from graphnorm.commands.options import add_options, load_graphs
+from graphnorm.commands.options import add_options, load_graphs, whole_number
 from graphnorm.errors import GraphnormError
 from graphnorm.settings import Loading, options_of
 
 if TYPE_CHECKING:
     from graphnorm.data import Entry, PackedGraphs
 
+TASKS = {
+    "classes": "One class of each graph",
+    "binary": "Several targets of 0 and 1",
+    "values": "Real numbers",
+}
 DESCRIPTION = """\
 List datasets with their statistics, fetch them, draw them.
 """
@@ -30,8 +35,10 @@ def add(parser: argparse.ArgumentParser) -> None:
     show.set_defaults(action=_show)
     draw = actions.add_parser("draw", help="draw sampled graphs")
     draw.add_argument("--out", type=Path, required=True, metavar="FILE", help="a .png, .pdf or .svg file")
-    draw.add_argument("--per-class", type=int, default=4, metavar="N", help="graphs of each class (default: 4)")
-    draw.add_argument("--seed", type=int, default=0, help="which graphs are drawn (default: 0)")
+    draw.add_argument(
+        "--per-class", type=whole_number, default=4, metavar="N", help="graphs of each class (default: 4)"
+    )
+    draw.add_argument("--seed", type=whole_number, default=0, help="which graphs are drawn (default: 0)")
     draw.set_defaults(action=_draw)
     for action in (get, show, draw):
         _add_common(action)
@@ -57,22 +64,27 @@ def _list(options: argparse.Namespace) -> None:
     from graphnorm.study.render import Table
 
     data_root(options.data_root)  # a wrong folder is reported once, not for every dataset
-    rows = [_describe(entry, options.data_root) for entry in CATALOG.values()]
+    order = [entry for task in TASKS for entry in CATALOG.values() if entry.task == task]
+    rows = [_describe(entry, options.data_root) for entry in order]
     if options.json:
         print(json.dumps(rows, indent=2))
         return
-    columns = ("dataset", "graphs", "classes", "nodes", "edges", "degree", "features", "readout", "where")
-    table = Table(columns, [_cells(row) for row in rows])
-    print(table.to_text(left=("dataset", "readout", "where")))
-    print("nodes, edges and degree are averages; measured here, then (as the paper's table reports them);")
-    print("edges count both directions and one self-loop on every node, as the paper does.")
+    for task, title in TASKS.items():
+        print(f"{title}\n")
+        columns = ("dataset", "graphs", "targets", "nodes", "edges", "degree", "features", "split", "metric", "where")
+        table = Table(columns, [_cells(row) for row in rows if row["task"] == task])
+        print(table.to_text(left=("dataset", "split", "metric", "where")), end="\n\n")
+    print(
+        "targets: classes, or columns. nodes, edges and degree are averages; measured here, then (as the paper's table"
+    )
+    print("reports them); edges count both directions and one self-loop on every node, as the paper does.")
     for row in rows:
         if row["note"]:
             print(f"  {row['name']}: {row['note']}")
 
 
 def _describe(entry: Entry, root: str | None) -> dict[str, Any]:
-    """A row of the list; datasets on this machine are measured."""
+    """A row of the list; datasets on this machine are measured, except molecules, which take minutes to read."""
     from graphnorm.data import load, locate
 
     built_in = entry.format in ("molecules", "synthetic")
@@ -80,6 +92,9 @@ def _describe(entry: Entry, root: str | None) -> dict[str, Any]:
     row: dict[str, Any] = {
         "name": entry.name,
         "about": entry.about,
+        "task": entry.task,
+        "metric": entry.metric,
+        "split": entry.split,
         "where": "built in" if built_in else None if path is None else str(path),
         "source": entry.url,
         "features": entry.features,
@@ -88,7 +103,10 @@ def _describe(entry: Entry, root: str | None) -> dict[str, Any]:
         "measured": None,
         "note": entry.note,
     }
-    if entry.format != "images" and (built_in or path is not None):
+    if entry.table is not None:
+        targets = 2 if entry.task == "classes" else entry.table.num_targets
+        row["reported"] = {"num_graphs": entry.table.rows, "num_targets": targets}
+    elif entry.format != "images" and (built_in or path is not None):
         try:
             row["measured"] = _measure(load(entry.name, root, download=False))
         except GraphnormError as error:
@@ -99,7 +117,13 @@ def _describe(entry: Entry, root: str | None) -> dict[str, Any]:
 def _measure(graphs: PackedGraphs) -> dict[str, Any]:
     statistics = graphs.statistics()
     averages = ("avg_nodes", "avg_edges", "avg_undirected_edges", "avg_degree")
-    return vars(statistics) | {name: round(getattr(statistics, name), 2) for name in averages}
+    found = vars(statistics) | {name: round(getattr(statistics, name), 2) for name in averages}
+    if graphs.targets is None:
+        return found
+    for name in ("num_classes", "class_sizes"):
+        del found[name]
+    missing = round(float(graphs.targets.isnan().double().mean()), 4)
+    return found | {"num_targets": len(graphs.target_names), "missing_targets": missing}
 
 
 def _cells(row: dict[str, Any]) -> list[str]:
@@ -109,10 +133,16 @@ def _cells(row: dict[str, Any]) -> list[str]:
         here = f"{measured[key]:{digits}}" if key in measured else "–"
         return here + (f" ({reported[key]:{digits}})" if key in reported else "")
 
-    counts = [both(key, ",") for key in ("num_graphs", "num_classes")]
+    known = row["measured"] is None and "num_targets" in reported
+    counts = (
+        [f"{reported[key]:,}" for key in ("num_graphs", "num_targets")]
+        if known
+        else [both(key, ",") for key in ("num_graphs", "num_classes")]
+    )
     averages = [both(key, ",.1f") for key in ("avg_nodes", "avg_edges", "avg_degree")]
     width = str(measured.get("num_features", "–"))
-    return [row["name"], *counts, *averages, width, row["readout"], row["where"] or "not on disk"]
+    where = row["where"] or "not on disk"
+    return [row["name"], *counts, *averages, width, row["split"] or "–", row["metric"] or "–", where]
 
 
 def _get(options: argparse.Namespace) -> None:
@@ -141,7 +171,10 @@ def _show(options: argparse.Namespace) -> None:
     from graphnorm.study.render import facts
 
     graphs = load_graphs(options)
-    found = {"name": graphs.name, "where": graphs.source, "classes": graphs.classes}
+    found: dict[str, Any] = {"name": graphs.name, "where": graphs.source, "task": graphs.task}
+    found |= {"classes": graphs.classes} if graphs.targets is None else {"targets": graphs.target_names}
+    if graphs.splits:
+        found["split"] = {name: len(ids) for name, ids in graphs.splits.items()}
     print(facts(found | _measure(graphs), as_json=options.json))
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 DESCRIPTION = """\
 Print the predicted class of each graph and its probability as CSV, and the accuracy if the data has labels. MODEL is a
 file of `graphnorm train`. Graphs are numbered from 0, those of a table by its rows. A table of SMILES needs no labels;
---label and --threshold default to those of the training. A model with a custom normalization needs the --norm-module
+--target and --threshold default to those of the training. A model with a custom normalization needs the --norm-module
 that it was trained with.
 """
 
@@ -65,15 +65,15 @@ def _load(options: argparse.Namespace, saved: SavedModel) -> tuple[PackedGraphs,
 
     Unless the command says otherwise, labels of a table are read as in training.
     """
-    from graphnorm.data import TABLE_SUFFIXES, find_smiles_column, load, read_table
+    from graphnorm.data import find_smiles_column, is_table, load, read_table
 
     keywords, smiles, path = given(options, Loading), None, Path(options.data)
-    if path.suffix in TABLE_SUFFIXES and not path.is_dir():
+    if is_table(path):
         columns = read_table(path).columns
         smiles = columns[find_smiles_column(columns, options.smiles, path)]
-        if options.label is None and saved.label_column in columns:
-            keywords["label"] = saved.label_column
-        if options.threshold is None and keywords.get("label") is not None:
+        if options.target is None and saved.label_column in columns:
+            keywords["target"] = saved.label_column
+        if options.threshold is None and keywords.get("target") is not None:
             keywords["threshold"] = saved.threshold
     root = keywords.pop("data_root", None)
     return load(options.data, root, **keywords, unlabelled=True), smiles

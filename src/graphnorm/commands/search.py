@@ -23,7 +23,7 @@ EXAMPLES = """\
 examples:
   graphnorm search MUTAG --grid quick                    four configurations for each normalization
   graphnorm search NCI1 --norms graph --dry-run          the time that the paper's 60 configurations would take
-  graphnorm search mine.csv --label active --protocol fair --budget 10m
+  graphnorm search mine.csv --target active --protocol fair --budget 10m
   graphnorm search PROTEINS --engine ray --workers 8 --gpus-per-worker 1
 """
 

@@ -33,7 +33,7 @@ that was stopped.
 EXAMPLES = """\
 examples:
   graphnorm train MUTAG --out mutag.safetensors
-  graphnorm train mine.csv --label active --norm instance --all --out mine.safetensors
+  graphnorm train mine.csv --target active --norm instance --all --out mine.safetensors
 """
 
 

@@ -14,15 +14,9 @@ from graphnorm.data.download import sha256_of
 from graphnorm.data.drawing import draw, draw_graph, save_drawing
 from graphnorm.data.images import Images
 from graphnorm.data.loading import cache_root, data_root, describe_origin, load, load_cifar10, locate, obtain
-from graphnorm.data.molecules import (
-    TABLE_SUFFIXES,
-    UNKNOWN,
-    find_smiles_column,
-    from_smiles,
-    read_smiles,
-    read_table,
-)
-from graphnorm.data.packed import PackedGraphs, Statistics, open_packed, save_packed
+from graphnorm.data.molecules import find_smiles_column, from_smiles
+from graphnorm.data.packed import UNKNOWN, PackedGraphs, Statistics, open_packed, save_packed
+from graphnorm.data.table import TABLE_SUFFIXES, is_table, read_table
 from graphnorm.errors import (
     DataError,
     DataWarning,
@@ -61,13 +55,13 @@ __all__ = [
     "from_networkx",
     "from_pyg",
     "from_smiles",
+    "is_table",
     "load",
     "load_cifar10",
     "locate",
     "obtain",
     "one_hot",
     "open_packed",
-    "read_smiles",
     "read_table",
     "save_drawing",
     "save_packed",

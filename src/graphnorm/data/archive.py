@@ -35,6 +35,7 @@ CHUNK = 1 << 18
 INTEGER = re.compile(r"[+-]?[0-9]+")
 FLOAT = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|[+-]?nan|[+-]?inf", re.IGNORECASE)
 BLANKS = re.compile(rb"[ \t]+")
+BLANK = re.compile(rb"(?<=[,\n])[ \t]*(?=[,\n])")
 Integers = npt.NDArray[np.integer[Any]]
 
 
@@ -141,13 +142,16 @@ class Archive:
             parts.append(part.astype(np.int32) if fits else part)
         return np.concatenate(parts) if parts else np.empty((0, columns or 1), np.int32)
 
-    def read_floats(self, name: str) -> npt.NDArray[np.float32]:
-        """(lines, columns) floats, separated by commas or blanks. The caller has to refuse ``nan`` and ``inf``."""
-        parts = list(self._read(name, None, np.float64))
+    def read_floats(self, name: str, *, blanks: bool = False) -> npt.NDArray[np.float32]:
+        """(lines, columns) floats, separated by commas or blanks. The caller has to refuse ``nan`` and ``inf``.
+
+        blanks: a missing value may be an empty word; it is read as ``nan``.
+        """
+        parts = list(self._read(name, None, np.float64, blanks))
         with np.errstate(over="ignore"):  # a number too large for float32 becomes inf
             return np.concatenate(parts).astype(np.float32) if parts else np.empty((0, 1), np.float32)
 
-    def _read(self, name: str, columns: int | None, dtype: type) -> Iterator[npt.NDArray[Any]]:
+    def _read(self, name: str, columns: int | None, dtype: type, blanks: bool = False) -> Iterator[npt.NDArray[Any]]:
         """Numbers of the file, a chunk of lines at a time."""
         comma = True
         for line, chunk in self._chunks(name):
@@ -156,6 +160,8 @@ class Archive:
                 comma = b"," in first
                 columns = columns or len(first.split(b"," if comma else None))
             assert columns is not None
+            if blanks and (comma or columns == 1):
+                chunk = BLANK.sub(b"nan", b"\n" + chunk)[1:]
             values = _parse(chunk if comma or columns == 1 else BLANKS.sub(b",", chunk), columns, dtype)
             if values is None:
                 lines = chunk[:-1].decode("utf-8", "backslashreplace").split("\n")

@@ -12,6 +12,7 @@ import torch
 
 from graphnorm.data.archive import Integers, Place
 from graphnorm.data.packed import PackedGraphs
+from graphnorm.data.targets import Targets
 from graphnorm.errors import DataError
 
 __all__ = ["FeatureRule", "Locate", "RawGraphs", "by_graph", "join_edges", "pack"]
@@ -58,10 +59,7 @@ class RawGraphs:
     """(E,) one end of each edge: a node."""
     col: Integers
     """(E,) the other end: a node of the same graph."""
-    labels: npt.NDArray[Any]
-    """(G,) labels of the source: integers or strings."""
-    classes: tuple[str, ...] | None = None
-    """Names of the classes if the labels are already 0..C-1. Otherwise the sorted distinct labels."""
+    targets: Targets
     tags: Integers | None = None
     """(N, K) categorical node features, already 0..cardinality-1 if ``cardinalities`` are given."""
     cardinalities: tuple[int, ...] | None = None
@@ -72,7 +70,10 @@ class RawGraphs:
     edge_cardinalities: tuple[int, ...] | None = None
     edge_x: npt.NDArray[np.floating[Any]] | None = None
     """(E, D)."""
+    groups: Integers | None = None
+    """(G,) graphs that belong on one side of every split have the same number."""
     splits: Mapping[str, Integers] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
     source: str = ""
     locate: Locate = lambda part, index: {}
     global_ids: bool = False
@@ -104,16 +105,6 @@ def pack(
             **raw.locate("graph", int(empty[0])),
             remedy="remove the graph and its label, or give it a node",
         )
-    labels, classes = raw.labels, raw.classes
-    if classes is None:
-        values, labels = np.unique(labels, return_inverse=True)
-        classes = tuple(str(value) for value in values)
-        if len(classes) < 2:
-            raise DataError(
-                f"all {len(labels)} graphs have the same label, {classes[0]}",
-                **raw.locate("graph", 0),
-                remedy="classification needs at least two classes; check the label column or file",
-            )
     row, col, edges = _sort_edges(raw, symmetrise, merge_duplicates)
     node_ptr = np.concatenate(([0], np.cumsum(raw.sizes, dtype=np.int64)))
     degree = np.bincount(row, minlength=int(node_ptr[-1]))
@@ -131,17 +122,23 @@ def pack(
         node_ptr=torch.from_numpy(node_ptr),
         rowptr=torch.from_numpy(np.concatenate(([0], np.cumsum(degree, dtype=np.int64)))),
         col=torch.from_numpy((col - np.repeat(first, degree)).astype(np.int32, copy=False)),
-        labels=torch.from_numpy(labels.astype(np.int64)),
-        classes=classes,
+        labels=torch.from_numpy(raw.targets.labels),
+        classes=raw.targets.classes,
+        task=raw.targets.task,
+        targets=tensor(raw.targets.targets),
+        target_names=raw.targets.names,
         tags=tensor(tags),
         cardinalities=cardinalities,
         x=tensor(x, np.float32),
         edge_tags=tensor(None if edge_tags is None else edge_tags[edges]),
         edge_cardinalities=edge_cardinalities,
         edge_x=tensor(None if raw.edge_x is None else raw.edge_x[edges], np.float32),
+        groups=tensor(raw.groups, np.int64),
         splits={name: torch.from_numpy(np.array(ids, dtype=np.int64)) for name, ids in raw.splits.items()},
         removed_self_loops=int(np.count_nonzero(raw.row == raw.col)),
         source=raw.source,
+        threshold=raw.targets.threshold,
+        notes=(*raw.targets.notes, *raw.notes),
     )
 
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 import difflib
 import re
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from graphnorm.data.build import FeatureRule
+from graphnorm.data.packed import TaskName
 from graphnorm.errors import UnknownDatasetError, listing
 
 __all__ = ["CATALOG", "Counts", "Entry", "PaperStatistics", "find"]
 
 TU_SITE = "https://www.chrsmrrs.com/graphkerneldatasets"
+DEEPCHEM = "https://deepchemdata.s3-us-west-1.amazonaws.com/datasets"
+QM8 = tuple(f"{part}-{method}" for method in ("CC2", "PBE0", "CAM") for part in ("E1", "E2", "f1", "f2"))
 
 
 class PaperStatistics(NamedTuple):
@@ -33,13 +36,28 @@ class Counts(NamedTuple):
     num_edges: int
 
 
+class Table(NamedTuple):
+    """What is known of a table of molecules. Copies differ in names of columns, and by a few rows."""
+
+    rows: int
+    num_targets: int
+    targets: tuple[str, ...] = ()
+    """The columns of the targets, in all their spellings; empty if all columns of numbers are targets."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Entry:
     """One dataset of the catalogue."""
 
     name: str
     about: str
-    format: Literal["tu", "ogb", "images", "molecules", "synthetic"]
+    format: Literal["tu", "ogb", "smiles", "images", "molecules", "synthetic"]
+    task: TaskName = "classes"
+    metric: str | None = None
+    """The metric that papers report; None for the default of the task."""
+    split: Literal["scaffold"] | None = None
+    """The split of most papers; None for folds at random, or for the official split."""
+    table: Table | None = None
     aliases: tuple[str, ...] = ()
     url: str | None = None
     """Address of the official file; None if there is none, or nothing has to be downloaded."""
@@ -61,6 +79,15 @@ class Entry:
     """A remark about the numbers of this dataset."""
     where_else: str = ""
     """Where to get a dataset that has no ``url``."""
+
+
+def _molecules(name: str, about: str, file: str, table: Table, **facts: Any) -> Entry:
+    """A table of MoleculeNet; ``file`` is its name at DeepChem, from where the field downloads it."""
+    stems = (name, *facts.get("aliases", ()), file.partition(".")[0])
+    files = [f"{stem}{suffix}" for stem in stems for suffix in (".csv.gz", ".csv")]
+    defaults: dict[str, Any] = {"url": f"{DEEPCHEM}/{file}", "split": "scaffold", "max_bytes": 1 << 26}
+    facts = defaults | facts
+    return Entry(name=name, about=about, format="smiles", table=table, files=tuple(dict.fromkeys(files)), **facts)
 
 
 def _tu(name: str, about: str, **facts: object) -> Entry:
@@ -150,13 +177,82 @@ _ENTRIES = (
         name="ogbg-molhiv",
         about="compounds that inhibit HIV replication or not, with a scaffold split",
         format="ogb",
-        aliases=("molhiv", "hiv", "ogbgmolhiv"),
+        aliases=("molhiv", "ogbgmolhiv"),
         url="http://snap.stanford.edu/ogb/data/graphproppred/csv_mol_download/hiv.zip",
         files=("ogbg_molhiv.zip", "ogbg_molhiv", "ogbg-molhiv", "hiv.zip", "hiv"),
         copy_sha256="41c6a1f70a0e23eda1138c423389e7c5b45a357baf104f27d8f54b10c178c857",
         counts=Counts(41127, 1049163, 2259376),
         paper=PaperStatistics(41127, 2, 25.5, 27.5, 2.1),
         note="The paper's 27.5 edges are undirected and without self-loops, unlike its other columns.",
+    ),
+    _molecules("tox21", "toxicity in 12 assays", "tox21.csv.gz", Table(7831, 12), task="binary", metric="roc-auc"),
+    _molecules(
+        "toxcast", "toxicity in 617 assays", "toxcast_data.csv.gz", Table(8576, 617), task="binary", metric="roc-auc"
+    ),
+    _molecules(
+        "sider", "27 kinds of side effects of drugs", "sider.csv.gz", Table(1427, 27), task="binary", metric="roc-auc"
+    ),
+    _molecules(
+        "clintox",
+        "drugs approved, and drugs that failed for toxicity",
+        "clintox.csv.gz",
+        Table(1478, 2),
+        task="binary",
+        metric="roc-auc",
+    ),
+    _molecules(
+        "muv",
+        "17 virtual screens with few hits",
+        "muv.csv.gz",
+        Table(93087, 17),
+        task="binary",
+        metric="average-precision",
+    ),
+    _molecules(
+        "bace", "inhibitors of beta-secretase 1 or not", "bace.csv", Table(1513, 1, ("Class",)), metric="roc-auc"
+    ),
+    _molecules(
+        "bbbp", "penetration of the blood-brain barrier or not", "BBBP.csv", Table(2039, 1, ("p_np",)), metric="roc-auc"
+    ),
+    _molecules(
+        "hiv",
+        "compounds that inhibit HIV replication or not",
+        "HIV.csv",
+        Table(41127, 1, ("HIV_active",)),
+        metric="roc-auc",
+        note="The molecules of ogbg-molhiv, with features by your RDKit, which rejects a few.",
+    ),
+    _molecules(
+        "esol",
+        "solubility in water",
+        "delaney-processed.csv",
+        Table(1128, 1, ("logSolubility", "measured log solubility in mols per litre")),
+        aliases=("delaney",),
+        task="values",
+        metric="rmse",
+    ),
+    _molecules(
+        "freesolv",
+        "free energy of hydration",
+        "SAMPL.csv",
+        Table(642, 1, ("freesolv", "expt")),
+        task="values",
+        metric="rmse",
+    ),
+    _molecules(
+        "lipo",
+        "octanol/water distribution coefficient",
+        "Lipophilicity.csv",
+        Table(4200, 1, ("lipo", "exp")),
+        aliases=("lipophilicity",),
+        task="values",
+        metric="rmse",
+    ),
+    _molecules(
+        "qm7", "atomization energy", "qm7.csv", Table(6830, 1, ("u0_atom",)), task="values", metric="mae", split=None
+    ),
+    _molecules(
+        "qm8", "excitations by three methods", "qm8.csv", Table(21786, 12, QM8), task="values", metric="mae", split=None
     ),
     Entry(
         name="CIFAR-10",
@@ -216,11 +312,11 @@ def find(name: str) -> Entry:
     """
     entry = _BY_PLAIN_NAME.get(_plain(name))
     if entry is None:
-        close = difflib.get_close_matches(_plain(name), _BY_PLAIN_NAME, n=3, cutoff=0.5)
-        known = list(dict.fromkeys(_BY_PLAIN_NAME[c].name for c in close)) or list(CATALOG)
-        hint = f"did you mean {listing(known, 'or')}?" if close else f"known: {', '.join(known)}"
+        close = difflib.get_close_matches(_plain(name), _BY_PLAIN_NAME, n=3, cutoff=0.75)
+        known = list(dict.fromkeys(_BY_PLAIN_NAME[c].name for c in close))
         raise UnknownDatasetError(
-            f"there is no dataset {name!r}, and no such file or folder; {hint}",
-            remedy="see `graphnorm datasets`, or give the path of your own graphs",
+            f"there is no dataset {name!r}, and no such file or folder"
+            + (f"; did you mean {listing(known, 'or')}?" if known else ""),
+            remedy="see `graphnorm datasets`, or give the path of your own graphs, such as the zip of a TU dataset",
         )
     return entry

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from graphnorm.data.archive import Place
 from graphnorm.data.build import RawGraphs, by_graph, join_edges, pack
-from graphnorm.data.packed import PackedGraphs
+from graphnorm.data.packed import PackedGraphs, TaskName
+from graphnorm.data.targets import Targets, as_columns, find_targets
 from graphnorm.errors import DataError, need, require
 
 __all__ = ["from_networkx", "from_pyg", "to_networkx"]
@@ -22,8 +23,9 @@ Array = npt.NDArray[Any]
 
 def from_networkx(
     graphs: Sequence[Any],
-    labels: Sequence[int | str],
+    labels: Any,
     *,
+    task: TaskName | None = None,
     name: str = "networkx",
     node_label: str | None = None,
     node_features: str | None = None,
@@ -31,8 +33,12 @@ def from_networkx(
     symmetrise: bool = False,
     merge_duplicates: bool = False,
 ) -> PackedGraphs:
-    """Pack NetworkX graphs with one class label each.
+    """Pack NetworkX graphs with a label each, or with numbers.
 
+    labels: (G,) whole numbers or words, which are classes; (G,) or (G, T) other numbers, None or NaN where one is
+        missing. Or the name of the graphs' attribute that holds them.
+    task: ``"classes"``, ``"binary"`` or ``"values"``, if the guess of :mod:`~graphnorm.data.targets` is not what is
+        meant.
     node_label, edge_label: the attribute that holds a category (any hashable value).
     node_features: the attribute that holds a number or a list of numbers.
     symmetrise: add the missing direction of edges of directed graphs.
@@ -45,6 +51,8 @@ def from_networkx(
     PackedGraphs(networkx: 2 graphs, 7 nodes, 12 edges, 2 classes, 2 features, cpu)
     """
     require("graphs", graphs, Collection, "a list of NetworkX graphs")
+    if isinstance(labels, str):
+        labels = [_attribute(graph.graph, labels, "the graph", g) for g, graph in enumerate(graphs)]
     sizes: list[int] = []
     ends: list[tuple[int, int]] = []
     tags: list[Hashable] = []
@@ -81,7 +89,7 @@ def from_networkx(
         sizes=np.array(sizes, np.int64),
         row=pairs[:, 0],
         col=pairs[:, 1],
-        labels=_check_labels(labels, len(graphs)),
+        targets=_targets(labels, len(graphs), task),
         tags=None if node_label is None else _categories(tags),
         x=None if node_features is None else np.array(x),
         edge_tags=None if edge_label is None else _categories(edge_tags),
@@ -108,16 +116,18 @@ def to_networkx(graphs: PackedGraphs, graph_id: int) -> Any:
 
 def from_pyg(
     dataset: Iterable[Any],
-    labels: Sequence[int | str] | None = None,
+    labels: Any = None,
     *,
+    task: TaskName | None = None,
     name: str | None = None,
     symmetrise: bool = False,
     merge_duplicates: bool = False,
 ) -> PackedGraphs:
     """Pack PyTorch Geometric's ``Data`` objects: a list of them, or any dataset that yields them.
 
-    Classes are ``labels``, or ``y`` of each graph. Integer ``x`` and ``edge_attr`` are categorical, column by column.
-    One-hot floats are stored as the category they stand for. Other floats are continuous.
+    Labels are those given, or ``y`` of each graph. Whole numbers are classes; others are targets, in one or several
+    columns, NaN where one is missing. ``task`` overrules this. Integer ``x`` and ``edge_attr`` are categorical, column
+    by column. One-hot floats are stored as the category they stand for. Other floats are continuous.
     """
     if not any(hasattr(dataset, method) for method in ("__iter__", "__getitem__")):
         raise TypeError(f"dataset must be a dataset of PyTorch Geometric or a list of its graphs, got {dataset!r}")
@@ -131,14 +141,14 @@ def from_pyg(
     tags, cardinalities, x = _features(graphs, "x", sizes.tolist())
     edge_tags, edge_cardinalities, edge_x = _features(graphs, "edge_attr", [len(own) for own in edges])
     if labels is None:
-        labels = [_class_of(graph, g) for g, graph in enumerate(graphs)]
+        labels = [_target_of(graph, g) for g, graph in enumerate(graphs)]
     raw = RawGraphs(
         name=name or getattr(dataset, "name", None) or "pyg",
         locate=by_graph(_place, sizes, row),
         sizes=sizes,
         row=row,
         col=col,
-        labels=_check_labels(labels, len(graphs)),
+        targets=_targets(labels, len(graphs), task),
         tags=tags,
         cardinalities=cardinalities,
         x=x,
@@ -154,12 +164,13 @@ def _place(g: int) -> Place:
     return {"where": f"graph {g} of the list"}
 
 
-def _check_labels(labels: Sequence[int | str], num_graphs: int) -> Array:
+def _targets(labels: Any, num_graphs: int, task: TaskName | None) -> Targets:
     if len(labels) != num_graphs:
         raise DataError(f"there are {num_graphs} graphs and {len(labels)} labels", remedy="give one label each")
-    if any(isinstance(label, float) for label in labels):
-        raise DataError("a label is a float", remedy="give classes as integers or strings")
-    return np.array(labels)
+    if num_graphs == 0:
+        raise DataError("there are no graphs", remedy="give at least two graphs")
+    columns, found = as_columns(labels)
+    return find_targets(columns, _place, task=task or found)
 
 
 def _attribute(data: Mapping[str, Any], attribute: str, owner: str, g: int) -> Any:
@@ -208,11 +219,18 @@ def _edges(edge_index: Tensor | None, g: int, num_nodes: int) -> Array:
     return pair[::-1].T.astype(np.int64)
 
 
-def _class_of(graph: Any, g: int) -> int:
+def _target_of(graph: Any, g: int) -> Any:
+    """``y``: a number, or a list of T numbers."""
     y = getattr(graph, "y", None)
-    if not isinstance(y, Tensor) or y.numel() != 1 or not float(y).is_integer():
-        raise DataError(f"y is {y}, not one class", **_place(g), remedy="pass the classes as labels=[...]")
-    return int(y)
+    if not isinstance(y, Tensor) or y.numel() == 0 or y.is_complex() or (y.ndim > 1 and y.shape[0] != 1):
+        shape = tuple(y.shape) if isinstance(y, Tensor) else y
+        raise DataError(
+            f"y is {shape}, not a class or T numbers of the graph",
+            **_place(g),
+            remedy="give a tensor of shape (1,) or (1, T); or pass the classes as labels=[...]",
+        )
+    values = y.detach().cpu().reshape(-1).tolist()
+    return values[0] if len(values) == 1 else values
 
 
 def _features(

@@ -35,6 +35,8 @@ def draw(graphs: PackedGraphs, *, per_class: int = 4, seed: int = 0) -> Figure:
     figures = need("matplotlib.figure", "drawing graphs", "plots")
     if per_class < 1:
         raise DataError(f"{per_class} graphs of each class cannot be drawn", remedy="ask for one or more")
+    if not 0 <= seed < 2**32:
+        raise DataError(f"the seed is {seed}", remedy="give a whole number from 0, below 2**32")
     random = np.random.default_rng(seed)
     labels, sizes = graphs.labels.cpu().numpy(), graphs.sizes.cpu().numpy()
     figure: Figure = figures.Figure(figsize=(2.3 * per_class, 2.5 * graphs.num_classes), layout="constrained")

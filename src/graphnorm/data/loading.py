@@ -11,11 +11,14 @@ import json
 import os
 import sys
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from types import NoneType
 from typing import Any
+
+import torch
 
 from graphnorm.data import synthetic
 from graphnorm.data.archive import Archive, refuse_irregular, stamp
@@ -23,9 +26,12 @@ from graphnorm.data.build import FeatureRule
 from graphnorm.data.catalog import Entry, find
 from graphnorm.data.download import download as download_file
 from graphnorm.data.images import Images, read_cifar10
-from graphnorm.data.molecules import TABLE_SUFFIXES, Threshold, molecules, read_smiles
+from graphnorm.data.molecules import announce, from_table, molecules
 from graphnorm.data.ogb import is_ogb, read_ogb
-from graphnorm.data.packed import FORMAT, PackedGraphs, open_packed, save_packed
+from graphnorm.data.packed import FORMAT, PackedGraphs, TaskName, open_packed, save_packed
+from graphnorm.data.splits import read_split
+from graphnorm.data.table import TABLE_SUFFIXES, is_table, read_table
+from graphnorm.data.targets import Threshold
 from graphnorm.data.tu import is_tu, read_tu
 from graphnorm.errors import (
     PATH,
@@ -47,9 +53,12 @@ def load(
     symmetrise: bool = False,
     merge_duplicates: bool = False,
     smiles: str | None = None,
-    label: str | None = None,
+    target: str | Sequence[str] | None = None,
+    task: TaskName | None = None,
     threshold: Threshold = None,
+    split: str | os.PathLike[str] | None = None,
     skip_invalid: bool = False,
+    skip_unlabelled: bool = False,
     unlabelled: bool = False,
     max_size: float | None = None,
     download: bool = True,
@@ -63,7 +72,13 @@ def load(
     features: node features of TU and OGB data, see :data:`~graphnorm.data.build.FeatureRule`. By default those of the
         catalogue.
     symmetrise, merge_duplicates: repairs of TU and OGB data, see :func:`~graphnorm.data.build.pack`.
-    smiles, label, threshold, skip_invalid: for tables, see :func:`~graphnorm.data.molecules.read_smiles`.
+    task: ``"classes"``, ``"binary"`` or ``"values"``, if the guess of :mod:`~graphnorm.data.targets` is not what is
+        meant.
+    smiles, target, threshold, skip_invalid, skip_unlabelled: for tables, see
+        :func:`~graphnorm.data.molecules.from_table`.
+    split: fixed parts for training, validation and test: ``"scaffold"`` or a column of a table, see
+        :func:`~graphnorm.data.molecules.from_table`; or a JSON or CSV file, see
+        :func:`~graphnorm.data.splits.read_split`. ``"random"`` leaves out a split that the data has.
     unlabelled: also accept a table without labels. It does not change how other data is read.
     max_size: the most that files may unpack to, in GiB: by default 16, and no more than 200 times their size.
 
@@ -72,8 +87,10 @@ def load(
     """
     require("name_or_path", name_or_path, PATH, "a dataset's name or a path")
     require("root", root, (*PATH, NoneType), "the path of a folder")
+    require("split", split, (*PATH, NoneType), "scaffold, random, a column or a file")
     if not os.fspath(name_or_path):
         raise DataError("the name is empty", remedy="give a dataset's name, or the path of graphs")
+    split, split_file = _split_option(split)
     for_files: dict[str, Any] = {
         "features": features,
         "symmetrise": symmetrise,
@@ -81,36 +98,102 @@ def load(
     }
     for_tables: dict[str, Any] = {
         "smiles": smiles,
-        "label": label,
+        "target": target,
         "threshold": threshold,
         "skip_invalid": skip_invalid,
+        "skip_unlabelled": skip_unlabelled,
     }
+    fixed = None if split == "random" else split
     path = _as_path(name_or_path)
-    if path is None:
-        entry = find(str(name_or_path))
-        _refuse_options(entry.name, for_tables if entry.files else for_tables | for_files)
-        return _load_entry(entry, root, features, symmetrise, max_size, download)
-    if path.suffix == ".safetensors" and not path.is_dir():
-        _refuse_options(str(path), for_tables | for_files)
-        return open_packed(path)
-    if path.suffix in TABLE_SUFFIXES and not path.is_dir():
+    entry = find(str(name_or_path)) if path is None else None
+    if entry is not None and entry.format == "smiles":
+        _refuse_options(entry.name, for_files | {"smiles": smiles, "task": task})
+        options = for_tables | {"split": entry.split if split is None and not split_file else fixed}
+        graphs = _load_benchmark(entry, obtain(entry, root, download=download), options, max_size)
+    elif path is not None and is_table(path):
         _refuse_options(str(path), for_files)
-        options = for_tables | {"unlabelled": unlabelled}
-        if skip_invalid:
-            return read_smiles(path, **options)  # not cached: the warning about what was left out must come every time
-        refuse_irregular(path)
-        # RDKit reads some molecules differently from version to version.
-        key = ("table of SMILES", stamp([path]), options, _rdkit_version())
-        return _cached(key, lambda: read_smiles(path, **options))
-    if path.is_file() and path.suffix != ".zip" and not zipfile.is_zipfile(path):
-        raise DataError(
-            "graphs cannot be read from files of this kind",
-            where=path,
-            remedy="name a folder or .zip in TU or OGB format, a table of SMILES "
-            f"({', '.join(TABLE_SUFFIXES)}), or a .safetensors file of packed graphs",
+        options = for_tables | {"task": task, "split": fixed, "unlabelled": unlabelled}
+        graphs = _load_table(path, path.name.partition(".")[0], options, max_size)
+    elif entry is not None and entry.format == "molecules":
+        _refuse_options(entry.name, for_tables | for_files | {"task": task})
+        if fixed not in (None, "scaffold"):
+            raise DataError(f"there is no column {fixed!r}", remedy="use --split scaffold, or name a file")
+        graphs = _cached(("molecules", fixed, _rdkit_version()), lambda: molecules(fixed))
+    elif entry is not None and entry.format == "synthetic":
+        _refuse_options(entry.name, for_tables | for_files | {"task": task, "split": fixed})
+        graphs = synthetic.FAMILIES[entry.name.removeprefix("synthetic:")]()
+    elif entry is not None:
+        _refuse_options(entry.name, for_tables | {"split": fixed})
+        graphs = _load_entry(entry, root, features, symmetrise, task, max_size, download)
+    else:
+        assert path is not None
+        _refuse_options(str(path), for_tables | {"split": fixed})
+        if path.suffix == ".safetensors" and not path.is_dir():
+            _refuse_options(str(path), for_files | {"task": task})
+            graphs = open_packed(path)
+        else:
+            if path.is_file() and path.suffix != ".zip" and not zipfile.is_zipfile(path):
+                raise DataError(
+                    "graphs cannot be read from files of this kind",
+                    where=path,
+                    remedy="name a folder or .zip in TU or OGB format, a table of SMILES "
+                    f"({', '.join(TABLE_SUFFIXES)}), or a .safetensors file of packed graphs",
+                )
+            graphs = _load_files(path, None, features or "auto", symmetrise, merge_duplicates, task, max_size)
+    if split == "random" or split_file:
+        graphs = replace(graphs, splits={})
+    if split_file:
+        parts = read_split(split_file, graphs.rows, graphs.num_graphs + len(graphs.left_out))
+        graphs = replace(graphs, splits={name: torch.from_numpy(ids) for name, ids in parts.items()})
+    announce(graphs)
+    return graphs
+
+
+def _split_option(split: str | os.PathLike[str] | None) -> tuple[str | None, Path | None]:
+    """``--split`` as a name, or as a file."""
+    if split is None or split in ("scaffold", "random"):
+        return (None if split is None else str(split)), None
+    path = Path(split)
+    if not isinstance(split, str) or path.suffix.lower() == ".json" or is_table(path) or len(path.parts) > 1:
+        return None, path
+    return split, None
+
+
+def _load_table(
+    path: Path, name: str, options: dict[str, Any], max_size: float | None, entry: Entry | None = None
+) -> PackedGraphs:
+    """A table of SMILES; as an entry of the catalogue, its columns are known."""
+    if not path.exists():
+        raise DataError("there is no such file", where=path, remedy="check the path")
+    refuse_irregular(path)
+
+    def read() -> PackedGraphs:
+        table = read_table(path, max_size)
+        known = entry.table.targets if entry and entry.table else ()
+        named = [column for column in known if column in table.columns]
+        return from_table(
+            table, name, str(path), **options | ({"target": named} if named and not options["target"] else {})
         )
-    _refuse_options(str(path), for_tables)
-    return _load_files(path, None, features or "auto", symmetrise, merge_duplicates, max_size)
+
+    # RDKit reads some molecules differently from version to version.
+    return _cached(("table of SMILES", name, stamp([path]), options, _rdkit_version()), read)
+
+
+def _load_benchmark(entry: Entry, path: Path, options: dict[str, Any], max_size: float | None) -> PackedGraphs:
+    """A table of MoleculeNet. Molecules that RDKit cannot read are left out, and a note says so."""
+    assert entry.table is not None
+    options |= {"task": entry.task if options["threshold"] is None else None, "skip_invalid": True}
+    graphs = _load_table(path, entry.name, options, max_size, entry)
+    rows, targets = graphs.num_graphs + len(graphs.left_out), max(1, len(graphs.target_names))
+    few = options["target"] is not None or targets == entry.table.num_targets
+    if abs(rows - entry.table.rows) > 0.01 * entry.table.rows or not few:
+        raise DataError(
+            f"this is not {entry.name}: {rows} rows and {targets} targets instead of {entry.table.rows} and "
+            f"{entry.table.num_targets}",
+            where=path,
+            remedy=f"get it again from {entry.url}; or load it as your own table, by its path: load({str(path)!r})",
+        )
+    return graphs
 
 
 def load_cifar10(root: str | os.PathLike[str] | None = None, *, download: bool = True) -> Images:
@@ -119,20 +202,24 @@ def load_cifar10(root: str | os.PathLike[str] | None = None, *, download: bool =
 
 
 def describe_origin(name_or_path: str | os.PathLike[str], **loading: Any) -> dict[str, Any] | None:
-    """The arguments with which :func:`load` finds your own graphs again, as plain values; None for known datasets.
+    """The arguments with which :func:`load` finds your own graphs again, as plain values.
+
+    None for a known dataset that is loaded without options.
 
     loading: the options that they were loaded with.
 
     >>> describe_origin("MUTAG") is None
     True
-    >>> describe_origin("/data/mine.csv", label="active", threshold=None)
-    {'name_or_path': '/data/mine.csv', 'label': 'active'}
+    >>> describe_origin("/data/mine.csv", target="active", threshold=None)
+    {'name_or_path': '/data/mine.csv', 'target': 'active'}
     """
     path = _as_path(name_or_path)
-    if path is None:
-        return None
     given = {name: value for name, value in loading.items() if value is not None and value is not False}
-    return {"name_or_path": str(path.resolve())} | given
+    if "split" in given and (file := _split_option(given["split"])[1]):
+        given["split"] = str(file.resolve())
+    if path is None and not given:
+        return None
+    return {"name_or_path": str(name_or_path if path is None else path.resolve())} | given
 
 
 def data_root(root: str | os.PathLike[str] | None = None) -> Path | None:
@@ -160,7 +247,8 @@ def cache_root() -> Path:
 
 def locate(entry: Entry, root: str | os.PathLike[str] | None = None) -> Path | None:
     """The file or folder of a dataset, in the data folder or the cache; None if it is in neither."""
-    folders = [folder for folder in (data_root(root), cache_root() / "downloads") if folder is not None]
+    given = data_root(root)
+    folders = [*([given, given / "moleculenet"] if given else []), cache_root() / "downloads"]
     return next((f / name for f in folders for name in entry.files if (f / name).exists()), None)
 
 
@@ -176,14 +264,14 @@ def obtain(
             remedy=f"put {entry.files[0]} into a folder and name it with --data-root or GRAPHNORM_DATA"
             + (", or allow downloads" if entry.url else ""),
         )
-    target = cache_root() / "downloads" / entry.files[0]
+    target = cache_root() / "downloads" / PurePosixPath(entry.url).name
     return download_file(entry.url, target, sha256=entry.sha256, max_bytes=entry.max_bytes, progress=progress)
 
 
 def _as_path(given: str | os.PathLike[str]) -> Path | None:
     """The path that is meant, or None for a name of the catalogue."""
     path = Path(given)
-    if not isinstance(given, str) or path.suffix in (*TABLE_SUFFIXES, ".zip", ".safetensors") or len(path.parts) > 1:
+    if not isinstance(given, str) or is_table(path) or path.suffix in (".zip", ".safetensors") or len(path.parts) > 1:
         return path
     try:
         find(given)
@@ -203,18 +291,15 @@ def _load_entry(
     root: str | os.PathLike[str] | None,
     features: FeatureRule | None,
     symmetrise: bool,
+    task: TaskName | None,
     max_size: float | None,
     download: bool,
 ) -> PackedGraphs:
-    if entry.format == "synthetic":
-        return synthetic.FAMILIES[entry.name.removeprefix("synthetic:")]()
-    if entry.format == "molecules":
-        return _cached(("molecules", _rdkit_version()), molecules)
     if entry.format == "images":
         raise DataError(f"{entry.name} holds images, not graphs", remedy="use graphnorm.data.load_cifar10()")
     path = obtain(entry, root, download=download)
     # Duplicate edges of a published dataset count once, as in TUDataset.
-    graphs = _load_files(path, entry.name, features or entry.features, symmetrise, True, max_size)
+    graphs = _load_files(path, entry.name, features or entry.features, symmetrise, True, task, max_size)
     found = (graphs.num_graphs, graphs.num_nodes, graphs.num_edges)
     if entry.counts is not None and found != entry.counts:
         raise DataError(
@@ -231,6 +316,7 @@ def _load_files(
     features: FeatureRule,
     symmetrise: bool,
     merge_duplicates: bool,
+    task: TaskName | None,
     max_size: float | None,
 ) -> PackedGraphs:
     archive = Archive(path, max_size)
@@ -247,6 +333,7 @@ def _load_files(
         "features": features,
         "symmetrise": symmetrise,
         "merge_duplicates": merge_duplicates,
+        "task": task,
     }
     return _cached(("files", archive.stamp(), options), lambda: read(archive, **options))
 

@@ -6,44 +6,42 @@ Atoms and bonds get OGB's nine and three categorical features, computed with RDK
 from __future__ import annotations
 
 import csv
-import io
-import statistics
 import warnings
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from graphnorm.data.archive import Place, decoding
+from graphnorm.data.archive import Integers, Place
 from graphnorm.data.build import RawGraphs, by_graph, join_edges, pack
-from graphnorm.data.packed import PackedGraphs
-from graphnorm.errors import DataError, DataWarning, need
+from graphnorm.data.packed import UNKNOWN, PackedGraphs, TaskName
+from graphnorm.data.splits import scaffold_split, split_by_words
+from graphnorm.data.table import Table, listed, one_column
+from graphnorm.data.targets import MISSING, NUMBER, Targets, Threshold, as_columns, find_targets, missing_rows
+from graphnorm.errors import DataError, DataWarning, need, require
 
 __all__ = [
     "ATOM_FEATURES",
     "BOND_FEATURES",
-    "TABLE_SUFFIXES",
-    "UNKNOWN",
-    "Table",
+    "announce",
     "are_molecules",
     "cardinalities",
     "find_smiles_column",
     "from_smiles",
+    "from_table",
     "molecules",
-    "read_smiles",
-    "read_table",
     "to_rdkit",
 ]
 
-UNKNOWN = "unknown"
-"""The only class of graphs without labels."""
-TABLE_SUFFIXES = (".csv", ".tsv", ".parquet")
 SMILES_COLUMNS = ("smiles", "smi", "canonical_smiles", "molecule", "mol")
-LABEL_COLUMNS = ("label", "labels", "class", "y", "target", "active", "activity")
-Threshold = float | Literal["median"] | None
+TARGET_COLUMNS = ("label", "labels", "class", "y", "target", "active", "activity")
+LONGEST = 10_000
+"""The longest SMILES that is given to RDKit, whose parser is recursive."""
+MANY = 5_000
+"""Reading more molecules shows its progress."""
 
 MISC = "misc"
 Vocabulary = dict[str, tuple[int | bool | str, ...]]
@@ -75,68 +73,103 @@ def cardinalities(vocabulary: Vocabulary) -> tuple[int, ...]:
     return tuple(len(values) for values in vocabulary.values())
 
 
-def read_smiles(
-    path: Path,
+def from_table(
+    table: Table,
+    name: str,
+    where: str,
     *,
     smiles: str | None = None,
-    label: str | None = None,
+    target: str | Sequence[str] | None = None,
+    task: TaskName | None = None,
     threshold: Threshold = None,
+    split: str | None = None,
     skip_invalid: bool = False,
+    skip_unlabelled: bool = False,
     unlabelled: bool = False,
 ) -> PackedGraphs:
-    """Read a CSV, TSV or Parquet table with a column of SMILES and a column of labels.
+    """Pack the molecules of a table with a column of SMILES and columns of targets.
 
-    smiles, label: names of the columns. By default the usual names are searched for.
+    smiles, target: names of the columns, several targets as ``"A,B"`` or a list. By default the usual names are
+        searched for; without a usual name, all other columns are targets.
+    task: ``"classes"``, ``"binary"`` or ``"values"``, if the guess of :mod:`~graphnorm.data.targets` is not what is
+        meant.
     threshold: the labels are measurements, and the classes are "above" the threshold and "not above". ``"median"``
         makes the classes equally large.
+    split: ``"scaffold"``, see :func:`scaffold_split`, or a column of the words train, valid and test.
     skip_invalid: leave out molecules that RDKit cannot read, with a :class:`DataWarning`, instead of an error.
-    unlabelled: also accept a table whose label column is absent or not filled in everywhere. All molecules then have
-        the class ``"unknown"``. Also accept labels that are all the same.
+    skip_unlabelled: leave out rows without any target, with a :class:`DataWarning`.
+    unlabelled: also accept a table whose targets are absent or not filled in everywhere, or labels that are all the
+        same. Without labels all molecules have the class ``"unknown"``.
     """
-    columns, lines = read_table(path)
-    smiles_column = find_smiles_column(columns, smiles, path)
-    others = [name for name in columns if name != smiles_column]
-    label_column = None
-    if not unlabelled or label is not None or any(name.strip().casefold() in LABEL_COLUMNS for name in others):
-        label_column = _find_column(others, label, LABEL_COLUMNS, "label", path)
-    labels = [""] if label_column is None else [value.strip() for value in columns[label_column]]
-    if not all(labels):
-        if not unlabelled:
-            raise DataError(
-                f"the molecule has no value in the column {label_column!r}",
-                where=path,
-                line=lines[labels.index("")],
-                remedy="fill it in, or remove the line",
-            )
-        labels, threshold = [UNKNOWN] * len(lines), None
+    columns, lines = table
+    place: Callable[[int], Place] = lambda row: {"where": where, "line": lines[row]}  # noqa: E731
+    smiles_column = find_smiles_column(columns, smiles, where)
+    others = [column for column in columns if column != smiles_column]
+    notes: tuple[str, ...] = ()
+    split_column = None if split is None or split == "scaffold" else one_column(others, split, "split", where)
+    names = () if target is None else _named_columns(others, target, where)
+    if not names:
+        names, notes = _target_columns(columns, [c for c in others if c != split_column], where, unlabelled)
+    targets: dict[str, Any] = {column: columns[column] for column in names}
+    drop = missing_rows(targets) if skip_unlabelled else []
+    if drop:
+        notes += (f"{len(drop)} of {len(lines)} rows have no target, the first in line {lines[drop[0]]}; left out",)
     graphs = _pack(
-        path.stem,
+        name,
         [text.strip() for text in columns[smiles_column]],
-        labels,
-        lambda g: {"where": str(path), "line": lines[g]},
-        threshold,
-        skip_invalid,
-        one_class=unlabelled,
+        targets,
+        place,
+        task=task,
+        threshold=threshold,
+        skip_invalid=skip_invalid,
+        unlabelled=unlabelled,
+        drop=drop,
+        scaffolds=split == "scaffold",
+        parts=None if split_column is None else columns[split_column],
+        notes=notes,
     )
-    return replace(graphs, label_column=label_column or "")
+    return replace(graphs, label_column=names[0] if graphs.task == "classes" and names else "")
 
 
 def from_smiles(
     smiles: Sequence[str],
-    labels: Sequence[int | str | float],
+    labels: Any,
     *,
     name: str = "smiles",
+    task: TaskName | None = None,
     threshold: Threshold = None,
     skip_invalid: bool = False,
 ) -> PackedGraphs:
-    """Pack a list of SMILES; see :func:`read_smiles` for the options."""
+    """Pack a list of SMILES with a label each, or with numbers; see :func:`from_table` for the options.
+
+    labels: (G,) whole numbers or words, which are classes; (G,) or (G, T) other numbers, None or NaN where one is
+        missing.
+    """
     if len(smiles) != len(labels):
         raise DataError(f"there are {len(smiles)} molecules and {len(labels)} labels", remedy="give one label each")
-    texts = [str(label) for label in labels]
-    return _pack(name, smiles, texts, lambda g: {"where": f"molecule {g}"}, threshold, skip_invalid)
+    for g, text in enumerate(smiles):
+        require(f"smiles[{g}]", text, str, "a SMILES")
+    columns, found = as_columns(labels) if len(labels) else ({}, None)
+    graphs = _pack(
+        name,
+        smiles,
+        columns,
+        lambda g: {"where": f"molecule {g}"},
+        task=task or (None if threshold is not None else found),
+        threshold=threshold,
+        skip_invalid=skip_invalid,
+    )
+    announce(graphs)
+    return graphs
 
 
-def molecules() -> PackedGraphs:
+def announce(graphs: PackedGraphs) -> None:
+    """Warn of what the user should know about how the graphs were read."""
+    for note in graphs.notes:
+        warnings.warn(f"{graphs.name}: {note}", DataWarning, stacklevel=3)
+
+
+def molecules(split: str | None = None) -> PackedGraphs:
     """1,017 molecules with measured activities (CHEMBL2321810) that ship with RDKit.
 
     The classes are "above the median activity" and "not above", with 508 and 509 molecules.
@@ -152,106 +185,157 @@ def molecules() -> PackedGraphs:
             )
     by_name = dict(line.split(",") for line in activities.read_text().splitlines()[1:])
     rows = [line.split() for line in table.read_text().splitlines()]
-    smiles, labels = [smiles for smiles, _ in rows], [by_name[name] for _, name in rows]
-    return _pack("molecules", smiles, labels, lambda g: {"where": str(table), "line": g + 1}, "median", False)
+    return _pack(
+        "molecules",
+        [smiles for smiles, _ in rows],
+        {"activity": [by_name[name] for _, name in rows]},
+        lambda g: {"where": str(table), "line": g + 1},
+        threshold="median",
+        scaffolds=split == "scaffold",
+    )
 
 
 def _pack(
     name: str,
     smiles: Sequence[str],
-    labels: Sequence[str],
+    columns: dict[str, Any],
     place: Callable[[int], Place],
-    threshold: Threshold,
-    skip_invalid: bool,
     *,
-    one_class: bool = False,
+    task: TaskName | None = None,
+    threshold: Threshold = None,
+    skip_invalid: bool = False,
+    unlabelled: bool = False,
+    drop: Sequence[int] = (),
+    scaffolds: bool = False,
+    parts: Sequence[str] | None = None,
+    notes: tuple[str, ...] = (),
 ) -> PackedGraphs:
-    chem = need("rdkit.Chem", "reading molecules", "chem")
-    with need("rdkit.rdBase", "reading molecules", "chem").BlockLogs():  # our error says it all
-        parsed = [chem.MolFromSmiles(text) if text else None for text in smiles]
-    invalid = [g for g, molecule in enumerate(parsed) if molecule is None or molecule.GetNumAtoms() == 0]
+    """columns: of targets; without any, all molecules have the class ``"unknown"``. drop: rows to be left out."""
+    if not smiles:
+        raise DataError("there are no molecules", remedy="give at least two")
+    dropped = set(drop)
+    read, invalid = _parse(smiles, dropped, scaffolds)
     if invalid:
-        some = ", ".join(f"{place(g).get('line', g)} ({smiles[g][:30]!r})" for g in invalid[:5])
+        some = ", ".join(f"{place(g).get('line', g)} ({smiles[g][:30]!r}{_long(smiles[g])})" for g in invalid[:5])
         problem = f"{len(invalid)} of {len(smiles)} SMILES cannot be read, the first at {some}"
-        if not skip_invalid or len(invalid) == len(smiles):
+        if not skip_invalid:
             raise DataError(
                 problem,
                 **place(invalid[0]),
                 remedy="correct them, or load with skip_invalid=True (--skip-invalid) to leave them out",
             )
-        warnings.warn(f"{place(invalid[0])['where']}: {problem}; left out", DataWarning, stacklevel=4)
-    left_out = set(invalid)
-    kept = [g for g in range(len(smiles)) if g not in left_out]
+        notes += (f"{problem}; left out",)
+    kept = list(read)
+    if not kept:
+        raise DataError("no molecule is left", **place(0), remedy="check the columns of SMILES and targets")
 
     def place_kept(g: int) -> Place:
         return place(kept[g])
 
-    classes, numbers, cut = _classes([labels[g] for g in kept], threshold, place_kept, one_class)
-    atoms, bonds, bond_tags = zip(*(_featurize(parsed[g]) for g in kept), strict=True)
-    sizes = np.array([len(tags) for tags in atoms])
-    ends = join_edges(bonds, sizes)
+    if columns:
+        chosen = {column: _select(values, kept) for column, values in columns.items()}
+        targets = find_targets(
+            chosen,
+            place_kept,
+            task=task,
+            threshold=threshold,
+            unlabelled=unlabelled,
+            remedy="fill it in, or leave out rows without a target: skip_unlabelled=True (--skip-unlabelled)",
+        )
+    else:
+        targets = Targets("classes", np.zeros(len(kept), np.int64), (UNKNOWN,))
+    found = list(read.values())
+    groups, note = _duplicates([molecule.canonical for molecule in found], targets, place_kept)
+    sizes = np.array([len(molecule.atoms) for molecule in found])
+    ends = join_edges([molecule.bonds for molecule in found], sizes)
+    splits: dict[str, Integers] = {}
+    if scaffolds:
+        splits = scaffold_split([molecule.scaffold for molecule in found])
+    elif parts is not None:
+        splits = split_by_words(_select(parts, kept), place_kept)
     raw = RawGraphs(
         name=name,
         locate=by_graph(place_kept, sizes, ends[:, 0]),
         sizes=sizes,
         row=ends[:, 0],
         col=ends[:, 1],
-        labels=np.array(numbers),
-        classes=classes,
-        tags=np.concatenate(atoms),
+        targets=targets,
+        tags=np.concatenate([molecule.atoms for molecule in found]),
         cardinalities=cardinalities(ATOM_FEATURES),
-        edge_tags=np.concatenate(bond_tags),
+        edge_tags=np.concatenate([molecule.bond_tags for molecule in found]),
         edge_cardinalities=cardinalities(BOND_FEATURES),
+        groups=groups,
+        splits=splits,
         source=place(0)["where"],
+        notes=notes + ((note,) if note else ()),
     )
-    return replace(pack(raw), threshold=cut, left_out=tuple(invalid))
+    return replace(pack(raw), left_out=tuple(sorted({*invalid, *dropped})))
 
 
-def _classes(
-    labels: Sequence[str], threshold: Threshold, place: Callable[[int], Place], one_class: bool
-) -> tuple[tuple[str, ...], list[int], float | None]:
-    """Names of the classes, the class of each label, and the threshold as a number."""
-    cut = None
-    if threshold is not None:
-        if threshold != "median" and not isinstance(threshold, (int, float)):
-            raise DataError(f"the threshold is {threshold!r}", remedy='give a number, or "median"')
-        values = []
-        for g, label in enumerate(labels):
-            try:
-                values.append(float(label))
-            except ValueError:
-                values.append(float("nan"))
-            if not np.isfinite(values[-1]):
-                problem = f"the measurement {label!r} is not a finite number"
-                raise DataError(problem, **place(g), remedy="correct or remove the line")
-        cut = statistics.median(values) if threshold == "median" else float(threshold)
-        names: tuple[str, ...] = (f"not above {cut:g}", f"above {cut:g}")
-        numbers = [int(value > cut) for value in values]
-    else:
-        names = tuple(sorted(set(labels), key=_by_value))
-        if len(names) > 50 and len(names) > len(labels) / 4:
-            raise DataError(
-                f"the labels have {len(names)} different values for {len(labels)} molecules",
-                **place(0),
-                remedy='if they are measurements, split them: threshold="median" (--threshold median)',
-            )
-        index = {value: k for k, value in enumerate(names)}
-        numbers = [index[label] for label in labels]
-    if len(set(numbers)) < 2 and not one_class:
-        raise DataError(
-            f"all {len(labels)} molecules have the same label, {names[numbers[0]]}",
-            **place(0),
-            remedy="classification needs at least two classes; check the label column or the threshold",
-        )
-    return names, numbers, cut
+def _select(values: Any, kept: Sequence[int]) -> Any:
+    return values[np.asarray(kept, np.int64)] if isinstance(values, np.ndarray) else [values[g] for g in kept]
 
 
-def _by_value(label: str) -> tuple[int, float, str]:
-    """Sort numbers by value, and before words."""
-    try:
-        return 0, float(label), label
-    except ValueError:
-        return 1, 0.0, label
+class _Molecule(NamedTuple):
+    atoms: npt.NDArray[np.int16]
+    """(n, 9)."""
+    bonds: npt.NDArray[np.int64]
+    """(2m, 2): both directions."""
+    bond_tags: npt.NDArray[np.int16]
+    """(2m, 3)."""
+    canonical: str
+    scaffold: str
+
+
+def _long(text: str) -> str:
+    return f" … of {len(text):,} characters" if len(text) > LONGEST else ""
+
+
+def _parse(smiles: Sequence[str], dropped: set[int], scaffolds: bool) -> tuple[dict[int, _Molecule], list[int]]:
+    """The molecules by their rows, and the rows that cannot be read."""
+    chem = need("rdkit.Chem", "reading molecules", "chem")
+    murcko = need("rdkit.Chem.Scaffolds.MurckoScaffold", "reading molecules", "chem")
+    read, invalid = {}, []
+    rows: Iterable[int] = range(len(smiles))
+    if len(smiles) > MANY:
+        tqdm = need("tqdm.auto", "reading many molecules", "chem").tqdm
+        rows = tqdm(rows, desc="reading molecules", unit="", disable=None, leave=False)  # None: only on a terminal
+    with need("rdkit.rdBase", "reading molecules", "chem").BlockLogs():  # our error says it all
+        for row in rows:
+            if row in dropped:
+                continue
+            text = smiles[row]
+            molecule = chem.MolFromSmiles(text) if text and len(text) <= LONGEST else None
+            if molecule is None or molecule.GetNumAtoms() == 0:
+                invalid.append(row)
+                continue
+            scaffold = murcko.MurckoScaffoldSmiles(mol=molecule, includeChirality=False) if scaffolds else ""
+            read[row] = _Molecule(*_featurize(molecule), chem.MolToSmiles(molecule), scaffold)
+    return read, invalid
+
+
+def _duplicates(
+    canonical: Sequence[str], targets: Targets, place: Callable[[int], Place]
+) -> tuple[Integers | None, str | None]:
+    """Groups of molecules with the same canonical SMILES, None if each is there once; and a note about them."""
+    first: dict[str, int] = {}
+    groups = np.array([first.setdefault(text, g) for g, text in enumerate(canonical)], np.int64)
+    repeated = np.flatnonzero(groups != np.arange(len(groups)))
+    if not repeated.size:
+        return None, None
+    values = targets.labels[:, None] if targets.targets is None else targets.targets
+    ours, theirs = values[repeated], values[groups[repeated]]
+    differ = repeated[((ours != theirs) & ~np.isnan(ours) & ~np.isnan(theirs)).any(1)]
+    note = (
+        f"{len(repeated):,} of {len(groups):,} molecules are duplicates of others, by their canonical SMILES; "
+        "duplicates stay on one side of every split"
+    )
+    if differ.size:
+        pairs = [(place(int(groups[g])), place(int(g))) for g in differ[:3]]
+        shown = ", ".join(" and ".join(str(at.get("line", at["where"])) for at in pair) for pair in pairs)
+        what = "labels" if targets.task == "classes" else "targets"
+        note += f"; {differ.size:,} of them have other {what} than their first copy, for example lines {shown}"
+    return groups, note
 
 
 Index = dict[Any, int]
@@ -334,84 +418,57 @@ def to_rdkit(graphs: PackedGraphs, graph_id: int) -> Any:
         return drawing.PrepareMolForDrawing(molecule, kekulize=False, addChiralHs=False)
 
 
-class Table(NamedTuple):
-    """A table of text."""
-
-    columns: dict[str, list[str]]
-    """Columns by name, all of one length. A missing value is an empty text."""
-    lines: list[int]
-    """The line of each row in its file; for Parquet the row itself, from 1."""
-
-
-def read_table(path: Path) -> Table:
-    """Read a CSV, TSV or Parquet file with a header."""
-    if not path.is_file():
-        raise DataError("there is no such file", where=path, remedy="check the path")
-    table = _read_parquet(path) if path.suffix == ".parquet" else _read_csv(path)
-    if not table.lines:
-        raise DataError("the table has no rows", where=path, remedy="give a header and one row for each graph")
-    return table
-
-
-def _read_parquet(path: Path) -> Table:
-    parquet = need("pyarrow.parquet", "reading Parquet", "chem")
-    with decoding(path):
-        table = parquet.read_table(path)
-        columns = {
-            name: ["" if value is None else str(value) for value in table[name].to_pylist()]
-            for name in table.column_names
-        }
-    return Table(columns, list(range(1, table.num_rows + 1)))
-
-
-def _read_csv(path: Path) -> Table:
-    content = path.read_bytes()
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content[: error.start].count(b"\n") + 1
-        problem = f"the text is not UTF-8: {error.reason}"
-        raise DataError(problem, where=path, line=line, remedy="save it as UTF-8") from error
-    if "\0" in text:
-        raise DataError("the text has null bytes: it is binary or UTF-16", where=path, remedy="save it as UTF-8")
-    delimiter = "\t" if path.suffix == ".tsv" else max(",;\t", key=text.partition("\n")[0].count)
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
-    try:
-        rows = [(reader.line_num, row) for row in reader if row]
-    except csv.Error as error:
-        problem = f"the table cannot be read: {error}"
-        raise DataError(problem, where=path, line=reader.line_num, remedy="correct the quotes") from error
-    header = rows[0][1] if rows else []
-    if len(set(header)) != len(header):
-        raise DataError("two columns have the same name", where=path, line=1, remedy="rename one")
-    for line, row in rows:
-        if len(row) != len(header):
-            problem = f"the line has {len(row)} instead of {len(header)} fields"
-            raise DataError(problem, where=path, line=line, remedy="complete or correct the line")
-    del rows[:1]
-    return Table({name: [row[k] for _, row in rows] for k, name in enumerate(header)}, [line for line, _ in rows])
-
-
-def find_smiles_column(columns: Collection[str], wanted: str | None, path: Path) -> str:
+def find_smiles_column(columns: Collection[str], wanted: str | None, where: str | Path) -> str:
     """The column of SMILES: the wanted one, or one with a usual name."""
-    return _find_column(columns, wanted, SMILES_COLUMNS, "smiles", path)
-
-
-def _find_column(
-    columns: Collection[str], wanted: str | None, usual: Collection[str], option: Literal["smiles", "label"], path: Path
-) -> str:
     if wanted is not None:
-        found = [name for name in columns if name == wanted]
-    else:
-        found = [name for name in columns if name.strip().casefold() in usual]
-        found = found or (list(columns) if len(columns) == 1 else [])
-    if len(found) == 1:
-        return found[0]
-    what = {"smiles": "SMILES", "label": "labels"}[option]
-    problem = f"there is no column {wanted!r}" if wanted is not None else f"it is not clear which column has the {what}"
-    raise DataError(
-        f"{problem}; the columns are {', '.join(map(repr, columns))}",
-        where=path,
-        line=1,
-        remedy=f'name it: {option}="..." (--{option})',
-    )
+        return one_column(columns, wanted, "smiles", where)
+    usual = [name for name in columns if name.strip().casefold() in SMILES_COLUMNS]
+    usual = usual or (list(columns) if len(columns) == 1 else [])
+    if len(usual) != 1:
+        raise DataError(
+            f"it is not clear which column has the SMILES; the columns are {listed(columns)}",
+            where=where,
+            line=1,
+            remedy='name it: smiles="…" (--smiles)',
+        )
+    return usual[0]
+
+
+def _named_columns(columns: Collection[str], target: str | Sequence[str], where: str) -> tuple[str, ...]:
+    """The columns of ``--target``: a name, names with commas between them (and quotes where needed), or a list."""
+    if isinstance(target, str):
+        target = [target] if target in columns else next(csv.reader([target], skipinitialspace=True), [])
+    if not target:
+        raise DataError("no target is named", where=where, remedy='give a column: target="…" (--target)')
+    return tuple(dict.fromkeys(one_column(columns, name, "target", where) for name in target))
+
+
+def _target_columns(
+    columns: Mapping[str, Sequence[Any]], others: Sequence[str], where: str, unlabelled: bool
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The column with a usual name, or all ``others`` that do not look like names of the molecules; and notes."""
+    usual = [name for name in others if name.strip().casefold() in TARGET_COLUMNS]
+    if unlabelled and not usual:
+        return (), ()
+    if len(usual) == 1 or len(others) == 1:
+        return tuple(usual or others), ()
+    names = [name for name in others if not _looks_like_names(name, columns[name])]
+    if len(usual) > 1 or not names:
+        raise DataError(
+            f"it is not clear which columns are the targets; the columns are {listed(columns)}",
+            where=where,
+            line=1,
+            remedy='name them: target="A" or target="A,B" (--target A,B)',
+        )
+    ids = [name for name in others if name not in names]
+    note = f"{listed(ids, 5)} is taken for a name of the molecules, not for a target; --target names the targets"
+    return tuple(names), (note,) if ids else ()
+
+
+def _looks_like_names(column: str, values: Sequence[Any]) -> bool:
+    plain = column.strip().casefold().replace("_", " ")
+    if plain in ("", "id", "name", "index", "cid", "inchi", "inchikey") or plain.endswith((" id", " name")):
+        return True
+    texts = {str(value).strip() for value in values}
+    words = sum(not NUMBER.fullmatch(text) and not MISSING.fullmatch(text) for text in texts)
+    return words > 0.5 * len(values)

@@ -6,6 +6,7 @@ graphs one after another. Node ids start at 0 in each graph, and every undirecte
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import PurePosixPath
 
 import numpy as np
@@ -13,7 +14,8 @@ import numpy as np
 from graphnorm.data.archive import Archive, Integers, Place
 from graphnorm.data.build import FeatureRule, RawGraphs, pack
 from graphnorm.data.molecules import ATOM_FEATURES, BOND_FEATURES, Vocabulary, cardinalities
-from graphnorm.data.packed import PackedGraphs
+from graphnorm.data.packed import PackedGraphs, TaskName
+from graphnorm.data.targets import as_columns, find_targets
 from graphnorm.errors import DataError
 
 __all__ = ["is_ogb", "read_ogb"]
@@ -32,10 +34,12 @@ def read_ogb(
     features: FeatureRule = "auto",
     symmetrise: bool = False,
     merge_duplicates: bool = False,
+    task: TaskName | None = None,
 ) -> PackedGraphs:
-    """Read a single-task classification dataset in OGB's layout, with its official split.
+    """Read a dataset in OGB's layout, with its official split.
 
     The options are those of :func:`~graphnorm.data.build.pack`. Both directions of every edge get the edge's features.
+    The labels may have several columns, and missing values.
     """
     found = archive.ending(EDGES)
     if len(found) != 1:
@@ -53,18 +57,16 @@ def read_ogb(
         return archive.line(file(part), index)
 
     def read(part: str, columns: int | None = None) -> Integers:
+        return archive.read_integers(present(part), columns)
+
+    def present(part: str) -> str:
         if file(part) not in archive.names:
             raise DataError(f"missing: {file(part)}", where=archive.path, remedy="get the dataset again")
-        return archive.read_integers(file(part), columns)
+        return file(part)
 
     sizes, edge_counts = read("num-node-list", 1)[:, 0], read("num-edge-list", 1)[:, 0]
-    labels, edges, tags, edge_tags = read("graph-label"), read("edge", 2), read("node-feat"), read("edge-feat")
-    if labels.shape[1] != 1:
-        raise DataError(
-            f"the graphs have {labels.shape[1]} labels each",
-            **at("graph-label", 0),
-            remedy="only single-task classification is supported; keep one label column",
-        )
+    edges, tags, edge_tags = read("edge", 2), read("node-feat"), read("edge-feat")
+    labels = archive.read_floats(present("graph-label"), blanks=True)
     for counts, part in ((sizes, "num-node-list"), (edge_counts, "num-edge-list")):
         if counts.size and counts.min() < 0:
             raise DataError("the count is negative", **at(part, int(counts.argmin())), remedy="correct the line")
@@ -96,6 +98,7 @@ def read_ogb(
             return at("edge" if part == "edge" else "edge-feat", index % len(edges))
         return at("node-feat" if part == "node" else "graph-label", index)
 
+    whole: TaskName | None = "classes" if labels.shape[1] == 1 and bool((labels == np.round(labels)).all()) else None
     first = np.concatenate(([0], np.cumsum(sizes)[:-1]))
     ends = edges + first[graph][:, None]
     raw = RawGraphs(
@@ -105,7 +108,7 @@ def read_ogb(
         # Edge k of the file is edge k in one direction and edge k + E in the other.
         row=np.concatenate((ends[:, 0], ends[:, 1])),
         col=np.concatenate((ends[:, 1], ends[:, 0])),
-        labels=labels[:, 0],
+        targets=find_targets(as_columns(labels)[0], partial(at, "graph-label"), task=task or whole),
         tags=tags,
         cardinalities=_known(tags, ATOM_FEATURES),
         edge_tags=np.concatenate((edge_tags, edge_tags)),

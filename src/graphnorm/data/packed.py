@@ -21,12 +21,15 @@ from graphnorm.data.batching import BatchTables, Bounds, GraphBatch, assemble, m
 from graphnorm.errors import DataError, need
 from graphnorm.files import save_tensors
 
-__all__ = ["FORMAT", "PackedGraphs", "Statistics", "open_packed", "save_packed"]
+__all__ = ["FORMAT", "UNKNOWN", "PackedGraphs", "Statistics", "TaskName", "open_packed", "save_packed"]
 
 FORMAT = "graphnorm-packed-2"
 """Version of the file format. It also changes when a reader makes other arrays of the same source."""
 
-PROVENANCE = ("source", "label_column", "threshold", "left_out")
+UNKNOWN = "unknown"
+"""The only class of graphs without labels."""
+
+PROVENANCE = ("source", "label_column", "threshold", "left_out", "notes")
 """Fields that say where the graphs come from. They do not belong to the content."""
 
 TaskName = Literal["classes", "binary", "values"]
@@ -131,7 +134,7 @@ class PackedGraphs:
     groups: Tensor | None = None
     """(G,) int64: graphs of one group, such as duplicates of a molecule, belong on one side of every split."""
     splits: Mapping[str, Tensor] = field(default_factory=dict)
-    """Graph ids of each part of the official split, by name, if the source has one."""
+    """Graph ids of the parts ``train``, ``valid`` and ``test``, if the source has a split or one was chosen."""
     removed_self_loops: int = 0
     source: str = ""
     """Where the graphs come from, for people."""
@@ -141,6 +144,8 @@ class PackedGraphs:
     """The number that splits measurements into two classes, if the labels are measurements."""
     left_out: tuple[int, ...] = ()
     """For a table: its rows, from 0, that could not be read and are no graphs here."""
+    notes: tuple[str, ...] = ()
+    """What the user should know about how the source was read: rows left out, duplicates, a guessed task."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "splits", dict(sorted(self.splits.items())))

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from graphnorm.data.build import FeatureRule, RawGraphs, join_edges, pack
 from graphnorm.data.packed import PackedGraphs
+from graphnorm.data.targets import Targets
 from graphnorm.errors import DataError
 
 __all__ = ["FAMILIES", "cliques", "regular", "trees"]
@@ -105,7 +106,7 @@ def _family(
     if num_graphs < 2:
         raise DataError(f"{num_graphs} graphs do not make two classes", remedy="ask for at least two graphs")
     random = np.random.default_rng(seed)
-    labels = random.permutation(np.arange(num_graphs) % 2)
+    labels = random.permutation(np.arange(num_graphs, dtype=np.int64) % 2)
     graphs = [make(int(label), random) for label in labels]
     sizes = np.array([size for size, _ in graphs])
     pairs = join_edges([edges for _, edges in graphs], sizes)
@@ -114,8 +115,7 @@ def _family(
         sizes=sizes,
         row=np.concatenate((pairs[:, 0], pairs[:, 1])),
         col=np.concatenate((pairs[:, 1], pairs[:, 0])),
-        labels=labels,
-        classes=classes,
+        targets=Targets("classes", labels, classes),
         source=f"made here, seed {seed}",
     )
     return pack(raw, features=features)

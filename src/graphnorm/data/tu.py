@@ -2,13 +2,14 @@
 
 A dataset ``DS`` has the files ``DS_A.txt`` (a directed edge ``i, j`` on each line; nodes are numbered from 1 in all
 graphs together), ``DS_graph_indicator.txt`` (line i: the graph of node i, from 1), ``DS_graph_labels.txt`` (line g: its
-class), and optionally ``DS_node_labels.txt``, ``DS_node_attributes.txt``, ``DS_edge_labels.txt``,
-``DS_edge_attributes.txt``.
+class) or ``DS_graph_attributes.txt`` (line g: its numbers, which are predicted), and optionally
+``DS_node_labels.txt``, ``DS_node_attributes.txt``, ``DS_edge_labels.txt``, ``DS_edge_attributes.txt``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -17,16 +18,19 @@ import numpy.typing as npt
 
 from graphnorm.data.archive import Archive, Place
 from graphnorm.data.build import FeatureRule, RawGraphs, pack
-from graphnorm.data.packed import PackedGraphs
+from graphnorm.data.packed import PackedGraphs, TaskName
+from graphnorm.data.targets import as_columns, find_targets
 from graphnorm.errors import DataError
 
 __all__ = ["is_tu", "read_tu"]
 
-REQUIRED = ("A", "graph_indicator", "graph_labels")
+REQUIRED = ("A", "graph_indicator")
+OF_GRAPHS = ("graph_labels", "graph_attributes")
+"""One of them is required."""
 
 
 def is_tu(archive: Archive) -> bool:
-    return any(archive.ending(f"_{part}.txt") for part in REQUIRED)
+    return any(archive.ending(f"_{part}.txt") for part in (*REQUIRED, *OF_GRAPHS))
 
 
 def read_tu(
@@ -36,8 +40,12 @@ def read_tu(
     features: FeatureRule = "auto",
     symmetrise: bool = False,
     merge_duplicates: bool = False,
+    task: TaskName | None = None,
 ) -> PackedGraphs:
     """Read a dataset in TU format; the options are those of :func:`~graphnorm.data.build.pack`.
+
+    task: what is predicted. By default it is the class, or the graph attributes if there are no classes; they may have
+        several columns, and missing values.
 
     Like PyTorch Geometric's ``TUDataset`` it removes self-loops, and counts them. Degrees that serve as features do not
     include them. Graph labels become 0..C-1 and node labels 0..L-1, in sorted order.
@@ -54,11 +62,16 @@ def read_tu(
         if part == "node":
             of_nodes = ("node_attributes", "node_labels", "graph_indicator")
             return at(next(p for p in of_nodes if file(p) in archive.names), index)
-        return at({"graph": "graph_labels", "edge": "A", "edge features": "edge_attributes"}[part], index)
+        return at({"graph": of_graphs, "edge": "A", "edge features": "edge_attributes"}[part], index)
 
     indicator = archive.read_integers(file("graph_indicator"), 1)[:, 0]
-    labels = archive.read_integers(file("graph_labels"), 1)[:, 0]
-    _check_indicator(indicator, len(labels), at)
+    present = [part for part in OF_GRAPHS if file(part) in archive.names]
+    of_graphs = present[-1 if task in ("binary", "values") else 0]
+    if of_graphs == "graph_labels":
+        table: npt.NDArray[Any] = archive.read_integers(file(of_graphs), 1)
+    else:
+        table = archive.read_floats(file(of_graphs), blanks=True)
+    _check_indicator(indicator, len(table), at)
     row, col = (np.ascontiguousarray(ends - 1) for ends in archive.read_integers(file("A"), 2).T)
     _check_edges(row, col, indicator, at)
 
@@ -74,13 +87,17 @@ def read_tu(
             )
         return table
 
+    if not len(table):
+        raise DataError("there are no graphs", **at(of_graphs, 0), remedy="give at least two graphs")
+    columns, found = as_columns(table)
+    targets = find_targets(columns, partial(at, of_graphs), task=task or found)
     raw = RawGraphs(
         name=name or PurePosixPath(prefix).name,
         locate=locate,
-        sizes=np.bincount(indicator - 1, minlength=len(labels)),
+        sizes=np.bincount(indicator - 1, minlength=len(table)),
         row=row,
         col=col,
-        labels=labels,
+        targets=targets,
         tags=optional("node_labels", archive.read_integers, len(indicator), "nodes"),
         x=optional("node_attributes", archive.read_floats, len(indicator), "nodes"),
         edge_tags=optional("edge_labels", archive.read_integers, len(row), "edges"),
@@ -93,7 +110,8 @@ def read_tu(
 
 def _find_prefix(archive: Archive) -> str:
     """The common prefix of the dataset's files, folder included."""
-    prefixes = {name.removesuffix(f"_{part}.txt") for part in REQUIRED for name in archive.ending(f"_{part}.txt")}
+    parts = (*REQUIRED, *OF_GRAPHS)
+    prefixes = {name.removesuffix(f"_{part}.txt") for part in parts for name in archive.ending(f"_{part}.txt")}
     if len(prefixes) != 1:
         raise DataError(
             f"a folder in TU format holds one dataset, not {', '.join(sorted(prefixes))}",
@@ -102,6 +120,8 @@ def _find_prefix(archive: Archive) -> str:
         )
     prefix = prefixes.pop()
     missing = [f"{prefix}_{part}.txt" for part in REQUIRED if f"{prefix}_{part}.txt" not in archive.names]
+    if not any(f"{prefix}_{part}.txt" in archive.names for part in OF_GRAPHS):
+        missing.append(f"{prefix}_{OF_GRAPHS[0]}.txt")
     if missing:
         raise DataError(
             f"missing: {', '.join(missing)}", where=archive.path, remedy="add the file; the TU format needs it"

@@ -1,0 +1,144 @@
+"""Chosen splits: by scaffolds, by a column of words, or by a file; and the checks of every split."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from graphnorm.data.archive import Integers, Place, decoding, refuse_irregular
+from graphnorm.data.table import read_table
+from graphnorm.errors import DataError, listing
+
+__all__ = ["PARTS", "check_parts", "read_split", "scaffold_split", "split_by_words"]
+
+PARTS = ("train", "valid", "test")
+WORDS = {
+    "train": "train", "training": "train",
+    "valid": "valid", "val": "valid", "validation": "valid", "dev": "valid",
+    "test": "test", "testing": "test",
+}  # fmt: skip
+LARGEST_FILE = 1 << 28
+
+
+def scaffold_split(scaffolds: Sequence[str]) -> dict[str, Integers]:
+    """Split molecules 80/10/10 by their Bemis-Murcko scaffolds, as MoleculeNet and OGB do.
+
+    Molecules of one scaffold stay together. The largest scaffolds come first and fill the training part, then the
+    validation part; the rest is the test part. Of equally large ones, the one that appears last comes first.
+
+    >>> {part: ids.tolist() for part, ids in scaffold_split(["a"] * 8 + ["b", "c"]).items()}
+    {'train': [0, 1, 2, 3, 4, 5, 6, 7], 'valid': [9], 'test': [8]}
+    """
+    members: dict[str, list[int]] = {}
+    for g, scaffold in enumerate(scaffolds):
+        members.setdefault(scaffold, []).append(g)
+    parts: dict[str, list[int]] = {part: [] for part in PARTS}
+    for group in sorted(members.values(), key=lambda ids: (len(ids), ids[0]), reverse=True):
+        train, valid = len(parts["train"]) + len(group), len(parts["train"]) + len(parts["valid"]) + len(group)
+        part = "train" if train <= 0.8 * len(scaffolds) else "valid" if valid <= 0.9 * len(scaffolds) else "test"
+        parts[part] += group
+    split: dict[str, Integers] = {part: np.array(sorted(ids), np.int64) for part, ids in parts.items()}
+    check_parts(split, len(scaffolds), {}, "give more molecules, or split at random (--split random)")
+    return split
+
+
+def split_by_words(words: Sequence[Any], place: Callable[[int], Place]) -> dict[str, Integers]:
+    """The parts that the words train, valid and test name, a word for each graph."""
+    parts: dict[str, list[int]] = {part: [] for part in PARTS}
+    for g, word in enumerate(words):
+        part = WORDS.get(str(word).strip().casefold())
+        if part is None:
+            raise DataError(f"{word!r} is no part of a split", **place(g), remedy="write train, valid or test")
+        parts[part].append(g)
+    split: dict[str, Integers] = {part: np.array(ids, np.int64) for part, ids in parts.items()}
+    check_parts(split, len(words), {"where": place(0)["where"]})
+    return split
+
+
+def read_split(path: Path, rows: Sequence[int], num_rows: int) -> dict[str, Integers]:
+    """Read a split from a JSON or CSV file, in graph ids.
+
+    JSON: ``{"train": [0, 1, …], "valid": […], "test": […]}``. CSV: a header and two columns, of a row and its part;
+    or one, of the part of each row.
+
+    rows: (G,) the row of each graph, from 0, by which the file counts.
+    num_rows: the rows of the data, with those that are no graphs.
+    """
+    refuse_irregular(path)
+    if path.is_dir() or path.stat().st_size > LARGEST_FILE:
+        raise DataError("this is no file of a split", where=path, remedy="give a JSON or CSV file")
+    parts = _read_json(path) if path.suffix.lower() == ".json" else _read_words(path, num_rows)
+    place: Place = {"where": str(path)}
+    check_parts(parts, num_rows, place)
+    graph = np.full(num_rows, -1)
+    graph[np.asarray(rows, np.int64)] = np.arange(len(rows))
+    split = {part: np.sort(graph[ids][graph[ids] >= 0]) for part, ids in parts.items()}
+    check_parts(split, len(rows), place)
+    return split
+
+
+def _read_json(path: Path) -> dict[str, Integers]:
+    with decoding(path):
+        content = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(content, dict):
+        raise DataError("this is no split", where=path, remedy='write {"train": [0, 1], "valid": [2], "test": [3]}')
+    parts: dict[str, Integers] = {}
+    for name, ids in content.items():
+        if name not in WORDS or WORDS[name] in parts:
+            raise DataError(
+                f"{name!r} is no part of a split, or there twice", where=path, remedy="use train, valid, test"
+            )
+        if not isinstance(ids, list) or not all(type(k) is int and abs(k) < 2**53 for k in ids):
+            raise DataError(f"{name} is not a list of ids", where=path, remedy="give whole numbers, from 0")
+        parts[WORDS[name]] = np.array(ids, np.int64)
+    return parts
+
+
+def _read_words(path: Path, num_rows: int) -> dict[str, Integers]:
+    columns, lines = read_table(path)
+
+    def place(k: int) -> Place:
+        return {"where": str(path), "line": lines[k]}
+
+    *ids, words = columns.values()
+    if len(ids) > 1 or (not ids and len(words) != num_rows):
+        raise DataError(
+            f"there are {len(columns)} columns and {len(words)} rows for {num_rows} graphs",
+            where=path,
+            remedy="give two columns, of a row (from 0) and its part; or one, of the part of each row",
+        )
+    parts = split_by_words(words, place)
+    if not ids:
+        return parts
+    numbers = []
+    for k, text in enumerate(ids[0]):
+        if not text.strip().isdecimal() or len(text) > 15:
+            raise DataError(f"{text!r} is no row", **place(k), remedy="give whole numbers, from 0")
+        numbers.append(int(text))
+    return {part: np.array(numbers, np.int64)[places] for part, places in parts.items()}
+
+
+def check_parts(
+    parts: Mapping[str, Any], num_graphs: int, place: Place, remedy: str = "correct the split, or use --split random"
+) -> None:
+    """Refuse a split with parts that are missing, empty or unknown, that overlap, or with ids out of range."""
+    problem = None
+    names = [*PARTS, *(name for name in parts if name not in PARTS)]
+    empty = [name for name in PARTS if name not in parts or len(parts[name]) == 0]
+    if len(names) > len(PARTS):
+        problem = f"the split has the parts {listing(list(parts))}, not {listing(PARTS)}"
+    elif empty:
+        problem = f"the split has no graphs in the part {listing(empty)}"
+    else:
+        ids = np.concatenate([np.asarray(parts[name]) for name in PARTS])
+        times = np.bincount(ids) if ids.min() >= 0 and ids.max() < num_graphs else None
+        if times is None:
+            problem = f"the split has ids from {ids.min()} to {ids.max()}, but the graphs are 0 to {num_graphs - 1}"
+        elif times.max() > 1:
+            problem = f"graph {int(times.argmax())} is in the split {int(times.max())} times"
+    if problem:
+        raise DataError(problem, **place, remedy=remedy)

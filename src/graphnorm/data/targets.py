@@ -1,0 +1,329 @@
+"""What is to be predicted, found from columns of values: one class, binary targets, or real targets.
+
+| columns | task |
+|---|---|
+| one column of words, of two values, or of at most ten whole numbers without wide gaps | ``classes`` |
+| several columns of 0 and 1, with missing values or without | ``binary`` |
+| one or several columns of other numbers | ``values`` |
+
+``nan``, ``NA``, ``None``, ``null``, ``inf`` and blanks are missing values. ``1`` and ``1.0`` are one class.
+"""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from graphnorm.data.archive import Place
+from graphnorm.data.packed import UNKNOWN, TaskName
+from graphnorm.errors import DataError, listing, unknown
+
+__all__ = ["Targets", "Threshold", "as_columns", "find_targets", "missing_rows"]
+
+Threshold = float | Literal["median"] | None
+Array = npt.NDArray[Any]
+MISSING = re.compile(r"|nan|na|n/a|<na>|nat|none|null|[+-]?inf(?:inity)?", re.IGNORECASE)
+NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+MANY_WORDS = 50
+MANY_NUMBERS = 10
+
+
+class Targets(NamedTuple):
+    """The targets of G graphs."""
+
+    task: TaskName
+    labels: Array
+    """(G,) int64."""
+    classes: tuple[str, ...]
+    targets: Array | None = None
+    """(G, T) float32, NaN where a value is missing."""
+    names: tuple[str, ...] = ()
+    """(T,)."""
+    threshold: float | None = None
+    notes: tuple[str, ...] = ()
+    """What the user should know about how the columns were read."""
+
+
+class _Column(NamedTuple):
+    name: str
+    numbers: npt.NDArray[np.float64]
+    """NaN where the value is missing or a word."""
+    words: list[str] | None
+    """All values as text, empty where missing; None if all values are numbers or missing."""
+    missing: npt.NDArray[np.bool_]
+
+    @property
+    def distinct(self) -> npt.NDArray[np.float64]:
+        return np.unique(self.numbers[~np.isnan(self.numbers)])
+
+
+def _read(name: str, values: Sequence[Any] | Array) -> _Column:
+    if isinstance(values, np.ndarray) and values.dtype.kind in "iuf":
+        numbers = values.astype(np.float64)
+        missing = ~np.isfinite(numbers)
+        return _Column(name, np.where(missing, np.nan, numbers), None, missing)
+    known: dict[str, tuple[str, float]] = {}
+    texts, found = [], np.empty(len(values))
+    for k, value in enumerate(values):
+        text = "" if value is None else str(value)
+        if text not in known:
+            word = text.strip()
+            word = "" if MISSING.fullmatch(word) else word
+            known[text] = word, float(word) if NUMBER.fullmatch(word) else np.nan
+        word, found[k] = known[text]
+        texts.append(word)
+    missing = np.array([not word for word in texts])
+    all_numbers = all(not word or number == number for word, number in known.values())
+    return _Column(name, found, None if all_numbers else texts, missing)
+
+
+def missing_rows(columns: Mapping[str, Sequence[Any] | Array]) -> list[int]:
+    """The rows in which all columns are missing."""
+    read = [_read(name, values).missing for name, values in columns.items()]
+    return [int(k) for k in np.flatnonzero(np.logical_and.reduce(read))] if read else []
+
+
+def find_targets(
+    columns: Mapping[str, Sequence[Any] | Array],
+    place: Callable[[int], Place],
+    *,
+    task: TaskName | None = None,
+    threshold: Threshold = None,
+    unlabelled: bool = False,
+    remedy: str = "fill it in, or leave the graph out",
+) -> Targets:
+    """The task and the targets of columns of equal length.
+
+    task: overrules what the values suggest.
+    threshold: the values of the only column are measurements, and the classes are "above" it and "not above".
+    unlabelled: labels may be missing or all the same. If a class is missing, all graphs have the class ``"unknown"``.
+    place: the place of a row, for errors.
+    remedy: what to do about a missing label.
+
+    >>> find_targets({"solubility": ["0.5", "NA", "1.25", "3"]}, lambda row: {}).task
+    'values'
+    """
+    if task is not None and task not in get_args(TaskName):
+        raise unknown("task", str(task), get_args(TaskName), DataError)
+    found = [_read(name, values) for name, values in columns.items()]
+    if len(found) != 1 and (threshold is not None or task == "classes"):
+        raise DataError(
+            f"{'a threshold' if threshold is not None else 'the task classes'} needs one column of labels, "
+            f"but there are {len(found)}: {_shown(found)}",
+            **place(0),
+            remedy='name one: target="…" (--target)',
+        )
+    for column in found:
+        if column.missing.all() and not unlabelled:
+            raise DataError(
+                f"the column {column.name!r} has no values", **place(0), remedy="leave it out, or fill it in"
+            )
+    if threshold is not None:
+        if task not in (None, "classes"):
+            problem = f"a threshold makes classes, which is not the task {task!r}"
+            raise DataError(problem, **place(0), remedy="leave one of them out")
+        return _split(found[0], threshold, place, unlabelled, remedy)
+    chosen, note = (task, None) if task else _guess(found, place)
+    if chosen == "classes":
+        return _classes(found[0], place, unlabelled, remedy, given=task is not None)._replace(
+            notes=(note,) if note else ()
+        )
+    arrays = [_binary(column, place) if chosen == "binary" else _values(column, place) for column in found]
+    labels = np.zeros(len(arrays[0]), np.int64)
+    names = tuple(column.name for column in found)
+    return Targets(chosen, labels, (UNKNOWN,), np.stack(arrays, axis=1), names, notes=(note,) if note else ())
+
+
+def _shown(columns: Sequence[_Column]) -> str:
+    names = [repr(column.name) for column in columns]
+    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+
+
+def _guess(columns: Sequence[_Column], place: Callable[[int], Place]) -> tuple[TaskName, str | None]:
+    """The task of columns, and a note if the user may have meant another."""
+    if len(columns) > 1:
+        for column in columns:
+            if column.words is not None:
+                _refuse_word(column, place)
+        binary = [bool(np.isin(column.distinct, (0, 1)).all()) for column in columns]
+        if all(binary):
+            return "binary", None
+        if any(binary):
+            kinds = ["binary" if one else "real" for one in binary]
+            some = listing([f"{c.name!r} ({kind})" for c, kind in list(zip(columns, kinds, strict=True))[:4]])
+            raise DataError(
+                f"some of the {len(columns)} columns of targets have 0 and 1, others real numbers, such as {some}",
+                **place(0),
+                remedy='name those of one kind, target="A,B" (--target A,B), or say task="values" (--task values)',
+            )
+        return "values", None
+    (column,) = columns
+    distinct = column.distinct
+    if column.words is not None:
+        known = int((~column.missing).sum())
+        if 2 * int((~np.isnan(column.numbers)).sum()) > known:
+            _refuse_word(column, place)
+        return "classes", None
+    if len(distinct) <= 2:
+        return "classes", None
+    whole = bool((distinct == np.round(distinct)).all())
+    if whole and len(distinct) <= MANY_NUMBERS and distinct[-1] - distinct[0] < 2 * len(distinct):
+        return "classes", None
+    if len(distinct) > MANY_WORDS:
+        return "values", None
+    return "values", (
+        f"the {len(distinct)} different numbers in {column.name!r} are taken as measurements, and regression is the "
+        "task; if each is a class, say task='classes' (--task classes)"
+    )
+
+
+def _refuse_word(column: _Column, place: Callable[[int], Place]) -> None:
+    assert column.words is not None
+    row = next(k for k, word in enumerate(column.words) if word and np.isnan(column.numbers[k]))
+    word = column.words[row]
+    decimal = re.fullmatch(r"[+-]?\d+,\d+", word) is not None
+    raise DataError(
+        f"{word[:40]!r} in the column {column.name!r} is not a number",
+        **place(row),
+        remedy="write decimals with a point" if decimal else "correct or remove it, or name other columns (--target)",
+    )
+
+
+def _classes(column: _Column, place: Callable[[int], Place], unlabelled: bool, remedy: str, *, given: bool) -> Targets:
+    zeros = np.zeros(len(column.missing), np.int64)
+    if column.missing.any():
+        if unlabelled:
+            return Targets("classes", zeros, (UNKNOWN,))
+        row, count = int(column.missing.argmax()), int(column.missing.sum())
+        raise DataError(
+            f"the label in the column {column.name!r} is missing (in {count} of {len(zeros)} rows)",
+            **place(row),
+            remedy=remedy,
+        )
+    # Numbers by value and before words, so that 1 and 1.0 are one class and no order depends on hashes.
+    keys = [(0, number, "") if number == number else (1, 0.0, word) for number, word in _pairs(column)]
+    ordered = sorted(set(keys))
+    names = tuple(word if kind else _numeral(number) for kind, number, word in ordered)
+    if len(names) > MANY_WORDS and len(names) > len(keys) / 4 and not given:
+        raise DataError(
+            f"the labels in {column.name!r} have {len(names)} different values for {len(keys)} graphs",
+            **place(0),
+            remedy="name the column of the labels: target=... (--target); or say task='classes' (--task classes)",
+        )
+    if len(names) < 2 and not unlabelled:
+        raise DataError(
+            f"all {len(keys)} graphs have the same label, {names[0]}",
+            **place(0),
+            remedy="classification needs at least two classes; check the column or file of labels",
+        )
+    index = {key: k for k, key in enumerate(ordered)}
+    return Targets("classes", np.array([index[key] for key in keys], np.int64), names)
+
+
+def _pairs(column: _Column) -> list[tuple[float, str]]:
+    return list(zip(column.numbers.tolist(), column.words or [""] * len(column.numbers), strict=True))
+
+
+def _numeral(number: float) -> str:
+    """
+    >>> _numeral(1.0), _numeral(0.25)
+    ('1', '0.25')
+    """
+    return str(int(number)) if number == int(number) and abs(number) < 1e15 else repr(number)
+
+
+def _split(
+    column: _Column, threshold: Threshold, place: Callable[[int], Place], unlabelled: bool, remedy: str
+) -> Targets:
+    if threshold != "median" and not isinstance(threshold, (int, float)):
+        raise DataError(f"the threshold is {threshold!r}", remedy='give a number, or "median"')
+    if column.missing.any() and unlabelled:
+        return Targets("classes", np.zeros(len(column.missing), np.int64), (UNKNOWN,))
+    if np.isnan(column.numbers).any():
+        row = int(np.isnan(column.numbers).argmax())
+        shown = column.words[row][:40] if column.words else "nan"
+        raise DataError(
+            f"the measurement {shown!r} in {column.name!r} is not a finite number", **place(row), remedy=remedy
+        )
+    values = column.numbers.tolist()
+    cut = statistics.median(values) if threshold == "median" else float(threshold)
+    above = (column.numbers > cut).astype(np.int64)
+    names = (f"not above {cut:g}", f"above {cut:g}")
+    if len(set(above.tolist())) < 2 and not unlabelled:
+        raise DataError(
+            f"all {len(above)} graphs have the same label, {names[above[0]]}",
+            **place(0),
+            remedy="classification needs at least two classes; check the threshold",
+        )
+    return Targets("classes", above, names, threshold=cut)
+
+
+def _binary(column: _Column, place: Callable[[int], Place]) -> Array:
+    """(G,) 0 and 1; the larger of two numbers, or the last of two words, is 1."""
+    values = [number if number == number else word for number, word in _pairs(column)]
+    known = sorted({(isinstance(value, str), value) for value in values if value != ""})
+    if len(known) > 2:
+        row = values.index(known[2][1])
+        raise DataError(
+            f"the column {column.name!r} has more than two values, such as {known[2][1]!r}",
+            **place(row),
+            remedy="binary targets are 0 or 1; name other columns (--target), or another task (--task)",
+        )
+    ones = {known[1][1]} if len(known) == 2 else {value for word, value in known if word or value > 0}  # type: ignore[operator]
+    return np.array([np.nan if value == "" else float(value in ones) for value in values], np.float32)
+
+
+def _values(column: _Column, place: Callable[[int], Place]) -> Array:
+    if column.words is not None:
+        _refuse_word(column, place)
+    with np.errstate(over="ignore"):
+        values = column.numbers.astype(np.float32)
+    large = np.isinf(values)
+    if large.any():
+        row = int(large.argmax())
+        problem = f"{column.numbers[row]:g} in {column.name!r} is too large for single precision"
+        raise DataError(problem, **place(row), remedy="use another unit, or its logarithm")
+    return values
+
+
+def as_columns(values: Any, names: Sequence[str] | None = None) -> tuple[dict[str, Any], TaskName | None]:
+    """Labels that are given in Python as named columns, and the task if their types tell it.
+
+    values: (G,) labels or numbers, or (G, T) of them, as lists, arrays or tensors. Whole numbers and words are classes.
+    """
+    array = values if hasattr(values, "ndim") else None
+    if array is None:
+        rows = [value.tolist() if hasattr(value, "tolist") else value for value in values]
+        if any(isinstance(row, (list, tuple)) for row in rows):
+            rows = [row if isinstance(row, (list, tuple)) else [row] for row in rows]
+            widths = {len(row) for row in rows}
+            if len(widths) > 1:
+                problem = f"the graphs have {min(widths)} to {max(widths)} targets"
+                other = next(g for g, row in enumerate(rows) if len(row) != len(rows[0]))
+                place = f"graph {other} of the list"
+                raise DataError(problem, where=place, remedy="give each graph as many, None where one is missing")
+            columns: list[Any] = [list(column) for column in zip(*rows, strict=True)]
+        else:
+            columns = [rows]
+    else:
+        array = np.asarray(array.detach().cpu() if hasattr(array, "detach") else array)
+        array = array.astype(np.int64) if array.dtype == bool and array.ndim > 1 else array
+        columns = [array] if array.ndim < 2 else list(array.reshape(len(array), -1).T)
+    if not columns:
+        raise DataError("the graphs have no targets", remedy="give each graph a label or a number")
+    names = names or (["target"] if len(columns) == 1 else [f"target {k + 1}" for k in range(len(columns))])
+    if len(names) != len(columns) or len(set(names)) < len(names):
+        raise DataError(f"{len(names)} names for {len(columns)} targets", remedy="give each target a name of its own")
+    whole = len(columns) == 1 and all(
+        isinstance(value, (str, bool, int, np.integer, np.bool_, np.str_)) for value in _elements(columns[0])
+    )
+    return dict(zip(names, columns, strict=True)), "classes" if whole else None
+
+
+def _elements(column: Any) -> list[Any]:
+    return column.tolist() if isinstance(column, np.ndarray) else list(column)

@@ -1,0 +1,133 @@
+"""Chosen splits, and the checks of every split."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from graphnorm.data import DataError, PackedGraphs, load
+from graphnorm.data.splits import PARTS, scaffold_split
+
+TEN = [*(f"c1ccccc1{'C' * k}" for k in range(8)), "C1CC1", "CC"]
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    words = ["train"] * 6 + ["val", "Validation ", "test", "test"]
+    lines = [f"{text},{k % 2},{word}" for k, (text, word) in enumerate(zip(TEN, words, strict=True))]
+    path = tmp_path / "t.csv"
+    path.write_text("smiles,label,part\n" + "\n".join(lines))
+    return path
+
+
+def parts(graphs: PackedGraphs) -> dict[str, list[int]]:
+    return {name: ids.tolist() for name, ids in graphs.splits.items()}
+
+
+def test_by_scaffold(table: Path) -> None:
+    graphs = load(table, split="scaffold")
+    assert parts(graphs) == {"test": [8], "train": list(range(8)), "valid": [9]}
+    assert load(table).splits == {}
+    with pytest.raises(DataError, match=r"no graphs in the part train and valid.*--split random"):
+        scaffold_split(["one"] * 10)
+    with pytest.raises(DataError, match="split cannot be used with synthetic:trees"):
+        load("trees", split="scaffold")
+
+
+def test_by_scaffold_as_ogb_does(archives: Path) -> None:
+    """A tenth of the molecules of ogbg-molhiv, whose order of scaffolds is checked against a plain implementation."""
+    from rdkit import Chem
+    from rdkit.Chem.Scaffolds.MurckoScaffold import MurckoScaffoldSmiles
+
+    table = gzip.decompress((archives / "moleculenet" / "bace.csv.gz").read_bytes()).decode().splitlines()[1:500]
+    scaffolds = [MurckoScaffoldSmiles(mol=Chem.MolFromSmiles(line.partition(",")[0])) for line in table]
+    sets: dict[str, list[int]] = {}
+    for k, scaffold in enumerate(scaffolds):
+        sets.setdefault(scaffold, []).append(k)
+    expected: dict[str, list[int]] = {"train": [], "valid": [], "test": []}
+    for ids in sorted(sets.values(), key=lambda ids: (len(ids), ids[0]), reverse=True):
+        if len(expected["train"]) + len(ids) > 0.8 * len(table):
+            if len(expected["train"]) + len(expected["valid"]) + len(ids) > 0.9 * len(table):
+                expected["test"] += ids
+            else:
+                expected["valid"] += ids
+        else:
+            expected["train"] += ids
+    assert {part: ids.tolist() for part, ids in scaffold_split(scaffolds).items()} == {
+        part: sorted(ids) for part, ids in expected.items()
+    }
+
+
+def test_by_a_column(table: Path) -> None:
+    graphs = load(table, split="part")
+    assert parts(graphs) == {"test": [8, 9], "train": [0, 1, 2, 3, 4, 5], "valid": [6, 7]}
+    assert graphs.label_column == "label"
+    with pytest.raises(DataError, match=r"no column 'parts'; did you mean 'part'\?"):
+        load(table, split="parts")
+
+
+def test_by_a_file(table: Path, tmp_path: Path) -> None:
+    graphs = load(table, split="part")
+    file = tmp_path / "split.json"
+    file.write_text(json.dumps({"train": [0, 1, 2, 3, 4, 5], "val": [6, 7], "test": [8, 9]}))
+    assert load(table, split=str(file)) == graphs
+    file = tmp_path / "split.csv"
+    file.write_text("row,part\n" + "\n".join(f"{k},{part}" for part in PARTS for k in parts(graphs)[part]))
+    assert load(table, split=file) == graphs
+    file.write_text("part\n" + "\n".join(next(p for p in PARTS if k in parts(graphs)[p]) for k in range(10)))
+    assert load(table, split=file) == graphs
+
+
+def test_a_file_counts_rows_that_are_left_out(tmp_path: Path) -> None:
+    table, file = tmp_path / "t.csv", tmp_path / "split.json"
+    table.write_text("smiles,label\nX,1\nC,0\nCC,1\nCCC,0\n")
+    file.write_text('{"train": [0, 1], "valid": [2], "test": [3]}')
+    with pytest.warns(UserWarning, match="1 of 4 SMILES"):
+        graphs = load(table, split=file, skip_invalid=True)
+    assert parts(graphs) == {"test": [2], "train": [0], "valid": [1]}
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ({"train": [0, 1], "valid": [1], "test": [2]}, "graph 1 is in the split 2 times"),
+        ({"train": [0, 1], "valid": [2], "test": [10]}, "ids from 0 to 10, but the graphs are 0 to 9"),
+        ({"train": [0, -1], "valid": [2], "test": [3]}, "ids from -1 to 3"),
+        ({"train": [0, 1], "valid": [], "test": [2]}, "no graphs in the part valid"),
+        ({"train": [0, 1], "test": [2]}, "no graphs in the part valid"),
+        ({"train": [0, 1], "valid": [2], "test": [3], "more": [4]}, "'more' is no part of a split"),
+        ({"train": [0, 1.5], "valid": [2], "test": [3]}, "train is not a list of ids"),
+        ({"train": [0, True], "valid": [2], "test": [3]}, "train is not a list of ids"),
+        ([0, 1], "this is no split"),
+        ("{", "this is no split"),
+    ],
+)
+def test_wrong_files_are_refused(table: Path, tmp_path: Path, content: object, problem: str) -> None:
+    file = tmp_path / "split.json"
+    file.write_text(json.dumps(content))
+    with pytest.raises(DataError, match=problem) as error:
+        load(table, split=file)
+    assert error.value.where == str(file) or error.value.where == file
+    assert error.value.remedy
+
+
+def test_other_wrong_files_are_refused(table: Path, tmp_path: Path) -> None:
+    for name, text in (("a.json", "{"), ("b.csv", "row,part\nx,train\n"), ("c.csv", "part\ntrain\n"), ("d.csv", "")):
+        (tmp_path / name).write_text(text)
+        with pytest.raises(DataError):
+            load(table, split=tmp_path / name)
+    with pytest.raises(DataError, match="no such file"):
+        load(table, split=tmp_path / "absent.json")
+
+
+def test_an_official_split_can_be_left_out(archives: Path) -> None:
+    with zipfile.ZipFile(archives / "ogbg_molhiv.zip") as archive:
+        assert any("scaffold" in name for name in archive.namelist())
+    graphs = load("molhiv", archives, split="random")
+    assert graphs.splits == {}
+    assert np.array_equal(graphs.labels, load("molhiv", archives).labels)
