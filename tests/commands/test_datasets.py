@@ -64,7 +64,7 @@ def test_get_and_show(run: Run, mine: Path) -> None:
 
 @pytest.mark.skipif(not DATA, reason="GRAPHNORM_DATA names no folder with the benchmark archives")
 def test_the_list_by_task(run: Run) -> None:
-    code, out, _ = run("datasets", "--data-root", DATA, "--json")
+    code, out, _ = run("datasets", "--data-root", Path(DATA) / "moleculenet", "--json")
     rows = {row["name"]: row for row in json.loads(out)}
     assert code == 0
     assert [row["task"] for row in rows.values()] == sorted(

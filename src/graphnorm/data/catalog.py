@@ -53,8 +53,6 @@ class Entry:
     about: str
     format: Literal["tu", "ogb", "smiles", "images", "molecules", "synthetic"]
     task: TaskName = "classes"
-    metric: str | None = None
-    """The metric that papers report; None for the default of the task."""
     split: Literal["scaffold"] | None = None
     """The split of most papers; None for folds at random, or for the official split."""
     table: Table | None = None
