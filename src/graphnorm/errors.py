@@ -154,7 +154,10 @@ def explain_os_error(error: OSError) -> str:
     the line is dead
     """
     if error.filename is None or error.errno is None:
-        return str(error)
+        remedy = PLACE_REMEDIES.get(error.errno or 0)
+        return (
+            str(GraphnormError(f"a file cannot be written: {error.strerror}", remedy=remedy)) if remedy else str(error)
+        )
     path = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else str(error.filename)
     if error.errno == errno.ENOENT:
         action = "found"

@@ -7,6 +7,7 @@ import json
 import math
 import os
 import re
+import shutil
 import socket
 import uuid
 import zlib
@@ -37,8 +38,12 @@ def read_text(path: Path, error: type[GraphnormError] = GraphnormError) -> str:
         raise error(f"this is not text: {wrong}", where=path, remedy="check the path") from wrong
 
 
+ROOM = 16 << 20
+"""Bytes that must be free where results are written: models, stores and figures are smaller, with few exceptions."""
+
+
 def refuse_unwritable(folder: Path) -> None:
-    """Raise an error if a folder cannot be written or created; nothing is left in it."""
+    """Raise an error if a folder cannot be written or created, or its disk is full; nothing is left in it."""
     there = next(place for place in (folder, *folder.absolute().parents) if place.exists())
     if not there.is_dir():
         raise GraphnormError("this is a file, not a folder", where=there, remedy="name a folder")
@@ -48,6 +53,9 @@ def refuse_unwritable(folder: Path) -> None:
     except OSError as error:
         error.filename = str(there)
         raise
+    if (free := shutil.disk_usage(there).free) < ROOM:
+        problem = f"only {free >> 10:,} KiB are free there"
+        raise GraphnormError(problem, where=there, remedy="make room there, or name another place")
 
 
 @contextmanager

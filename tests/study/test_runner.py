@@ -20,6 +20,7 @@ from graphnorm.settings import Grid, Running, Settings
 from graphnorm.study import Callback, Result, Stopped, Store, Study, make_plan, run
 from graphnorm.study.halving import Ladder
 from graphnorm.study.plan import Plan, Rung
+from graphnorm.study.store import work_folder
 from graphnorm.training import Outcome, Progress, Trial
 
 GRID = Grid("test", {"epochs": (16,), "lr": (0.1, 0.2, 0.3, 0.4)})
@@ -85,7 +86,7 @@ class Bench:
             assert np.array_equal(record.curves["valid"], np.array(true, np.float32))
 
     def checkpoints(self) -> list[str]:
-        return sorted(path.name for path in self.store.work_folder.rglob("*.checkpoint"))
+        return sorted(path.name for path in work_folder(self.store.path).rglob("*.checkpoint"))
 
 
 @pytest.fixture
@@ -166,7 +167,20 @@ def test_a_signal_in_the_last_epoch_of_all_is_no_stop(bench: Bench, fleets: type
     assert bench.run().counts == {"done": 16}
 
 
-def test_a_second_ctrl_c_ends_at_once(bench: Bench, fleets: type[FakeFleet]) -> None:
+def test_timeout_sends_its_signal_twice_which_counts_once(bench: Bench, fleets: type[FakeFleet]) -> None:
+    def end(fleet: FakeFleet) -> None:
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
+
+    fleets.trouble = staticmethod(end)
+    with pytest.raises(Stopped):
+        bench.run()
+    assert bench.checkpoints() == ["fleet-0.checkpoint"]
+
+
+def test_a_second_ctrl_c_ends_at_once(bench: Bench, fleets: type[FakeFleet], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("graphnorm.study.runner.SAME_SIGNAL_SECONDS", -1)
+
     def press_twice(fleet: FakeFleet) -> None:
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGINT)
@@ -227,7 +241,7 @@ def test_a_fleet_that_does_not_fit_is_split(bench: Bench, fleets: type[FakeFleet
 
 def test_a_damaged_or_foreign_checkpoint_is_passed_over(bench: Bench, fleets: type[FakeFleet]) -> None:
     stop_in(3, bench, fleets)
-    (file,) = bench.store.work_folder.rglob("*.checkpoint")
+    (file,) = work_folder(bench.store.path).rglob("*.checkpoint")
     data = file.read_bytes()
     file.with_name("fleet-1.checkpoint").write_bytes(data)  # that of other trials
     file.with_name("fleet-2.checkpoint").write_bytes(b"graphnorm-fleet-1\n nonsense")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 
-from graphnorm.commands.options import add_json, add_study, study_keywords
+from graphnorm.commands.options import add_json, add_study, refuse_failure, study_keywords
 
 DESCRIPTION = """\
 Train the same model with several normalizations on the same folds, and test whether the best is significantly better.
@@ -45,7 +45,8 @@ def run(options: argparse.Namespace) -> None:
         raise
     if options.json:
         print(json.dumps(result.to_dict(), indent=1))
-        return
-    print(result)
-    if options.out:
-        print(f"\nwritten to {options.out}: result.json, tables as .csv, curves as .png and .svg")
+    else:
+        print(result)
+        if options.out:
+            print(f"\nwritten to {options.out}: result.json, tables as .csv, curves as .png and .svg")
+    refuse_failure(result)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
+from graphnorm.errors import GraphnormError, StudyError
 from graphnorm.settings import DEFAULT_NORMS, Hyperparameters, Loading, Running, Settings, options_of
 
 if TYPE_CHECKING:
     from graphnorm.data import PackedGraphs
+    from graphnorm.study import Result
 
 __all__ = [
     "add_data",
@@ -18,6 +20,7 @@ __all__ = [
     "add_study",
     "given",
     "load_graphs",
+    "refuse_failure",
     "register_own_norms",
     "study_keywords",
 ]
@@ -95,6 +98,13 @@ def study_keywords(options: argparse.Namespace) -> dict[str, Any]:
     return keywords
 
 
+def refuse_failure(result: Result) -> None:
+    """Raise an error if every trial failed."""
+    if result.trials and result.counts.get("failed") == result.trials:
+        remedy = "correct the cause, and give the same command again with --retry-failed"
+        raise StudyError(f"all {result.trials} trials failed: {result.errors[0]}", remedy=remedy)
+
+
 def load_graphs(options: argparse.Namespace) -> PackedGraphs:
     from graphnorm.data import load
 
@@ -122,8 +132,6 @@ def _number(text: str) -> float:
 
 
 def _threshold(text: str | float) -> float | str:
-    from graphnorm.errors import GraphnormError
-
     if text == "median":
         return "median"
     try:

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from graphnorm.commands.options import add_json, add_study, study_keywords, whole_number
+from graphnorm.commands.options import add_json, add_study, refuse_failure, study_keywords, whole_number
 
 if TYPE_CHECKING:
     from graphnorm.data import PackedGraphs
@@ -68,6 +68,7 @@ def run(options: argparse.Namespace) -> None:
     else:
         print(result)
         print(f"\nstudy {result.study} in {store}")
+    refuse_failure(result)
 
 
 def _show_plan(graphs: PackedGraphs, plan: Plan, running: Running, store: Path, *, as_json: bool) -> None:

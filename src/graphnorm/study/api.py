@@ -25,7 +25,7 @@ from graphnorm.study.progress import Callback, Display
 from graphnorm.study.render import Table
 from graphnorm.study.result import Result
 from graphnorm.study.runner import Stopped, make_running, packing_device, run, slots, try_norms
-from graphnorm.study.store import Store, remove_store
+from graphnorm.study.store import Store, locked, remove_store, work_folder
 from graphnorm.training import Outcome, Trial
 from graphnorm.training.model_file import save_model
 
@@ -118,22 +118,40 @@ def compare(
     try_norms(plan, running)  # before anything is written
     shown = [*callbacks, *([Display()] if progress else [])]
     if out is None:
-        with tempfile.TemporaryDirectory() as folder, Store(Path(folder) / STORE) as store:
+        with tempfile.TemporaryDirectory() as place, Store(Path(place) / STORE) as store:
             return run(plan, graphs, store, running, callbacks=shown)
-    _prepare(Path(out), plan, overwrite)
-    with Store(Path(out) / STORE) as store:
-        try:
-            result = run(plan, graphs, store, running, callbacks=shown)
-        except Stopped as stop:
-            write_result(stop.result, Path(out))
-            raise
-    write_result(result, Path(out))
+    folder = Path(out)
+    refuse_unwritable(folder)
+
+    def problem() -> GraphnormError:
+        remedy = "wait for it (--wait), or name another folder (--out)"
+        return GraphnormError("another comparison is being written to this folder", where=folder, remedy=remedy)
+
+    with locked(work_folder(folder / STORE) / "lock", problem, wait=running.wait):
+        _prepare(folder, plan, overwrite)
+        with Store(folder / STORE) as store:
+            try:
+                result = run(plan, graphs, store, running, callbacks=shown)
+            except Stopped as stop:
+                _write_trained(stop.result, folder)
+                raise
+        _write_trained(result, folder)
     return result
 
 
+def _write_trained(result: Result, folder: Path) -> None:
+    try:
+        write_result(result, folder)
+    except OSError as error:
+        raise StudyError(
+            f"what was trained is saved in {STORE}, but its tables and figures cannot be written: {error.strerror}",
+            where=folder,
+            remedy="make room and give the same command again; nothing is trained twice",
+        ) from error
+
+
 def _prepare(folder: Path, plan: Plan, overwrite: bool) -> None:
-    """Refuse a folder that cannot be written or holds another comparison; with ``overwrite``, delete that."""
-    refuse_unwritable(folder)
+    """Refuse a folder that holds another comparison; with ``overwrite``, delete that."""
     if overwrite:
         remove_store(folder / STORE)
         for name in WRITTEN:
@@ -316,8 +334,19 @@ def train(
             store.delete(store.study(plan.name))
         errors = run(plan, graphs, store, running, callbacks=[keep, *callbacks], keep_state=True).errors
     if keep.outcome is not None and keep.outcome.status == "done":
-        save_model(keep.outcome, graphs, out)
+        _save_somewhere(keep.outcome, graphs, out)
     remove_store(path)
     if keep.outcome is None:
         raise StudyError(f"the training failed: {errors[0]}", remedy="correct it, and train again")
     return keep.outcome
+
+
+def _save_somewhere(outcome: Outcome, graphs: PackedGraphs, path: Path) -> None:
+    """Save a model; if its place cannot be written any more, in a temporary folder that an error names."""
+    try:
+        save_model(outcome, graphs, path)
+    except OSError as error:
+        elsewhere = Path(tempfile.mkdtemp(prefix="graphnorm-")) / path.name
+        save_model(outcome, graphs, elsewhere)
+        problem = f"the model cannot be written here ({error.strerror}); it is saved as {elsewhere}"
+        raise GraphnormError(problem, where=path, remedy="move it to a place of your own") from error

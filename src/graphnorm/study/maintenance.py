@@ -205,10 +205,19 @@ def recover(damaged: Path, target: Path) -> Recovered:
                 _replace_first_page(copy, fresh)
                 copied_log.unlink(missing_ok=True)  # it belongs to the lost page
             with closing(sqlite3.connect(copy)) as source:
-                found = _copy(source, goal)
+                try:
+                    found = _copy(source, goal)
+                except sqlite3.DatabaseError as error:
+                    raise _no_store(damaged) from error
+            if not found.studies and not found.outcomes:
+                raise _no_store(damaged)
             goal.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         fresh.replace(target)
     return found
+
+
+def _no_store(path: Path) -> StoreError:
+    return StoreError("nothing of a store can be read from this file", where=path, remedy="check the path")
 
 
 def _opens(path: Path) -> bool:

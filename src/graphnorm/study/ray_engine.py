@@ -9,6 +9,8 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterable
+from contextlib import chdir
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,6 +19,9 @@ from graphnorm.errors import StudyError, need
 from graphnorm.study.worker import Answer, Failure, Question, Worker, register_custom_norms
 
 __all__ = ["RayEngine"]
+
+PACKAGES = Path(__file__).parents[2]
+"""Ray's workers import from the folder where the driver connects: the one of this package, not the user's."""
 
 
 class RayEngine:
@@ -79,10 +84,12 @@ class RayEngine:
         options: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
         if address is None:
             local = {"num_cpus": None if workers is None else max(1, round(workers * cpus_per_worker))}
-            self._ray.init(address="local", include_dashboard=False, **local, **options)
+            with chdir(PACKAGES):
+                self._ray.init(address="local", include_dashboard=False, **local, **options)
             return
         try:
-            self._ray.init(address=address, **options)
+            with chdir(PACKAGES):
+                self._ray.init(address=address, **options)
         except (ConnectionError, ValueError, RuntimeError) as error:
             problem = f"there is no Ray cluster at {address} ({str(error).splitlines()[0]})"
             raise StudyError(problem, remedy="check the address; leave it out for a local one") from error

@@ -8,7 +8,7 @@ finished trials in the store, and next to it the checkpoints of the others.
 
 from __future__ import annotations
 
-import os
+import math
 import signal
 import threading
 import time
@@ -22,6 +22,7 @@ from typing import Any
 
 from graphnorm.data import PackedGraphs
 from graphnorm.errors import StoreError, StudyError
+from graphnorm.files import replacing
 from graphnorm.layers import try_norm
 from graphnorm.settings import Running, options_of
 from graphnorm.study.halving import losers
@@ -29,7 +30,7 @@ from graphnorm.study.plan import Plan, pack
 from graphnorm.study.progress import Callback, Callbacks, TensorBoard
 from graphnorm.study.protocol import make_splits
 from graphnorm.study.result import Result, read
-from graphnorm.study.store import FINAL, Store, Study
+from graphnorm.study.store import FINAL, Store, Study, work_folder
 from graphnorm.study.worker import (
     Advance,
     Answer,
@@ -57,6 +58,7 @@ __all__ = [
 
 ATTEMPTS = 3
 STEP_SECONDS = 1.0
+SAME_SIGNAL_SECONDS = 0.5
 CHECKPOINT_SECONDS = Running.checkpoint
 """With these, a kill costs at most a minute of work, or one epoch if that takes longer."""
 
@@ -182,15 +184,21 @@ def _make_engine(plan: Plan, data: Any, running: Running, fleets: int) -> Engine
 
 @contextmanager
 def _stopping_on_signals(stop: Callable[[], None]) -> Iterator[list[int]]:
-    """Call ``stop`` at the first SIGINT or SIGTERM, and interrupt at the second; yield the list of signals received."""
+    """Call ``stop`` at the first SIGINT or SIGTERM, and interrupt at a later one; yield the list of signals received.
+
+    The program ``timeout`` sends its signal twice at once, to the process and to its group: that counts as one.
+    """
     received: list[int] = []
+    first = math.inf
     if threading.current_thread() is not threading.main_thread():
         yield received  # Python delivers signals to the main thread only
         return
 
     def handle(number: int, frame: FrameType | None) -> None:
+        nonlocal first
         received.append(number)
-        if len(received) > 1:
+        first = min(first, time.monotonic())
+        if time.monotonic() - first > SAME_SIGNAL_SECONDS:
             raise KeyboardInterrupt
         stop()
 
@@ -257,7 +265,7 @@ class Driver:
         self._store, self._study, self._plan, self._data = store, study, plan, data
         self._callbacks = Callbacks(callbacks)
         self._checkpoint_seconds, self._keep_state = checkpoint_seconds, keep_state
-        self._checkpoints = CheckpointFolder(store.work_folder / str(study.id))
+        self._checkpoints = CheckpointFolder(work_folder(store.path) / str(study.id))
         self._rungs = plan.rungs
         self._fleets = self._load_fleets(retry_failed)
         self._decided = self._load_decisions()
@@ -487,21 +495,10 @@ class CheckpointFolder:
     def write(self, fleet: int, data: bytes) -> None:
         """Replace a fleet's file atomically; on return the disk has it."""
         path = self._path(fleet)
-        fresh = path.with_suffix(".new")
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            with fresh.open("wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            fresh.replace(path)
-            descriptor = os.open(self.folder, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)  # the disk now has the file's name, too
-            finally:
-                os.close(descriptor)
+            with replacing(path) as fresh:
+                fresh.write_bytes(data)
         except OSError as error:
-            fresh.unlink(missing_ok=True)
             raise StoreError(
                 f"a checkpoint cannot be written ({error.strerror})",
                 where=path,
@@ -518,5 +515,6 @@ class CheckpointFolder:
         self._path(fleet).unlink(missing_ok=True)
 
     def clear(self) -> None:
-        for path in self.folder.glob("fleet-*"):
-            path.unlink(missing_ok=True)
+        for pattern in ("fleet-*", ".fleet-*"):  # the second are of a run that was killed while it wrote
+            for path in self.folder.glob(pattern):
+                path.unlink(missing_ok=True)

@@ -102,15 +102,18 @@ def connect(path: Path, *, writable: bool) -> sqlite3.Connection:
 
 
 def _open(path: Path, writable: bool) -> sqlite3.Connection:
-    mode = "rwc" if writable else "ro"
-    log = path.with_name(path.name + "-wal")
-    if not writable and not os.access(path.parent, os.W_OK) and not log.exists():
-        mode += "&immutable=1"  # in a read-only folder SQLite cannot create the files of its log
     if writable:
+        mode = "rwc"
         path.parent.mkdir(parents=True, exist_ok=True)
+    elif os.access(path, os.W_OK) and os.access(path.parent, os.W_OK):
+        mode = "rw"  # only a connection that may write removes the files of the log when it closes as the last one
+    else:
+        log = path.with_name(path.name + "-wal")
+        mode = "ro" if log.exists() else "ro&immutable=1"  # SQLite cannot create the files of its log there
     address = f"{path.resolve().as_uri()}?mode={mode}"
     connection = sqlite3.connect(address, uri=True, isolation_level=None, timeout=BUSY_SECONDS)
     connection.execute("PRAGMA foreign_keys = ON")
+    connection.execute(f"PRAGMA query_only = {not writable}")
     return connection
 
 

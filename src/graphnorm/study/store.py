@@ -20,7 +20,7 @@ import shutil
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import TracebackType
@@ -30,7 +30,7 @@ import numpy as np
 import numpy.typing as npt
 
 from graphnorm._version import exact_version
-from graphnorm.errors import StoreError, StudyError, need
+from graphnorm.errors import GraphnormError, StoreError, StudyError, need
 from graphnorm.study.plan import Plan
 from graphnorm.study.schema import connect, damaged, store_errors, transaction
 from graphnorm.study.selection import best_of
@@ -43,11 +43,13 @@ __all__ = [
     "Status",
     "Store",
     "Study",
+    "locked",
     "pack_array",
     "pack_curve",
     "remove_store",
     "unpack_array",
     "unpack_curve",
+    "work_folder",
 ]
 
 Curve = npt.NDArray[np.float32]
@@ -284,35 +286,24 @@ class Store:
 
     # Running
 
-    @property
-    def work_folder(self) -> Path:
-        """The folder of locks and checkpoints, next to the file."""
-        return self.path.with_name(f"{self.path.name}-work")
-
     @contextmanager
     def lock(self, study: Study, *, wait: bool = False) -> Iterator[None]:
         """Hold the study's write lock. If another process holds it, wait for it or name it in an error.
 
         The operating system releases the lock of a process that died.
         """
-        filelock = need("filelock", "running a study", "data")
-        folder = self.work_folder / str(study.id)
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = filelock.FileLock(folder / "lock")
-        try:
-            lock.acquire(timeout=-1 if wait else 0)
-        except filelock.Timeout:
+
+        def problem() -> StudyError:
             holders = self.sessions(study)[-1:]
             who = "".join(f": process {holder.pid} on {holder.host}, since {holder.started}" for holder in holders)
-            raise StudyError(
+            return StudyError(
                 f"the study {study.name} is being written{who}",
                 where=self.path,
                 remedy="wait for it (--wait), or end it; what it has finished is kept",
-            ) from None
-        try:
+            )
+
+        with locked(work_folder(self.path) / str(study.id) / "lock", problem, wait=wait):
             yield
-        finally:
-            lock.release()
 
     def begin_session(self, study: Study, engine: str) -> int:
         """Record that this process starts to write to a study; return the session's number."""
@@ -478,11 +469,38 @@ class Store:
             raise damaged(self.path, error) from error
 
 
+@contextmanager
+def locked(path: Path, problem: Callable[[], GraphnormError], *, wait: bool = False) -> Iterator[None]:
+    """Hold a lock on a file. If another process holds it, wait for it, or raise what ``problem`` returns."""
+    filelock = need("filelock", "running a study", "data")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = filelock.FileLock(path)
+    try:
+        lock.acquire(timeout=-1 if wait else 0)
+    except filelock.Timeout:
+        raise problem() from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
 def remove_store(path: Path) -> None:
-    """Delete a store with its log, locks and checkpoints."""
+    """Delete a store with its log and checkpoints; a lock on the whole store stays, since it may be held."""
     for ending in ("", "-wal", "-shm"):
         path.with_name(path.name + ending).unlink(missing_ok=True)
-    shutil.rmtree(path.with_name(f"{path.name}-work"), ignore_errors=True)
+    work = work_folder(path)
+    with suppress(FileNotFoundError):
+        for folder in work.iterdir():
+            if folder.is_dir():
+                shutil.rmtree(folder)
+    with suppress(OSError):  # it holds a lock, or is not there
+        work.rmdir()
+
+
+def work_folder(path: Path) -> Path:
+    """The folder of locks and checkpoints, next to a store."""
+    return path.with_name(f"{path.name}-work")
 
 
 def pack_curve(curve: Curve) -> bytes:
