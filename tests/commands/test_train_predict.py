@@ -59,7 +59,7 @@ def test_train_says_how_good_it_is(run: Run, table: Path, tmp_path: Path) -> Non
     assert [path.name for path in out.parent.iterdir()] == ["m.safetensors"]
     code, text, _ = run("train", table, "--folds", "4", "--out", out, *QUICK)
     assert code == 0
-    assert re.search(r"held out +\d+\.\d % of 6 graphs", text)
+    assert re.search(r"held out +\d+\.\d % on 6 graphs", text)
 
 
 def test_a_killed_training_goes_on(table: Path, tmp_path: Path, run: Run, slow_epochs: dict[str, str]) -> None:
@@ -90,7 +90,7 @@ def test_predict_own_training_data(run: Run, model: Path, table: Path, tmp_path:
     assert code == 0
     rows = list(csv.DictReader(io.StringIO(text)))
     assert len(rows) == 24
-    assert list(rows[0]) == ["graph", "smiles", "class", "probability", "label"]
+    assert list(rows[0]) == ["graph", "smiles", "class", "probability", "P(alcohol)", "P(hydrocarbon)", "label"]
     right = sum(row["class"] == row["label"] for row in rows)
     assert right >= 22  # it was trained on them
     assert all(0.5 <= float(row["probability"]) <= 1 for row in rows)
@@ -153,7 +153,7 @@ def test_graphs_that_are_no_molecules_have_no_smiles(run: Run, tmp_path: Path) -
     model = tmp_path / "m.safetensors"
     assert run("train", "synthetic:trees", "--all", "--out", model, *QUICK)[0] == 0
     predictions = predict(run, model, "synthetic:trees")["predictions"]
-    assert list(predictions[0]) == ["graph", "class", "probability", "label"]
+    assert list(predictions[0]) == ["graph", "class", "probability", "P(even)", "P(hubs)", "label"]
     assert [row["graph"] for row in predictions] == list(range(400))
 
 
@@ -164,7 +164,7 @@ def test_labels_are_read_as_in_training(run: Run, tmp_path: Path) -> None:
     trained = json.loads(run("train", mine, "--threshold", "median", "--out", model, *QUICK, "--json")[1])
     facts = predict(run, model, mine)
     assert {row["label"] for row in facts["predictions"]} == {"not above 12.6235", "above 12.6235"}
-    assert f"fold 0 of 10, which was held out, it has accuracy {trained['held out']:.2f}" in facts["note"]
+    assert f"fold 0 of 10, which was held out, it has accuracy {trained['held out']:.1f} %" in facts["note"]
     others = tmp_path / "others.csv"
     others.write_text("smiles,kind,solubility\nCO,a,12.6234\nCCO,b,12.6236\nCCCO,a,50\n")
     predictions = predict(run, model, others)["predictions"]

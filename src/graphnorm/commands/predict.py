@@ -1,4 +1,4 @@
-"""``graphnorm predict``: predict classes with a saved model."""
+"""``graphnorm predict``: predict classes, binary targets or real values with a saved model."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import argparse
 import csv
 import io
 import json
+import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,13 +16,17 @@ from graphnorm.commands.options import add_data, add_json, add_norm_module, give
 from graphnorm.settings import Loading
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
     from graphnorm.data import PackedGraphs
     from graphnorm.training.model_file import SavedModel
 
 DESCRIPTION = """\
-Print the predicted class of each graph and its probability as CSV, and the accuracy if the data has labels. MODEL is a
-file of `graphnorm train`. Graphs are numbered from 0, those of a table by its rows. A table of SMILES needs no labels;
---target and --threshold default to those of the training. A model with a custom normalization needs the --norm-module
+Print predictions as CSV: the class of each graph and the probability of every class, the probability of every binary
+target, or real values in the unit of the training data. If the data has labels, the metric follows. MODEL is a file of
+`graphnorm train`. Graphs are numbered from 0, those of a table by its rows. A table of SMILES needs no labels;
+--target, --task and --threshold default to those of the training. A model with a custom normalization needs the --norm-module
 that it was trained with.
 """
 
@@ -53,11 +58,11 @@ def run(options: argparse.Namespace) -> None:
     writer.writerows(rows)
     if options.out is None:
         print(text.getvalue(), end="")
-        print("; ".join(f"{name.replace('_', ' ')}: {value}" for name, value in facts.items()), file=sys.stderr)
+        print("; ".join(f"{name}: {_said(value)}" for name, value in facts.items()), file=sys.stderr)
         return
     with replacing(options.out) as fresh:
         fresh.write_text(text.getvalue(), encoding="utf-8")
-    print(render.facts({"predictions": str(options.out)} | facts))
+    print(render.facts({"predictions": str(options.out)} | {name: _said(value) for name, value in facts.items()}))
 
 
 def _load(options: argparse.Namespace, saved: SavedModel) -> tuple[PackedGraphs, list[str] | None]:
@@ -83,28 +88,63 @@ def _predict(
     saved: SavedModel, graphs: PackedGraphs, smiles: list[str] | None
 ) -> tuple[list[str], list[list[Any]], dict[str, Any]]:
     """Columns, a row for each graph, and facts about all graphs."""
-    probabilities = saved.predict(graphs)
-    chosen = probabilities.argmax(axis=1)
+    predicted = saved.predict(graphs)
+    wanted = saved.wanted(graphs)
     shown: dict[str, list[Any]] = {"graph": graphs.rows}
     if smiles is not None:
         shown["smiles"] = [smiles[row].strip() for row in graphs.rows]
-    shown["class"] = [saved.classes[k] for k in chosen]
-    shown["probability"] = [round(float(of_graph[k]), 6) for of_graph, k in zip(probabilities, chosen, strict=True)]
     facts: dict[str, Any] = {"graphs": graphs.num_graphs}
-    labels = saved.labels(graphs)
-    if labels is None:
-        facts["note"] = f"no accuracy: {_why_not(saved, graphs)}"
+    if saved.target_names:
+        for k, name in enumerate(saved.target_names):
+            shown[name if saved.task.name == "values" else f"P({name})"] = _plain(predicted[:, k])
+            if wanted is not None:
+                shown[f"{name} (given)"] = _plain(wanted[:, k])
     else:
-        shown["label"] = [saved.classes[k] for k in labels]
-        facts["accuracy"] = round(100 * float((chosen == labels).mean()), 2)
+        shown["class"] = [saved.classes[k] for k in predicted.argmax(axis=1)]
+        shown["probability"] = _plain(predicted.max(axis=1))
+        shown |= {f"P({name})": _plain(predicted[:, k]) for k, name in enumerate(saved.classes)}
+        if wanted is not None:
+            shown["label"] = [saved.classes[int(k)] for k in wanted]
+    if wanted is None:
+        facts["note"] = f"no {saved.metric.name}: {_why_not(saved, graphs)}"
+    else:
+        facts |= _scores(saved, predicted, wanted)
         if graphs.fingerprint == saved.trial.fingerprint:
             facts["note"] = _about_training_graphs(saved)
     return list(shown), [list(row) for row in zip(*shown.values(), strict=True)], facts
 
 
+def _said(value: Any) -> Any:
+    return ", ".join(f"{name} {one}" for name, one in value.items()) if isinstance(value, dict) else value
+
+
+def _plain(values: Iterable[float]) -> list[float | None]:
+    """Six digits; None for NaN."""
+    return [None if math.isnan(value) else float(f"{value:.6g}") for value in values]
+
+
+def _scores(saved: SavedModel, predicted: npt.NDArray[np.float64], wanted: npt.NDArray[Any]) -> dict[str, Any]:
+    """The model's metric, of several targets also by target; and the accuracy of classes."""
+    from graphnorm.training import METRICS
+
+    found: dict[str, Any] = {}
+    for metric in dict.fromkeys((saved.metric, saved.metric if saved.target_names else METRICS["accuracy"])):
+        each = saved.score(metric.key, predicted, wanted)
+        known = [value for value in each if not math.isnan(value)]
+        found[metric.name] = _plain([metric.scale * sum(known) / len(known)])[0] if known else None
+        if saved.target_names[1:]:
+            values = _plain(metric.scale * value for value in each)
+            found[f"{metric.name} by target"] = dict(zip(saved.target_names, values, strict=True))
+    return found
+
+
 def _why_not(saved: SavedModel, graphs: PackedGraphs) -> str:
     from graphnorm.data import UNKNOWN
 
+    if saved.target_names and graphs.task != "classes":
+        return (
+            f"the targets of the data are {_listed(graphs.target_names)}; the model has {_listed(saved.target_names)}"
+        )
     if graphs.classes == (UNKNOWN,):
         column = graphs.label_column
         return f"some rows have no value in the column {column!r}" if column else "the data has no labels"

@@ -52,6 +52,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     add_data(parser)
     add_options(parser, "model and training", Hyperparameters)
+    add_options(parser, "what is reported", Settings, "metric")
     add_options(parser, "where and how to run", Running, "device", "checkpoint")
 
 

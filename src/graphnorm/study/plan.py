@@ -152,7 +152,7 @@ def settle(graphs: PackedGraphs, **given: Any) -> Settings:
     defaults: dict[str, Any] = {"epochs": QUICK_EPOCHS, "readout": entry.readout if entry else "sum"}
     if one_split:
         defaults |= {"folds": 1, **MODELS[model].defaults}
-    chosen["metric"] = choose_metric(graphs, protocol, chosen.get("metric"), entry.metric if entry else "")
+    chosen["metric"] = choose_metric(graphs, protocol, chosen.get("metric"), entry.metric if entry else "") or None
     return Settings(**defaults | chosen)
 
 

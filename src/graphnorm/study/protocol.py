@@ -225,10 +225,11 @@ def _refuse_undefined(graphs: PackedGraphs, trial: Trial, splits: Sequence[Split
         for name, ids in zip(Split._fields, split, strict=True):
             if len(ids) and (name == "train" or metric.key != "accuracy") and not varied(ids):
                 what = "no target" if task.name == "values" else "graphs of one class only"
-                remedy = "use fewer folds" if find_protocol(trial.protocol).unit == "fold" else "choose another split"
+                folds = find_protocol(trial.protocol).unit == "fold"
+                remedy = "use fewer folds, or --protocol paper" if folds else "choose another split"
                 raise GraphnormError(
                     f"the part {name!r} of a split of {graphs.name} has {what}, so {metric.name} is not defined on it",
-                    remedy=remedy if task.name == "values" else f"{remedy}, or the metric accuracy for classes",
+                    remedy=f"{remedy}, or --metric accuracy" if task.name == "classes" and name != "train" else remedy,
                 )
 
 

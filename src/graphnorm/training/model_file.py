@@ -23,7 +23,7 @@ from graphnorm.models.registry import find_model
 from graphnorm.training.fleet import default_device
 from graphnorm.training.inputs import build_model
 from graphnorm.training.metrics import Metric
-from graphnorm.training.task import Scale, Task, metric_of, task_of
+from graphnorm.training.task import TASKS, Scale, Task, metric_of, task_of
 from graphnorm.training.trial import Outcome, Trial
 
 __all__ = ["FORMAT", "SavedModel", "load_model", "save_model"]
@@ -83,6 +83,28 @@ class SavedModel:
     @property
     def metric(self) -> Metric:
         return metric_of(self.trial)
+
+    def wanted(self, graphs: PackedGraphs) -> npt.NDArray[Any] | None:
+        """What the graphs' labels say, matched by name: (G,) classes, or (G, T) targets with NaN where one is missing.
+
+        None if a class or a target is unknown, or the graphs have none.
+        """
+        if not self.target_names:
+            return self.labels(graphs)
+        if graphs.targets is None or not set(self.target_names) <= set(graphs.target_names):
+            return None
+        columns = [graphs.target_names.index(name) for name in self.target_names]
+        targets: npt.NDArray[Any] = graphs.targets[:, columns].cpu().numpy()
+        return targets
+
+    def score(self, metric: str, predicted: npt.NDArray[np.float64], wanted: npt.NDArray[Any]) -> list[float]:
+        """A metric of predictions, for each target; NaN where it is not defined. It is not scaled."""
+        scores, targets = torch.from_numpy(predicted), torch.from_numpy(wanted)
+        task = self.task if self.target_names else TASKS["classes"]
+        if task.name != "values":
+            scores = scores.log() if task.name == "classes" else scores.logit()
+        each = task.each(metric, scores[None], targets[None])[0]
+        return each.tolist() if self.target_names else [float(each.nanmean())]
 
     def check(self, graphs: PackedGraphs) -> None:
         """Raise an error if the graphs have other features than the training data."""

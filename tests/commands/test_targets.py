@@ -1,0 +1,166 @@
+"""Real values and several binary targets with missing labels, through every command."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import graphnorm
+from graphnorm import cli
+from graphnorm.data import PackedGraphs, save_packed, synthetic
+from graphnorm.errors import DataWarning
+from graphnorm.study import Result, load_result
+from graphnorm.training.model_file import load_model
+
+safe_open = pytest.importorskip("safetensors").safe_open
+safetensors = pytest.importorskip("safetensors.torch")
+metrics = pytest.importorskip("sklearn.metrics")
+
+Run = Callable[..., tuple[int, str, str]]
+QUICK = ("--epochs", "6", "--hidden", "8", "--layers", "3", "--batch-size", "16", "--lr", "0.02", "--device", "cpu")
+SETTINGS: dict[str, Any] = {"epochs": 3, "hidden": 8, "layers": 3, "folds": 3, "device": "cpu", "progress": False}
+
+
+def with_targets(task: str, columns: int) -> PackedGraphs:
+    """Trees whose number of nodes decides the targets; one in five is missing where there are several."""
+    trees = synthetic.trees(num_graphs=90, seed=0)
+    random = torch.Generator().manual_seed(0)
+    sizes = trees.sizes.float()[:, None] + torch.randn(90, columns, generator=random)
+    values = 1000 + 50 * sizes if task == "values" else (sizes > sizes.median(0).values).float()
+    if columns > 1:
+        values[torch.rand(90, columns, generator=random) < 0.2] = torch.nan
+    bare = {"labels": torch.zeros_like(trees.labels), "classes": ("unknown",)}
+    names = tuple(f"t{k}" for k in range(columns))
+    return replace(trees, **bare, name=f"{columns}-{task}", task=task, targets=values, target_names=names)
+
+
+@pytest.fixture(params=[("values", 1), ("values", 2), ("binary", 1), ("binary", 3)], ids=lambda p: f"{p[1]} {p[0]}")
+def graphs(request: pytest.FixtureRequest) -> PackedGraphs:
+    return with_targets(*request.param)
+
+
+@pytest.fixture
+def data(graphs: PackedGraphs, tmp_path: Path) -> Path:
+    path = tmp_path / f"{graphs.name}.safetensors"
+    save_packed(graphs, path)
+    return path
+
+
+def test_compare_and_its_json(run: Run, graphs: PackedGraphs, data: Path, tmp_path: Path) -> None:
+    quick = ("--norms", "none,graph,batch", "--folds", "3", *QUICK)
+    code, _, err = run("compare", data, "--out", tmp_path / "out", *quick)
+    assert code == 0, err
+    result = load_result(tmp_path / "out")
+    content = result.to_dict()
+    name, higher = ("RMSE", False) if graphs.task == "values" else ("ROC-AUC", True)
+    assert (content["metric"], content["higher_is_better"]) == (name, higher)
+    assert Result.from_dict(json.loads(json.dumps(content))).to_dict() == content
+    means = [result.norms[norm].mean for norm in result.ranking]
+    assert means == sorted(means, reverse=higher)
+    assert result.convergence.target is not None
+    if graphs.task == "values":
+        assert graphs.targets is not None
+        assert result.chance == pytest.approx(np.nanstd(graphs.targets.numpy(), axis=0).mean(), rel=1e-3)
+        assert "%" not in result.table.columns[1]
+    else:
+        assert result.chance == 50
+    assert {"result.json", "curves.png"} <= {path.name for path in (tmp_path / "out").iterdir()}
+    again = run("compare", data, "--out", tmp_path / "out", *quick)
+    assert again[0] == 0
+    assert load_result(tmp_path / "out").to_dict()["norms"] == content["norms"]
+
+
+def test_the_metric_selects_and_is_part_of_the_trial(graphs: PackedGraphs) -> None:
+    other = "mae" if graphs.task == "values" else "average-precision"
+    usual, by_other = (graphnorm.compare(graphs, norms="none", metric=m, **SETTINGS) for m in (None, other))
+    assert by_other.metric.key == other
+    assert usual.norms["none"].mean != by_other.norms["none"].mean
+    assert usual.norms["none"].curves["loss"][0].tolist() == by_other.norms["none"].curves["loss"][0].tolist()
+    assert usual.study != by_other.study
+
+
+def test_fair_reports_graphs_that_select_nothing(graphs: PackedGraphs) -> None:
+    result = graphnorm.compare(graphs, norms="none,graph", protocol="fair", **SETTINGS)
+    assert len(result.ranking) == 2
+    assert {"train", "valid", "test"} <= result.norms["graph"].curves.keys()
+
+
+def test_train_and_predict(run: Run, graphs: PackedGraphs, data: Path, tmp_path: Path) -> None:
+    model = tmp_path / "model.safetensors"
+    code, out, err = run("train", data, "--all", "--out", model, "--json", *QUICK, "--epochs", "30")
+    assert code == 0, err
+    trained = json.loads(out)
+    code, out, err = run("predict", model, data, "--json")
+    assert code == 0, err
+    facts = json.loads(out)
+    rows = facts["predictions"]
+    assert len(rows) == 90
+    targets = graphs.targets
+    assert targets is not None
+    scores = []
+    for k, name in enumerate(graphs.target_names):
+        there = ~targets[:, k].isnan().numpy()
+        column = name if graphs.task == "values" else f"P({name})"
+        predicted, given = (np.array([row[c] for row in rows], dtype=float) for c in (column, f"{name} (given)"))
+        np.testing.assert_allclose(given, targets[:, k], rtol=1e-5)
+        score = metrics.root_mean_squared_error if graphs.task == "values" else metrics.roc_auc_score
+        scores.append(score(given[there], predicted[there]) * (1 if graphs.task == "values" else 100))
+    metric = "RMSE" if graphs.task == "values" else "ROC-AUC"
+    assert facts[metric] == pytest.approx(np.mean(scores), rel=1e-3)
+    assert facts[metric] == pytest.approx(trained["trained on"], rel=1e-2)
+    if len(scores) > 1:
+        assert list(facts[f"{metric} by target"].values()) == pytest.approx(scores, rel=1e-3)
+    code, out, err = run("predict", model, data)
+    assert code == 0
+    assert len(list(csv.DictReader(io.StringIO(out)))) == 90
+    assert f"{metric}: " in err
+
+
+def test_two_classes_have_the_probability_of_both(run: Run, tmp_path: Path) -> None:
+    path, model = tmp_path / "trees.safetensors", tmp_path / "model.safetensors"
+    save_packed(synthetic.trees(num_graphs=90, seed=0), path)
+    assert run("train", path, "--out", model, "--metric", "roc-auc", *QUICK)[0] == 0
+    code, out, err = run("predict", model, path, "--json")
+    assert code == 0, err
+    facts = json.loads(out)
+    assert {"ROC-AUC", "accuracy"} <= facts.keys()
+    for row in facts["predictions"]:
+        both = [value for name, value in row.items() if name.startswith("P(")]
+        assert sum(both) == pytest.approx(1, abs=1e-5)
+        assert max(both) == row["probability"]
+
+
+def test_a_metric_that_does_not_fit_names_those_that_do(run: Run, data: Path, graphs: PackedGraphs) -> None:
+    wrong, right = ("f1", "rmse, mae, r2") if graphs.task == "values" else ("r2", "roc-auc, average-precision")
+    code, _, err = run("compare", data, "--metric", wrong, *QUICK)
+    assert code == 2
+    assert right in err
+    code, _, err = run("compare", data, "--baselines", "wl", *QUICK)
+    assert code == 2
+    assert "kernels are for one label" in err
+
+
+def test_weights_of_nan_are_warned_about(tmp_path: Path) -> None:
+    graphs = with_targets("values", 1)
+    path = tmp_path / "graphs.safetensors"
+    save_packed(graphs, path)
+
+    model = tmp_path / "model.safetensors"
+    assert cli.main(["train", str(path), "--all", "--out", str(model), *QUICK]) == 0
+    with safe_open(model, "pt") as file:
+        weights, about = {name: file.get_tensor(name) for name in file.keys()}, file.metadata()  # noqa: SIM118
+    name = next(name for name in weights if name.endswith("weight"))
+    weights[name] = torch.full_like(weights[name], torch.nan)
+    safetensors.save_file(weights, model, about)
+    with pytest.warns(DataWarning, match="NaN or infinite"):
+        saved = load_model(model)
+    assert np.isnan(saved.predict(graphs)).all()
