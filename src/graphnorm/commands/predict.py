@@ -26,8 +26,8 @@ DESCRIPTION = """\
 Print predictions as CSV: the class of each graph and the probability of every class, the probability of every binary
 target, or real values in the unit of the training data. If the data has labels, the metric follows. MODEL is a file of
 `graphnorm train`. Graphs are numbered from 0, those of a table by its rows. A table of SMILES needs no labels;
---target, --task and --threshold default to those of the training. A model with a custom normalization needs the --norm-module
-that it was trained with.
+--target, --task and --threshold default to those of the training. A model with a custom normalization needs the
+--norm-module that it was trained with.
 """
 
 
@@ -76,8 +76,10 @@ def _load(options: argparse.Namespace, saved: SavedModel) -> tuple[PackedGraphs,
     if is_table(path):
         columns = read_table(path).columns
         smiles = columns[find_smiles_column(columns, options.smiles, path)]
-        if options.target is None and saved.label_column in columns:
-            keywords["target"] = saved.label_column
+        names = saved.target_names or (saved.label_column,)
+        if options.target is None and set(names) <= set(columns):
+            keywords["target"] = list(names)
+            keywords.setdefault("task", saved.task.name if saved.target_names else None)
         if options.threshold is None and keywords.get("target") is not None:
             keywords["threshold"] = saved.threshold
     root = keywords.pop("data_root", None)
