@@ -90,7 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else list(arguments)
     command = next((text for text in given if text in COMMANDS), None)
     try:
-        options = make_parser(command).parse_args(given)
+        options = make_parser(command).parse_args(given, argparse.Namespace(words=["graphnorm", *given]))
         with _ending_at_once():
             import torch  # noqa: F401 - takes seconds
         with warnings.catch_warnings():

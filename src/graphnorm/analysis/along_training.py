@@ -150,7 +150,9 @@ def checkpoints(
     splits = make_splits(graphs, trials) if ids is None else [Split(ids, ids)] * seeds
     fleet = Fleet(graphs, trials, splits, device=device)
     label = f"training {trial.norm}"
-    with tqdm(total=wanted[-1], desc=label, unit=" epochs", disable=not progress, delay=1.0, leave=False) as bar:
+    with tqdm(
+        total=wanted[-1], desc=label, unit=" epochs", disable=not progress or None, delay=1.0, leave=False
+    ) as bar:
         for epoch in wanted:
             bar.update(epoch - fleet.epoch)
             fleet.advance(epoch - fleet.epoch)

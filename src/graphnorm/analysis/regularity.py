@@ -100,7 +100,7 @@ def regularity(
     """
     chosen = check_ids(graphs, ids)
     parts = []
-    with tqdm(total=len(chosen), desc="regularity", unit=" graphs", disable=not progress, delay=1.0) as bar:
+    with tqdm(total=len(chosen), desc="regularity", unit=" graphs", disable=not progress or None, delay=1.0) as bar:
         for batch in in_batches(graphs, chosen):
             signal = _signal(graphs, batch, aggregation or Aggregation())
             rest, whole = (np.bincount(signal.graph, of, batch.num_graphs) for of in (signal.deviation, signal.square))

@@ -221,7 +221,7 @@ def _stacks_of_equal_size(sizes: Integers, progress: bool) -> Iterator[Integers]
         total=float((sizes.astype(np.float64) ** 3).sum()),
         desc="singular values",
         bar_format="{desc}: {percentage:3.0f}%|{bar}| {elapsed}<{remaining}",
-        disable=not progress,
+        disable=not progress or None,
         delay=1.0,
     ) as bar:
         for same in np.split(order, np.flatnonzero(np.diff(sizes[order])) + 1):
@@ -574,7 +574,7 @@ def extreme_singular_values(
         for k, of in zip(small, map(whole.of, range(len(small))), strict=True):
             q[k] = of[0][[0, -1]]
             shifted[k] = of[1][[0, -1]] if len(of[1]) else np.nan
-    for k in tqdm(np.flatnonzero(b.sizes > DENSE), "extreme singular values", disable=not progress, delay=1.0):
+    for k in tqdm(np.flatnonzero(b.sizes > DENSE), "extreme singular values", disable=not progress or None, delay=1.0):
         q[k], shifted[k] = _sparse_extremes(b, int(k))
     sizes = graphs.sizes.cpu().numpy()[chosen]
     zero = tolerance(sizes, q[:, 1])[:, None]

@@ -323,7 +323,7 @@ def convergence_rates(
     """Measure and predict rates of convergence with and without the shift, over a grid of noise, samples and seeds."""
     rows = []
     grid = [(s, m, seed) for s in noise for m in samples for seed in seeds]
-    for s, m, seed in tqdm(grid, desc="linear GNN", unit=" runs", disable=not progress, delay=1.0):
+    for s, m, seed in tqdm(grid, desc="linear GNN", unit=" runs", disable=not progress or None, delay=1.0):
         task = linear_task(m, s, seed=seed)
         assumptions = check_assumptions(task)
         both = [task.combined(shift) for shift in (False, True)]

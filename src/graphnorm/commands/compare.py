@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 
-from graphnorm.commands.options import add_json, add_study, refuse_failure, study_keywords
+from graphnorm.commands.options import add_json, add_study, refuse_failure, result_text, study_keywords
 
 DESCRIPTION = """\
 Train the same model with several normalizations on the same folds, and test whether the best is significantly better.
@@ -39,14 +39,14 @@ def run(options: argparse.Namespace) -> None:
         result = compare(options.data, out=options.out, overwrite=options.overwrite, **keywords)
     except Stopped as stop:
         if stop.result.ranking and not options.json:
-            print(stop.result)
+            print(result_text(stop.result, options.words))
         if options.out is None:
             stop.args = ("stopped; nothing is saved. With --out DIR the same command would continue",)
         raise
     if options.json:
         print(json.dumps(result.to_dict(), indent=1))
     else:
-        print(result)
+        print(result_text(result, options.words))
         if options.out:
             print(f"\nwritten to {options.out}: result.json, tables as .csv, curves as .png and .svg")
     refuse_failure(result)

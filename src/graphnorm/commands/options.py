@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import os
+import shutil
+import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from graphnorm.errors import GraphnormError, StudyError
@@ -22,8 +26,13 @@ __all__ = [
     "load_graphs",
     "refuse_failure",
     "register_own_norms",
+    "result_text",
     "study_keywords",
 ]
+
+
+WIDEST = 100
+"""Longer lines are hard to read."""
 
 
 def add_options(parser: argparse.ArgumentParser, title: str, cls: type, *names: str, leave_out: Any = ()) -> None:
@@ -110,6 +119,17 @@ def load_graphs(options: argparse.Namespace) -> PackedGraphs:
 
     loading = given(options, Loading)
     return load(options.data, loading.pop("data_root", None), **loading)
+
+
+def result_text(result: Result, words: Sequence[str] = ()) -> str:
+    """A result as text for this terminal, or for a file or pipe: 80 columns without colours.
+
+    words: those of the command, to suggest the next one.
+    """
+    in_terminal = sys.stdout.isatty()
+    width = shutil.get_terminal_size().columns if in_terminal or "COLUMNS" in os.environ else 80
+    colour = in_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return result.to_text(min(width, WIDEST), colour=colour, command=words)
 
 
 def whole_number(text: str) -> int:

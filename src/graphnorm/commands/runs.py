@@ -7,6 +7,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from graphnorm.commands.options import result_text
+
 if TYPE_CHECKING:
     from graphnorm.study import Study
 
@@ -98,7 +100,9 @@ def _list(options: argparse.Namespace) -> None:
         for study in studies
     ]
     columns = ("study", "trials", "done", "dropped", "failed", "missing", "hours", "begun")
-    print(Table(columns, rows).to_text(left=("study",)))
+    zero = {place for place, name in enumerate(columns[3:6], 3) if all(row[place] == "0" for row in rows)}
+    shown = [[cell for place, cell in enumerate(row) if place not in zero] for row in (columns, *rows)]
+    print(Table(tuple(shown[0]), shown[1:]).to_text(left=("study",)))
 
 
 def _fits(study: Study, options: argparse.Namespace) -> bool:
@@ -119,7 +123,7 @@ def _show(options: argparse.Namespace) -> None:
     if options.json:
         print(json.dumps(result.to_dict(), indent=1))
         return
-    print(result)
+    print(result_text(result))
     shown = {"study": study.name, "begun": study.created, "missing": study.missing}
     shown |= {"failed": study.counts.get("failed", 0), "code": "; ".join(result.code), "devices": result.devices}
     print("\n" + facts(shown))

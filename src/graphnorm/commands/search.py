@@ -7,7 +7,14 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from graphnorm.commands.options import add_json, add_study, refuse_failure, study_keywords, whole_number
+from graphnorm.commands.options import (
+    add_json,
+    add_study,
+    refuse_failure,
+    result_text,
+    study_keywords,
+    whole_number,
+)
 
 if TYPE_CHECKING:
     from graphnorm.data import PackedGraphs
@@ -61,12 +68,12 @@ def run(options: argparse.Namespace) -> None:
         result = search(options.data, options.grid, progress=not options.quiet, **keywords)
     except Stopped as stop:
         if not options.json:
-            print(stop.result)
+            print(result_text(stop.result, options.words))
         raise
     if options.json:
         print(json.dumps(result.to_dict(), indent=1))
     else:
-        print(result)
+        print(result_text(result, options.words))
         print(f"\nstudy {result.study} in {store}")
     refuse_failure(result)
 

@@ -153,21 +153,22 @@ def build_page(
 
 def _table(chapter: Chapter) -> tuple[list[str], list[Row]]:
     """The table of the result, with the chapter's own rows and with differences from the paper."""
-    result = chapter.result
-    table = replace(result, baselines={**chapter.unranked, **result.baselines}).table
-    scores = [*result.norms.values(), *chapter.unranked.values(), *result.baselines.values()]
-    names = [*result.norms, *chapter.unranked, *(f"baseline {name}" for name in result.baselines)]
+    result = replace(chapter.result, baselines={**chapter.unranked, **chapter.result.baselines})
+    table = result.table
+    scores = {label: score for _, group in result.grouped for label, score in group.items()}
+    leaders = result.groups[0] if result.groups and result.learned else ()
     columns = [column for column in table.columns if column not in ("paper", "configuration")]
     columns[2:2] = ["paper", "difference"] if "paper" in table.columns else []
     columns += ["configuration"] if "configuration" in table.columns else []
     rows = []
-    for name, score, row in zip(names, scores, table.rows, strict=True):
+    for (label, score), row in zip(scores.items(), table.rows, strict=True):
         cells = dict(zip(table.columns, map(str, row), strict=True))
         cells["difference"] = NOTHING
         if score.paper is not None and math.isfinite(score.mean):
             cells["difference"] = signed(score.mean - score.paper.mean)
+        name = score.name if score.name in chapter.unranked else label
         shade = colour(name) if name in result.norms else ""
-        rows.append(Row(name, shade, name == result.best, [cells[column] for column in columns[1:]]))
+        rows.append(Row(name, shade, name in leaders, [cells[column] for column in columns[1:]]))
     return columns, rows
 
 

@@ -25,6 +25,7 @@ from graphnorm.errors import GraphnormError, need
 from graphnorm.models import MODELS
 from graphnorm.settings import Hyperparameters, options_of
 from graphnorm.study import verdict
+from graphnorm.study.findings import Finding, findings
 from graphnorm.study.plan import Plan, role
 from graphnorm.study.protocol import Protocol, find_protocol
 from graphnorm.study.render import NOTHING, Table, counted, short
@@ -32,6 +33,7 @@ from graphnorm.study.reported import Reported, reported, reported_baseline
 from graphnorm.study.selection import Choice, choose, mean_and_std
 from graphnorm.study.significance import ALPHA, CONFIDENCE, PairTest, compare_all
 from graphnorm.study.store import Record, Store
+from graphnorm.study.terminal import show
 from graphnorm.training import Metric, Trial, find_metric, metric_of
 
 if TYPE_CHECKING:
@@ -356,7 +358,46 @@ class Result:
     @property
     def notes(self) -> list[str]:
         """Warnings and explanations for readers of the table."""
-        return verdict.notes(self)
+        return [*verdict.cautions(self), *self.explanations]
+
+    @property
+    def explanations(self) -> list[str]:
+        """How to read the table."""
+        return verdict.explanations(self)
+
+    @property
+    def findings(self) -> list[Finding]:
+        """What follows from the table: labelled lines, the last of them says what to do next."""
+        return findings(self)
+
+    @property
+    def groups(self) -> tuple[tuple[str, ...], ...]:
+        """The best normalization with those that are not significantly worse, and the others; best first."""
+        leaders = [name for name in self.ranking if not (test := self.against_best(name)) or not test.significant]
+        others = [name for name in self.ranking if name not in leaders]
+        return tuple(tuple(group) for group in (leaders, others) if group)
+
+    @property
+    def grouped(self) -> list[tuple[str, dict[str, Score]]]:
+        """All scores in the order of the table: the titles of groups, and their scores by label."""
+        titles = ["best", "significantly worse"]
+        if self.groups and len(self.groups[0]) > 1:
+            titles[0] = "tied for the best"
+        if len(self.groups) == 1 and (not self.learned or all(test.p is None for test in self.tests)):
+            titles[0] = ""
+        shown = [
+            (title, {name: self.norms[name] for name in group})
+            for title, group in zip(titles, self.groups, strict=False)
+        ]
+        without = {name: score for name, score in self.norms.items() if name not in self.ranking}
+        baselines = {self._label(score): score for score in self.baselines.values()}
+        shown += [("without a score", without)] if without else []
+        return shown + ([("baselines, not ranked", baselines)] if baselines else [])
+
+    @property
+    def learned(self) -> bool:
+        """Whether the best normalization is better than guessing."""
+        return self.best is not None and self.metric.learned(self.norms[self.best].mean, self.chance)
 
     # Text, HTML, figure, data frame
 
@@ -375,32 +416,39 @@ class Result:
 
     @property
     def table(self) -> Table:
-        """A row for each normalization and each baseline."""
-        scores, target = self._all(), self.convergence.target
-        several = any(len(score.configurations) > 1 for score in scores)
-        unfinished = any(score.finished < score.trials for score in scores)
-        with_paper = any(score.paper is not None for score in scores)
-        metric = self.metric
-        reach = "epochs to target" if target is None else f"epochs to {metric.with_unit(target)}"
-        columns = ["norm", metric.title, "p vs best", "epoch"]
+        """A row for each normalization and each baseline, in the order of :attr:`grouped`."""
+        scores = {label: score for _, group in self.grouped for label, score in group.items()}
+        convergence, metric = self.convergence, self.metric
+        several = any(len(score.configurations) > 1 for score in scores.values())
+        unfinished = any(score.finished < score.trials for score in scores.values())
+        with_paper = any(score.paper is not None for score in scores.values())
+        goal = "target" if convergence.target is None else metric.with_unit(convergence.target)
+        columns = ["norm", metric.title, f"difference to {self.best} [95 %]", "p", "epoch"]
         columns += ["configuration"] if several else []
         columns += ["trials"] if unfinished else []
-        columns += [reach, f"area {metric.unit}".rstrip(), "seconds"] + (["paper"] if with_paper else [])
+        columns += [f"epochs to {goal} in training", f"mean {metric.title} in training"]
+        columns += ["paper"] if with_paper else []
         rows: list[list[str]] = []
-        for score in scores:
-            label = self._label(score)  # that of a baseline has no p-value and no convergence
+        for label, score in scores.items():  # a baseline has no test and no convergence
             lost = f" ({score.diverged} diverged)" if score.diverged and math.isfinite(score.mean) else ""
-            row = [label, score.shown + lost, self._shown_p(label), score.chosen_epoch]
+            row = [label, score.shown + lost, self.shown_difference(label), self.shown_p(label), score.chosen_epoch]
             row += [score.chosen_settings] if several else []
             row += [f"{score.finished:,} of {score.trials:,}"] if unfinished else []
-            area = self.convergence.area.get(label)
-            row += [str(self.convergence.epochs.get(label, NOTHING)), NOTHING if area is None else metric.text(area)]
-            row += [f"{score.seconds:.1f}"]
+            area = convergence.area.get(label)
+            row += [str(convergence.epochs.get(label, NOTHING)), NOTHING if area is None else metric.text(area)]
             row += [NOTHING if score.paper is None else str(score.paper)] if with_paper else []
             rows.append(row)
         return Table(tuple(columns), rows)
 
-    def _shown_p(self, name: str) -> str:
+    def shown_difference(self, label: str) -> str:
+        """The difference to the best with its interval, as text."""
+        test = self.against_best(label)
+        if test is None or test.difference is None:
+            return NOTHING
+        low, high = (None if end is None else self.metric.signed(-end) for end in (test.high, test.low))
+        return self.metric.signed(-test.difference) + ("" if low is None else f" [{low}, {high}]")
+
+    def shown_p(self, name: str) -> str:
         """The adjusted p-value, with a star if the best is significantly better."""
         if name == self.best:
             return "best"
@@ -410,8 +458,16 @@ class Result:
         return ("<0.001" if test.p_adjusted < 0.001 else f"{test.p_adjusted:.3f}") + (" *" if test.significant else "")
 
     def __str__(self) -> str:
-        table = self.table.to_text(left=("norm", "configuration"))
-        return "\n".join([self.title, "", table, *(f"  {note}" for note in self.notes), "", self.verdict])
+        return self.to_text()
+
+    def to_text(self, width: int = 80, *, colour: bool = False, command: Sequence[str] = ()) -> str:
+        """For a terminal: the norms in groups, best first, and what follows from them.
+
+        width: characters of a line. A column that does not fit is left out, the least important first.
+        colour: mark labels and headings by ANSI codes.
+        command: the words of the command that was run. The last line changes it to what is worth running next.
+        """
+        return show(self, width=width, colour=colour, command=command)
 
     def __repr__(self) -> str:
         return f"Result({self.dataset}, {self.model}: {', '.join(self.norms)}; {self.verdict})"
@@ -419,7 +475,7 @@ class Result:
     def _repr_html_(self) -> str:
         from html import escape
 
-        strong = [name == self.best for name in self.norms]
+        strong = [True] * len(self.groups[0]) if self.groups and self.learned else []
         notes = "".join(f"<li>{escape(note)}</li>" for note in self.notes)
         return f"<p>{escape(self.title)}</p>{self.table.to_html(strong)}<p><b>{escape(self.verdict)}</b></p>" + (
             f"<ul>{notes}</ul>" if notes else ""
@@ -514,7 +570,9 @@ class Result:
                 "pairs": [_rounded(test.to_dict()) for test in self.tests],
             },
             "ranking": self.ranking,
+            "groups": [list(group) for group in self.groups],
             "verdict": self.verdict,
+            "findings": [found._asdict() for found in self.findings],
             "notes": self.notes,
             "unfinished": list(self.unfinished),
         }

@@ -1,4 +1,4 @@
-"""The verdict and the notes of a result; they claim no more than the tests show."""
+"""The verdict on a result, and what its readers must know; neither claims more than the tests show."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from graphnorm.study.significance import ALPHA
 if TYPE_CHECKING:
     from graphnorm.study.result import Result
 
-__all__ = ["ABOUT_BASELINES", "judge", "note_on_last_batch", "notes"]
+__all__ = ["ABOUT_BASELINES", "cautions", "explanations", "judge", "note_on_last_batch"]
 
 SAME = 1e-6
 """Means that differ by a smaller share count as equal: curves are float32."""
@@ -60,8 +60,8 @@ def judge(result: Result) -> str:
     )
 
 
-def notes(result: Result) -> list[str]:
-    """Warnings and explanations for readers of the table."""
+def cautions(result: Result) -> list[str]:
+    """What makes the numbers doubtful."""
     protocol, spec = result.protocol, result.spec
     found = [
         f"{name}: {score.diverged} of {len(score.choices)} trainings diverged and are left out"
@@ -72,8 +72,11 @@ def notes(result: Result) -> list[str]:
     low = [name for name in result.ranking if not metric.learned(result.norms[name].mean, chance)]
     if low and chance is not None:
         found.append(f"{listing(low)}: no better than chance ({metric.with_unit(chance)})")
-    if result.baselines and result.norms:
-        found.append(ABOUT_BASELINES)
+    found += [
+        f"{name}: only {score.finished:,} of {counted(score.trials, 'training')} finished"
+        for name, score in result.norms.items()
+        if score.choices and score.finished < score.trials
+    ]
     if result.unfinished:
         found.append(f"not trained: {', '.join(result.unfinished)}")
     if failed := result.counts.get("failed"):
@@ -87,10 +90,16 @@ def notes(result: Result) -> list[str]:
         found.append("the numbers of trained configurations differ: a larger choice is an advantage")
     if protocol.unit == "fold" and any(score.paper for score in result.norms.values()):
         found += unlike_the_paper(spec["folds"], max(result.values_of("epochs")), max(compared, default=0))
-    if any(test.p_adjusted is not None for test in result.tests):
-        found.append(_about_tests(result))
     if protocol.unit == "seed" and result.norms:
         found.append("significance is over seeds on one split and does not extend to other splits")
+    return found
+
+
+def explanations(result: Result) -> list[str]:
+    """How to read the table."""
+    found = [ABOUT_BASELINES] if result.baselines and result.norms else []
+    if any(test.p_adjusted is not None for test in result.tests):
+        found.append(_about_tests(result))
     return found
 
 
@@ -98,7 +107,10 @@ def _about_tests(result: Result) -> str:
     protocol = result.protocol
     test = f"paired over {protocol.unit}s" if protocol.paired else f"Welch's test of unpaired {protocol.unit}s"
     correction = " for overlapping training sets and" if protocol.paired and result.overlap else ""
-    return f"p: {test}, corrected{correction} for the number of pairs; * below {ALPHA}"
+    return (
+        f"[95 %]: interval of a difference by itself; p: {test}, corrected{correction} for the number of pairs; "
+        f"* below {ALPHA}"
+    )
 
 
 def note_on_last_batch(train_sizes: Collection[int], batch_size: int) -> list[str]:
