@@ -21,8 +21,9 @@ def test_what_it_prints(run: Run, fleets: type[FakeFleet]) -> None:
     assert code == 0
     lines = out.splitlines()
     assert lines[0] == "synthetic:trees (400 graphs), gin, protocol paper, 10 folds, 12 epochs"
-    assert [line.split()[0] for line in lines[2:5]] == ["norm", "none", "graph"]
-    assert lines[-1].startswith("graph has the highest accuracy")
+    assert [line.split()[0] for line in lines[2:7]] == ["norm", "best", "graph", "significantly", "none"]
+    assert lines[-2].startswith("NEXT ")
+    assert "graphnorm compare trees --norms none,graph --workers 1" in " ".join(out.split())
     assert err.splitlines()[-1].endswith("20 of 20 trials are done")
 
 

@@ -42,7 +42,7 @@ def test_a_search_and_its_store(folder: Path, run: Run, fleets: type[FakeFleet])
     graph = result["norms"]["graph"]
     assert (len(graph["members"]), graph["finished"], graph["compared"]) == (3, 12, 4)
     assert {frozenset(one) for one in map(tuple, graph["configurations"])} == {frozenset(["dropout", "lr"])}
-    row = next(line for line in out.splitlines() if line.startswith("graph "))
+    row = next(line for line in out.splitlines() if line.startswith("  graph "))
     assert f"{graph['mean']:.1f} ± {graph['std']:.1f}" in row
     assert result["study"] in out
 

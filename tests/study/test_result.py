@@ -188,10 +188,12 @@ def test_versions_devices_and_errors_are_those_of_the_plan(tmp_path: Path) -> No
 
 def test_table_frame_and_html() -> None:
     result = compare()
-    assert [row[0] for row in result.table.rows] == list(result.norms)
-    column = dict(zip(result.norms, (row[2] for row in result.table.rows), strict=True))
-    assert column["graph"] == "best"
-    assert column["none"] == "<0.001 *"
+    assert [row[0] for row in result.table.rows] == result.ranking
+    p_values, differences = ({row[0]: row[place] for row in result.table.rows} for place in (3, 2))
+    assert (p_values["graph"], p_values["none"]) == ("best", "<0.001 *")
+    test = result.pair("none", "graph")
+    ends = [result.metric.signed(value) for value in (test.difference, test.low, test.high)]
+    assert differences["none"] == "{} [{}, {}]".format(*ends)
     frame = result.to_frame()
     assert list(frame.index) == list(result.norms)
     assert frame.loc["graph", "behind_best"] == 0
@@ -201,7 +203,8 @@ def test_table_frame_and_html() -> None:
     assert html.count("<tr>") == 6
     assert html.count("<td><b>") == len(result.table.columns)
     assert str(result).startswith(result.title)
-    assert str(result).endswith(result.verdict)
+    assert result.to_dict()["groups"] == [["graph"], ["instance", "batch", "layer", "none"]]
+    assert [one["kind"] for one in result.to_dict()["findings"]][:3] == ["BEST", "AVOID", "SPEED"]
     assert "<script>" not in compare(replace(TREES, name="<script>"), norms="none,graph")._repr_html_()
 
 
@@ -211,7 +214,7 @@ def test_the_papers_number_stands_beside_its_own_graphs(monkeypatch: pytest.Monk
     counts = Counts(TREES.num_graphs, TREES.num_nodes, TREES.num_edges)
     monkeypatch.setitem(CATALOG, "MUTAG", replace(CATALOG["MUTAG"], counts=counts))
     result = compare(mutag, norms="none,graph", baselines="wl")
-    assert [row[-1] for row in result.table.rows] == ["–", "91.6 ± 6.5", "90.4 ± 5.7"]
+    assert [row[-1] for row in result.table.rows] == ["91.6 ± 6.5", "–", "90.4 ± 5.7"]
     assert result.to_dict()["norms"]["graph"]["paper"] == {"mean": 91.6, "std": 6.5, "table": 1}
     assert result.to_dict()["norms"]["none"]["paper"] is None
     assert any("these of 10, 20 and 1" in note for note in result.notes)
@@ -223,7 +226,7 @@ def test_a_baseline_has_a_row_and_no_rank() -> None:
     assert len(kernel.scores) == 3
     row = next(row for row in result.table.rows if row[0] == "baseline wl")
     assert row[1] == kernel.shown
-    assert row[3] == MODELS["wl"].kernel.describe(kernel.epoch)  # type: ignore[union-attr]
+    assert row[4] == MODELS["wl"].kernel.describe(kernel.epoch)  # type: ignore[union-attr]
     assert result.ranking == ["graph", "none"]
     assert {(test.first, test.second) for test in result.tests} == {("graph", "none")}
     assert "wl" not in result.verdict

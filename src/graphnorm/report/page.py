@@ -166,7 +166,7 @@ def _table(chapter: Chapter) -> tuple[list[str], list[Row]]:
         cells["difference"] = NOTHING
         if score.paper is not None and math.isfinite(score.mean):
             cells["difference"] = signed(score.mean - score.paper.mean)
-        name = score.name if score.name in chapter.unranked else label
+        name = bare if (bare := label.removeprefix("baseline ")) in chapter.unranked else label
         shade = colour(name) if name in result.norms else ""
         rows.append(Row(name, shade, name in leaders, [cells[column] for column in columns[1:]]))
     return columns, rows

@@ -55,8 +55,9 @@ def _leaders(result: Result) -> list[Finding]:
     score = f"{result.norms[best].shown} {result.metric.unit}".rstrip()
     if equals:
         tested = all(result.pair(best, name).p_adjusted is not None for name in equals)
-        units = counted(len(result.norms[best].scores), result.protocol.unit)
-        why = f"{units} do not tell them apart" if tested else f"{units} are too few for a test"
+        unit = result.protocol.unit
+        units = counted(len(result.norms[best].scores), unit)
+        why = f"{units} do not tell them apart" if tested else f"too few {unit}s for a test"
         found = [Finding("TIED", f"{listing([best, *equals])}: {why}")]
     elif rest:
         found = [Finding("BEST", f"{best}: {score}, significantly better than every other")]
@@ -76,7 +77,10 @@ def _speed(result: Result) -> list[Finding]:
     convergence = result.convergence
     if len(convergence.epochs) < 2 or convergence.target is None:
         return []
-    reached = [f"{name} {epoch}" for name, epoch in sorted(convergence.epochs.items(), key=lambda item: item[1])]
+    fastest = sorted(
+        (name for name in result.ranking if name in convergence.epochs), key=convergence.epochs.__getitem__
+    )
+    reached = [f"{name} {convergence.epochs[name]}" for name in fastest]
     goal = f"{result.metric.with_unit(convergence.target)} in training, which all norms reach"
     return [Finding("SPEED", f"epochs to {goal}: {', '.join(reached)}")]
 

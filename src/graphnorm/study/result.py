@@ -390,7 +390,7 @@ class Result:
             for title, group in zip(titles, self.groups, strict=False)
         ]
         without = {name: score for name, score in self.norms.items() if name not in self.ranking}
-        baselines = {self._label(score): score for score in self.baselines.values()}
+        baselines = {f"baseline {name}": score for name, score in self.baselines.items()}
         shown += [("without a score", without)] if without else []
         return shown + ([("baselines, not ranked", baselines)] if baselines else [])
 

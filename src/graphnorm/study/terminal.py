@@ -128,7 +128,7 @@ def _columns(result: Result, scores: dict[str, Score]) -> list[_Column]:
         return {label: value(label, score) for label, score in scores.items()}
 
     columns = [
-        _Column("norm", cells(lambda label, _: label), left=True),
+        _Column("norm", cells(lambda _, score: score.name), left=True),
         _Column(result.metric.title, cells(lambda _, score: score.shown)),
     ]
     if any(result.against_best(label) for label in scores):
