@@ -374,7 +374,7 @@ def shared_values(
     """Check the second part of Theorem 1: λᵢ = μᵢ or λᵢ₊₁ = μᵢ only if 1ᵀv = 0 for some v of λᵢ.
 
     The squares of the μ solve Σ cᵢ²/(λᵢ² − μ²) = 0, where cᵢ is the cosine of the i-th singular vector and 1. If the
-    k-th value is shared up to δ, then cₖ² ≤ |λₖ² − μ²| / minᵢ |λᵢ² − μ²|: that much of cₖ counts as rounding.
+    k-th value is shared up to δ, then cₖ² ≤ abs(λₖ² − μ²) / minᵢ abs(λᵢ² − μ²): that much of cₖ counts as rounding.
 
     >>> from graphnorm.data import synthetic
     >>> found = shared_values(synthetic.trees(10))

@@ -465,7 +465,7 @@ CHANNELS = 8
 
 
 def left_on_regular_graphs(graphs: PackedGraphs, *, seed: int = 0) -> Floats:
-    """Proposition 1: max |Norm(WHQ)| on each regular graph, with one-hot degrees as H and a random W.
+    """Proposition 1: max abs(Norm(WHQ)) on each regular graph, with one-hot degrees as H and a random W.
 
     A normalized channel has the standard deviation 1, or nothing at all.
 
