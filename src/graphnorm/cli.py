@@ -20,7 +20,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from graphnorm._version import __version__
-from graphnorm.errors import DataWarning, GraphnormError, explain_os_error, unknown
+from graphnorm.errors import CodeWarning, DataWarning, GraphnormError, explain_os_error, unknown
 
 __all__ = ["COMMANDS", "Parser", "main", "make_parser"]
 
@@ -151,8 +151,8 @@ def _nobody_reads() -> bool:
 def _show_warning(
     show: Callable[..., None], message: Warning | str, category: type[Warning], *where: Any, **more: Any
 ) -> None:
-    """Print warnings about the user's data as notes; show others as usual."""
-    if issubclass(category, DataWarning):
+    """Print warnings about the user's data and code as notes; show others as usual."""
+    if issubclass(category, DataWarning | CodeWarning):
         print(f"graphnorm: {message}", file=sys.stderr)
     else:
         show(message, category, *where, **more)

@@ -49,6 +49,10 @@ class DataWarning(UserWarning):
     """Part of the user's data was left out, on request; the command line prints this as a note."""
 
 
+class CodeWarning(UserWarning):
+    """Something about the user's own code that does not stop it; the command line prints this as a note."""
+
+
 class UnknownDatasetError(GraphnormError):
     """A name that is neither a known dataset nor a path."""
 

@@ -149,7 +149,8 @@ class Hyperparameters:
 
     model: str = option(
         "gin",
-        "gin, gcn, molecular-gin, molecular-gcn, molhiv-gin or molhiv-gcn "
+        "gin, gcn, molecular-gin, molecular-gcn, molhiv-gin or molhiv-gcn; pyg:GCN, pyg:GIN, pyg:GAT, pyg:PNA or "
+        "pyg:GraphSAGE of PyTorch Geometric; or your own, FILE.py:NAME "
         "(default: gin; with an official split molhiv-gin, with its settings of the paper's Table 2)",
         metavar="NAME",
     )

@@ -23,7 +23,7 @@ from graphnorm.models import BASELINES, MODELS, NORMALIZED
 from graphnorm.settings import Grid, Running
 from graphnorm.study import Result, Store
 from graphnorm.study.api import STORE, WRITTEN, train
-from graphnorm.study.worker import pack_custom_norms, register_custom_norms
+from graphnorm.study.worker import pack_code, register_code
 from graphnorm.training import Trial
 
 TREES = load("synthetic:trees")
@@ -208,7 +208,7 @@ def half() -> Iterator[None]:
 @pytest.mark.usefixtures("half")
 def test_own_normalizations_travel_to_worker_processes(tmp_path: Path) -> None:
     here = compare(SMALL, norms="half,lambda,graph", **TINY)
-    register_custom_norms(pack_custom_norms([Trial(dataset="d", norm="half")]))  # as each worker does
+    register_code(pack_code([Trial(dataset="d", norm="half")]))  # as each worker does
     there = compare(SMALL, norms="half,lambda,graph", **TINY | {"workers": 2})
     assert here.errors == there.errors == ()
     for name, score in here.norms.items():

@@ -26,8 +26,8 @@ DESCRIPTION = """\
 Print predictions as CSV: the class of each graph and the probability of every class, the probability of every binary
 target, or real values in the unit of the training data. If the data has labels, the metric follows. MODEL is a file of
 `graphnorm train`. Graphs are numbered from 0, those of a table by its rows. A table of SMILES needs no labels;
---target, --task and --threshold default to those of the training. A model with a custom normalization needs the
---norm-module that it was trained with.
+--target, --task and --threshold default to those of the training. If the model or its normalization is
+your own, give the --model or --norm-module that it was trained with.
 """
 
 
@@ -36,6 +36,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", help="a file that `graphnorm train` wrote")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the CSV to a file")
     parser.add_argument("--device", default="cpu", help="default: cpu")
+    parser.add_argument("--model", dest="code", metavar="FILE.py:NAME", help="the code of a model of your own")
     add_norm_module(parser)
     add_data(parser)
 
@@ -46,7 +47,7 @@ def run(options: argparse.Namespace) -> None:
     from graphnorm.training.model_file import load_model
 
     register_own_norms(options)
-    saved = load_model(options.model, options.device)
+    saved = load_model(options.model, options.device, options.code)
     graphs, smiles = _load(options, saved)
     columns, rows, facts = _predict(saved, graphs, smiles)
     if options.json:

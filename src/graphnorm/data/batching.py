@@ -19,7 +19,7 @@ it was built, does the same in one call (``csrc/assemble.h``), six to seven time
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache
 from typing import NamedTuple, NoReturn, cast
 
@@ -130,6 +130,16 @@ class GraphBatch:
         if self.tags is None or self.tags.shape[-1] != 1:
             raise ValueError("the nodes of this batch do not have exactly one categorical feature")
         return torch.where(self.real, self.tags[..., 0].long(), -1)
+
+    def without_padding(self) -> GraphBatch:
+        """The batch without padded rows and edges, and without the empty places at its end. Not for a stack."""
+        graphs = int((self.ids >= 0).sum())
+        rows = int(self.ptr[graphs])
+        ends = {"ids": graphs, "labels": graphs, "targets": graphs, "ptr": graphs + 1}
+        ends |= {"rowptr": rows + 1, "batch": rows, "tags": rows, "x": rows}
+        ends |= dict.fromkeys(("col", "edge_tags", "edge_x"), int(self.rowptr[rows]))
+        arrays = {field.name: getattr(self, field.name) for field in fields(self)}
+        return replace(self, **{name: array[: ends[name]] for name, array in arrays.items() if array is not None})
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> GraphBatch:
         return cast(GraphBatch, pytree.tree_map(lambda t: t.to(device, non_blocking=non_blocking), self))

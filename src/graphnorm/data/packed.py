@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from graphnorm.data.archive import decoding
-from graphnorm.data.batching import BatchTables, Bounds, GraphBatch, assemble, measure
+from graphnorm.data.batching import BatchTables, Bounds, GraphBatch, assemble, measure, one_hot
 from graphnorm.errors import DataError, need
 from graphnorm.files import save_tensors
 
@@ -191,6 +191,11 @@ class PackedGraphs:
         return sum(self.cardinalities) + (0 if self.x is None else self.x.shape[1])
 
     @property
+    def num_edge_features(self) -> int:
+        """Width of :meth:`edge_features`."""
+        return sum(self.edge_cardinalities) + (0 if self.edge_x is None else self.edge_x.shape[1])
+
+    @property
     def device(self) -> torch.device:
         return self.col.device
 
@@ -241,6 +246,12 @@ class PackedGraphs:
         parts = [] if batch.tags is None else [batch.one_hot(self.cardinalities, dtype)]
         parts += [] if batch.x is None else [batch.x.to(dtype)]
         return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
+
+    def edge_features(self, batch: GraphBatch, dtype: torch.dtype = torch.float32) -> Tensor | None:
+        """(E, num_edge_features): the edge features of a batch as PyG's models take them; None if there are none."""
+        parts = [] if batch.edge_tags is None else [one_hot(batch.edge_tags, self.edge_cardinalities, dtype)]
+        parts += [] if batch.edge_x is None else [batch.edge_x.to(dtype)]
+        return torch.cat(parts, dim=-1) if parts else None
 
     def batch(self, ids: GraphIds, *, bounds: Bounds | None = None, edges: bool = True) -> GraphBatch:
         """Assemble graphs into one batch, on the device of the arrays.

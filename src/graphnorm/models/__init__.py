@@ -2,7 +2,7 @@
 
 from graphnorm.models.graph import GCN, GIN, Dropout, DropoutKey, GCNConvolution, GINConvolution, GraphClassifier
 from graphnorm.models.molecules import MolecularClassifier, MolecularGCN, MolecularGIN
-from graphnorm.models.registry import BASELINES, MODELS, NORMALIZED, ModelSpec, find_model
+from graphnorm.models.registry import BASELINES, MODELS, NORMALIZED, ModelSpec, find_model, name_model
 from graphnorm.models.resnet import ResNet18
 
 __all__ = [
@@ -22,4 +22,5 @@ __all__ = [
     "MolecularGIN",
     "ResNet18",
     "find_model",
+    "name_model",
 ]

@@ -5,8 +5,10 @@ To add a model, add a :class:`ModelSpec` to :data:`MODELS`.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -20,11 +22,14 @@ from graphnorm.models.kernels import KERNELS, Kernel
 from graphnorm.models.molecules import MolecularGCN, MolecularGIN
 from graphnorm.models.networks import DCNN, DGCNN, MLP, diffuse, rows_kept
 from graphnorm.models.ogb import OGBGCN, OGBGIN
+from graphnorm.models.own import OFFERED, build_own, parameters_of
+from graphnorm.models.pyg import PYG, build_pyg
 from graphnorm.ops.neighbour_sum import pool
+from graphnorm.own_code import OwnCode, find_code
 from graphnorm.segments import Segments
 from graphnorm.settings import Hyperparameters
 
-__all__ = ["BASELINES", "MODELS", "NORMALIZED", "ModelSpec", "find_model"]
+__all__ = ["BASELINES", "MODELS", "NORMALIZED", "ModelSpec", "find_model", "name_model", "register_model"]
 
 Build = Callable[[Hyperparameters, str, PackedGraphs, int], nn.Module]
 """build(settings, norm, graphs, outputs): a model for graphs like these, with ``outputs`` scores for each."""
@@ -40,9 +45,10 @@ class ModelSpec:
     """Its name in papers."""
     build: Build | None = field(repr=False)
     """None for kernels and networks of images."""
-    inputs: Literal["nodes", "molecules", "pooled", "kernel", "images"] = "nodes"
-    """``nodes``: node features and edges. ``molecules``: categories of nodes and edges. ``pooled``: one row for each
-    graph. ``images``: no graphs; the paper compares their batch noise."""
+    inputs: Literal["nodes", "molecules", "edges", "pooled", "kernel", "images"] = "nodes"
+    """``nodes``: node features and edges. ``molecules``: categories of nodes and edges. ``edges``: node features,
+    edges and edge features. ``pooled``: one row for each graph. ``images``: no graphs; the paper compares their batch
+    noise."""
     normalized: bool = False
     """Whether it takes a normalization. If not, it is a baseline."""
     defaults: Mapping[str, Any] = field(default_factory=dict)
@@ -53,6 +59,12 @@ class ModelSpec:
     pool: Pool | None = field(default=None, repr=False)
     """The part of a ``pooled`` model that has no parameters. It is computed once for each graph."""
     kernel: Kernel | None = field(default=None, repr=False)
+    varied: tuple[str, ...] = Hyperparameters.VARIED
+    """Settings in which the members of a fleet may differ."""
+    ignores: tuple[str, ...] = ()
+    """Settings that the model does not take, so that giving them is a mistake."""
+    code: OwnCode | None = field(default=None, repr=False)
+    """Of a user's own model, its code."""
     activations: int = 8
     """Arrays of (rows, hidden) that a convolution keeps, gradients included; an estimate of memory."""
     messages: bool = False
@@ -60,7 +72,7 @@ class ModelSpec:
 
     def prepared(self, settings: Hyperparameters, graphs: PackedGraphs) -> PackedGraphs:
         """The graphs without unused features. For ``pooled`` models each graph becomes one node."""
-        if self.inputs == "molecules":
+        if self.inputs in ("molecules", "edges"):
             return graphs
         if self.pool is None:
             return replace(graphs, edge_tags=None, edge_cardinalities=(), edge_x=None)
@@ -164,6 +176,12 @@ def _kernel(name: str, family: str) -> ModelSpec:
     return ModelSpec(name, family, None, inputs="kernel", kernel=kernel, defaults={"epochs": len(kernel.candidates)})
 
 
+def _of_others(name: str, family: str, build: Build, **more: Any) -> ModelSpec:
+    """A model called with PyG's arguments; its dropout rate is part of its structure."""
+    varied = ("lr", "weight_decay")
+    return ModelSpec(name, family, build, inputs="edges", normalized=True, varied=varied, activations=16, **more)
+
+
 _SPECS = (
     ModelSpec("gin", "GIN", _gin, normalized=True, sums=True),
     ModelSpec("gcn", "GCN", _gcn, normalized=True, sums=True),
@@ -190,12 +208,18 @@ _SPECS = (
         for virtual in (False, True)
         for family, make in (("GIN", OGBGIN), ("GCN", OGBGCN))
     ),
+    *(
+        _of_others(f"pyg:{kind}", kind, partial(build_pyg, kind), defaults={"dropout": 0.0}, ignores=("self_loops",))
+        for kind in PYG
+    ),
     ModelSpec("resnet18", "ResNet18", None, inputs="images"),
 )
 
 MODELS: dict[str, ModelSpec] = {spec.name: spec for spec in _SPECS}
 NORMALIZED = tuple(spec.name for spec in _SPECS if spec.normalized)
-"""Models that take a normalization. ``molhiv-*`` are ``molecular-*`` as in the authors' code for ogbg-molhiv."""
+"""Models of this package that take a normalization. ``molhiv-*`` are ``molecular-*`` as in the authors' code for
+ogbg-molhiv.
+"""
 BASELINES = tuple(spec.name for spec in _SPECS if not spec.normalized and spec.inputs != "images")
 """Models to compare the normalized ones with."""
 
@@ -206,6 +230,42 @@ def find_model(name: str) -> ModelSpec:
     >>> find_model("gin").family
     'GIN'
     """
-    if name not in MODELS:
-        raise unknown("model", name, MODELS)
-    return MODELS[name]
+    if name in MODELS:
+        return MODELS[name]
+    if "@" in name:  # a user's own, in a result that is read without its code
+        return _of_others(name, name.partition("@")[0], partial(_refuse_to_build, name))
+    raise unknown("model", name, MODELS)
+
+
+def name_model(model: str | os.PathLike[str] | Callable[..., nn.Module]) -> str:
+    """The name of a model, after registering a user's own, given by ``FILE.py:NAME`` or as a class or function.
+
+    >>> name_model("gin")
+    'gin'
+    """
+    if isinstance(model, nn.Module):
+        raise GraphnormError(
+            f"the model is a {type(model).__name__} that is made already", remedy="pass its class, or FILE.py:NAME"
+        )
+    if not callable(model):
+        model = os.fspath(model)
+        if model in MODELS or model.startswith("pyg:") or ":" not in model:
+            return find_model(model).name
+    return register_model(find_code(model, "model"))
+
+
+def register_model(code: OwnCode) -> str:
+    """Add a user's own model to the table, and return its name there: its place and the digest of its source."""
+    name = f"{code.place}@{code.digest}"
+    build = partial(build_own, code.thing, name)
+    ignores = ("self_loops", *(option for option in OFFERED if option not in parameters_of(code.thing, name)))
+    MODELS[name] = _of_others(name, code.place, build, code=code, ignores=ignores)
+    return name
+
+
+def _refuse_to_build(name: str, *_: Any) -> nn.Module:
+    place = name.partition("@")[0]
+    raise GraphnormError(
+        f"the model {name} is a user's own, and its code is not here",
+        remedy=f"give its code: --model {place} with the file's path, or in Python model=…",
+    )

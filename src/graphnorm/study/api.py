@@ -24,7 +24,7 @@ from graphnorm.study.plan import Plan, make_plan, pack, settle
 from graphnorm.study.progress import Callback, Display
 from graphnorm.study.render import Table
 from graphnorm.study.result import Result
-from graphnorm.study.runner import Stopped, make_running, packing_device, run, slots, try_norms
+from graphnorm.study.runner import Stopped, make_running, packing_device, run, slots, try_code
 from graphnorm.study.store import Store, locked, remove_store, work_folder
 from graphnorm.training import Outcome, Trial
 from graphnorm.training.model_file import save_model
@@ -115,7 +115,7 @@ def compare(
     require("out", out, (*PATH, type(None)), "the path of a folder")
     graphs, origin = _open(data, loading)
     plan = make_plan(graphs, settle(graphs, **given), origin=origin)
-    try_norms(plan, running)  # before anything is written
+    try_code(plan, graphs, running)  # before anything is written
     shown = [*callbacks, *([Display()] if progress else [])]
     if out is None:
         with tempfile.TemporaryDirectory() as place, Store(Path(place) / STORE) as store:
@@ -241,7 +241,7 @@ def search(
         Stopped: on Ctrl-C or SIGTERM, with the result so far.
     """
     graphs, plan, running = plan_search(data, grid, store=store, name=name, trials=trials, budget=budget, **options)
-    try_norms(plan, running)  # before anything is written
+    try_code(plan, graphs, running)  # before anything is written
     with Store(store) as opened:
         shown = [*callbacks, *([Display()] if progress else [])]
         return run(plan, graphs, opened, running, callbacks=shown)
@@ -328,7 +328,7 @@ def train(
     """
     plan, keep = Plan(trial.key, trial.to_dict(), (trial,)), _KeepOutcome()
     path = out.with_name(f".{out.name}.training.db")
-    try_norms(plan, running)  # before anything is written
+    try_code(plan, graphs, running)  # before anything is written
     with Store(path) as store:
         if trial.key in store.finished_keys():  # killed before the model was written
             store.delete(store.study(plan.name))

@@ -20,7 +20,7 @@ import torch
 
 from graphnorm.data import PackedGraphs
 from graphnorm.errors import StudyError
-from graphnorm.models import MODELS
+from graphnorm.models import find_model
 from graphnorm.study.plan import Plan, Rung
 from graphnorm.study.protocol import find_protocol, make_splits
 from graphnorm.training import Fleet, Trial, metric_of
@@ -153,7 +153,7 @@ def estimate_seconds(
 
     threads: threads of a worker on a CPU (default: as now).
     """
-    fleets = [fleet for fleet in fleets if MODELS[fleet[0].model].kernel is None]
+    fleets = [fleet for fleet in fleets if find_model(fleet[0].model).kernel is None]
     examples: dict[tuple[object, ...], Sequence[Trial]] = {}
     for fleet in fleets:
         examples.setdefault(fleet[0].shape, fleet)

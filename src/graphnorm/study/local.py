@@ -24,7 +24,7 @@ from typing import Any
 import torch
 
 from graphnorm.study.plan import AT_ONCE_ON_GPU
-from graphnorm.study.worker import Answer, Failure, Question, Worker, register_custom_norms
+from graphnorm.study.worker import Answer, Failure, Question, Worker, register_code
 
 __all__ = ["InProcess", "WorkerProcesses", "WorkerThreads", "choose_devices", "local_engine"]
 
@@ -33,7 +33,7 @@ _KEPT_MEMORY = {"MALLOC_TRIM_THRESHOLD_": str(1 << 30), "MALLOC_MMAP_THRESHOLD_"
 
 
 def local_engine(
-    data: Any, *, device: str | None = None, workers: int | None = None, fleets: int, custom_norms: bytes = b""
+    data: Any, *, device: str | None = None, workers: int | None = None, fleets: int, code: bytes = b""
 ) -> InProcess | WorkerProcesses | WorkerThreads:
     """Choose the engine: this process for one worker or one GPU, otherwise worker processes."""
     devices = choose_devices(device, workers)
@@ -44,7 +44,7 @@ def local_engine(
         return InProcess(data, devices[0])
     if len(set(devices)) == 1 and devices[0].startswith("cuda"):
         return WorkerThreads(data, devices[0], len(devices))
-    return WorkerProcesses(data, devices, custom_norms)
+    return WorkerProcesses(data, devices, code)
 
 
 def choose_devices(device: str | None, workers: int | None) -> list[str]:
@@ -135,9 +135,9 @@ class WorkerProcesses:
 
     name = "local"
 
-    def __init__(self, data: Any, devices: Sequence[str], custom_norms: bytes = b"") -> None:
+    def __init__(self, data: Any, devices: Sequence[str], code: bytes = b"") -> None:
         self.slots = len(devices)
-        self._data, self._devices, self._custom_norms = data.to("cpu"), devices, custom_norms
+        self._data, self._devices, self._code = data.to("cpu"), devices, code
         self._processes: list[subprocess.Popen[bytes]] = []
         self._pipes: list[Connection[Any, Any]] = []
         self._asked: set[int] = set()
@@ -163,7 +163,7 @@ class WorkerProcesses:
                 start_new_session=True,
             )
         with contextlib.suppress(OSError):  # `answers` reports a dead worker
-            _send(ours, (self._custom_norms, self._data, device))
+            _send(ours, (self._code, self._data, device))
         return process, ours
 
     def ask(self, slot: int, question: Question) -> None:
@@ -224,8 +224,8 @@ def _serve(descriptor: int) -> None:
         ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
     torch.set_num_threads(1)
     with contextlib.suppress(EOFError, OSError), Connection(descriptor) as pipe:  # the driver is gone
-        custom_norms, *arguments = _receive(pipe)
-        register_custom_norms(custom_norms)
+        code, *arguments = _receive(pipe)
+        register_code(code)
         worker = Worker(*arguments)
         while True:
             _send(pipe, worker.answer(_receive(pipe)))

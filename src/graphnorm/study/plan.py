@@ -13,7 +13,7 @@ import torch
 from graphnorm.data import CATALOG, Entry, PackedGraphs
 from graphnorm.errors import GraphnormError, unknown
 from graphnorm.layers import REGISTRY
-from graphnorm.models import BASELINES, MODELS, NORMALIZED
+from graphnorm.models import BASELINES, MODELS, NORMALIZED, find_model, name_model
 from graphnorm.settings import QUICK_EPOCHS, Grid, Hyperparameters, Settings, options_of
 from graphnorm.study.protocol import find_protocol, make_splits
 from graphnorm.training import Fleet, KernelFleet, Split, Trial, default_device, metric_of, task_of
@@ -55,7 +55,7 @@ class Rung(NamedTuple):
 def make_fleet(
     graphs: PackedGraphs, trials: Sequence[Trial], splits: Sequence[Split], device: torch.device
 ) -> Fleet | KernelFleet:
-    if MODELS[trials[0].model].kernel is not None:
+    if find_model(trials[0].model).kernel is not None:
         return KernelFleet(graphs, trials, splits)
     return Fleet(graphs, trials, splits, device=device)
 
@@ -84,7 +84,7 @@ def role(trial: Trial) -> tuple[Literal["norms", "baselines"], str]:
     >>> role(Trial(dataset="MUTAG", norm="batch")), role(Trial(dataset="MUTAG", model="wl"))
     (('norms', 'batch'), ('baselines', 'wl'))
     """
-    return ("norms", trial.norm) if MODELS[trial.model].normalized else ("baselines", trial.model)
+    return ("norms", trial.norm) if find_model(trial.model).normalized else ("baselines", trial.model)
 
 
 class Dataset(NamedTuple):
@@ -116,13 +116,21 @@ def settle(graphs: PackedGraphs, **given: Any) -> Settings:
     options = options_of(Settings)
     if wrong := given.keys() - options.keys():
         raise TypeError(f"there is no option {', '.join(sorted(wrong))}")
+    if given.get("model") is not None:
+        given["model"] = name_model(given["model"])
     chosen = {name: options[name].check(name, value) for name, value in given.items() if value is not None}
     protocol = chosen.setdefault("protocol", "ogb" if graphs.splits else "paper")
     one_split = find_protocol(protocol).unit == "seed"
     categorical = graphs.tags is not None and graphs.x is None
     model = chosen.setdefault("model", "molhiv-gin" if one_split and categorical else "gin")
+    spec = find_model(model)
+    if not spec.normalized:
+        raise unknown("model", model, NORMALIZED)
+    if ignored := [name for name in spec.ignores if chosen.get(name)]:
+        raise GraphnormError(
+            f"the model {model} does not take {ignored[0]}", remedy=f"leave it out, or let the model take {ignored[0]}"
+        )
     for what, names, known in (
-        ("model", [model], NORMALIZED),
         ("normalization", chosen.get("norms", ()), REGISTRY),
         ("baseline", chosen.get("baselines", ()), BASELINES),
     ):
@@ -151,7 +159,9 @@ def settle(graphs: PackedGraphs, **given: Any) -> Settings:
     entry = catalogued(graphs)
     defaults: dict[str, Any] = {"epochs": QUICK_EPOCHS, "readout": entry.readout if entry else "sum"}
     if one_split:
-        defaults |= {"folds": 1, **MODELS[model].defaults}
+        defaults |= {"folds": 1}
+    if one_split or spec.inputs == "edges":
+        defaults |= spec.defaults
     chosen["metric"] = choose_metric(graphs, protocol, chosen.get("metric"), entry.metric if entry else "") or None
     return Settings(**defaults | chosen)
 
@@ -311,7 +321,7 @@ def members_that_fit(graphs: PackedGraphs, trial: Trial, device: str | None) -> 
         free, most = torch.cuda.mem_get_info(chosen)[0] // AT_ONCE_ON_GPU, MOST_ON_GPU
     else:
         free, most = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES"), MOST_ON_CPU
-    needed = MODELS[trial.model].bytes_per_member(trial, graphs)
+    needed = find_model(trial.model).bytes_per_member(trial, graphs)
     return max(1, min(most, int(MEMORY_SHARE * free) // needed))
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from graphnorm.errors import StudyError, need
-from graphnorm.study.worker import Answer, Failure, Question, Worker, register_custom_norms
+from graphnorm.study.worker import Answer, Failure, Question, Worker, register_code
 
 __all__ = ["RayEngine"]
 
@@ -34,7 +34,7 @@ class RayEngine:
         cpus_per_worker: cores, and threads, of each worker.
         gpus_per_worker: GPUs of each worker; a fraction shares one.
         fleets: an upper limit on the number of workers.
-        custom_norms: see :func:`graphnorm.study.worker.pack_custom_norms`.
+        code: see :func:`graphnorm.study.worker.pack_code`.
     """
 
     name = "ray"
@@ -48,7 +48,7 @@ class RayEngine:
         cpus_per_worker: float = 1.0,
         gpus_per_worker: float = 0.0,
         fleets: int,
-        custom_norms: bytes = b"",
+        code: bytes = b"",
     ) -> None:
         self._ray = need("ray", "the engine ray", "ray")
         self._started = not self._ray.is_initialized()
@@ -67,7 +67,7 @@ class RayEngine:
                 num_cpus=cpus_per_worker, num_gpus=gpus_per_worker, max_restarts=0, max_task_retries=0
             )(_Actor)
             self._arguments = (
-                custom_norms,
+                code,
                 self._ray.put(data.to("cpu")),
                 "cuda" if gpus_per_worker else "cpu",
                 max(1, int(cpus_per_worker)),
@@ -138,9 +138,9 @@ class RayEngine:
 class _Actor:
     """A worker inside Ray."""
 
-    def __init__(self, custom_norms: bytes, data: Any, device: str, threads: int) -> None:
+    def __init__(self, code: bytes, data: Any, device: str, threads: int) -> None:
         torch.set_num_threads(threads)
-        register_custom_norms(custom_norms)
+        register_code(code)
         self._worker = Worker(data, device)
 
     def answer(self, question: Question) -> Answer:

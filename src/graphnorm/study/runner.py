@@ -39,10 +39,11 @@ from graphnorm.study.worker import (
     Engine,
     Failure,
     Step,
-    pack_custom_norms,
+    pack_code,
     unpack_checkpoint,
 )
 from graphnorm.training import Outcome, Progress, Split, Trial, default_device
+from graphnorm.training.trying import try_model
 
 __all__ = [
     "CHECKPOINT_SECONDS",
@@ -53,7 +54,7 @@ __all__ = [
     "packing_device",
     "run",
     "slots",
-    "try_norms",
+    "try_code",
 ]
 
 ATTEMPTS = 3
@@ -91,7 +92,7 @@ def run(
         Stopped: at a signal, with the result so far.
     """
     running = running or Running()
-    try_norms(plan, running)
+    try_code(plan, data, running)
     if running.tensorboard:
         callbacks = [*callbacks, TensorBoard(running.tensorboard)]
     fleets = (
@@ -140,10 +141,13 @@ def make_running(**given: Any) -> Running:
     return running
 
 
-def try_norms(plan: Plan, running: Running) -> None:
-    """Call each custom normalization once, and refuse one that fails."""
-    for trial in {trial.norm: trial for trial in plan.trials}.values():
-        try_norm(trial.norm, trial.hidden, default_device(running.device))
+def try_code(plan: Plan, data: Any, running: Running) -> None:
+    """Call the user's own normalizations and model once, and refuse those that fail."""
+    device = default_device(running.device)
+    for trial in {(trial.norm, trial.model): trial for trial in plan.trials}.values():
+        try_norm(trial.norm, trial.hidden, device)
+        if isinstance(data, PackedGraphs):
+            try_model(trial, data, device)
 
 
 def slots(running: Running) -> int:
@@ -163,12 +167,12 @@ def packing_device(running: Running) -> str | None:
 
 
 def _make_engine(plan: Plan, data: Any, running: Running, fleets: int) -> Engine:
-    custom_norms = pack_custom_norms(plan.trials)
+    code = pack_code(plan.trials)
     if running.engine == "local":
         from graphnorm.study.local import local_engine
 
         device = str(default_device(running.device)) if running.device else None
-        return local_engine(data, device=device, workers=running.workers, fleets=fleets, custom_norms=custom_norms)
+        return local_engine(data, device=device, workers=running.workers, fleets=fleets, code=code)
     from graphnorm.study.ray_engine import RayEngine
 
     return RayEngine(
@@ -178,7 +182,7 @@ def _make_engine(plan: Plan, data: Any, running: Running, fleets: int) -> Engine
         cpus_per_worker=1.0 if running.cpus_per_worker is None else running.cpus_per_worker,
         gpus_per_worker=running.gpus_per_worker or 0.0,
         fleets=fleets,
-        custom_norms=custom_norms,
+        code=code,
     )
 
 

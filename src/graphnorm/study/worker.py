@@ -9,10 +9,10 @@ from __future__ import annotations
 import hashlib
 import io
 import pickle
-import sys
 import time
 import traceback
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -20,8 +20,9 @@ import numpy.typing as npt
 import torch
 
 from graphnorm._version import __version__
-from graphnorm.errors import need
 from graphnorm.layers import BUILT_IN, REGISTRY, register_norm
+from graphnorm.models.registry import find_model, register_model
+from graphnorm.own_code import files_of, pickle_by_value
 from graphnorm.training import Outcome, Progress, Split, Trial
 
 __all__ = [
@@ -34,8 +35,8 @@ __all__ = [
     "Question",
     "Step",
     "Worker",
-    "pack_custom_norms",
-    "register_custom_norms",
+    "pack_code",
+    "register_code",
     "unpack_checkpoint",
 ]
 
@@ -277,28 +278,26 @@ def _tensors(arrays: dict[str, npt.NDArray[Any]]) -> dict[str, torch.Tensor]:
     return {name: torch.from_numpy(np.ascontiguousarray(values)) for name, values in arrays.items()}
 
 
-# Custom normalizations
+# The user's own code
 
 
-def pack_custom_norms(trials: Iterable[Trial]) -> bytes:
-    """Pickle the factories of custom normalizations for workers in other processes; empty if there are none.
+def pack_code(trials: Iterable[Trial]) -> bytes:
+    """Pickle the user's own normalizations and models for workers in other processes; empty if there are none.
 
     Code that is not installed, such as a script or a notebook, is pickled by value.
     """
-    factories = {name: REGISTRY[name].args[1] for name in {trial.norm for trial in trials} - BUILT_IN}  # type: ignore[attr-defined]
-    if not factories:
+    norms = {name: REGISTRY[name].args[1] for name in {trial.norm for trial in trials} - BUILT_IN}  # type: ignore[attr-defined]
+    models = [code for name in {trial.model for trial in trials} if (code := find_model(name).code) is not None]
+    if not norms and not models:
         return b""
-    cloudpickle = need("cloudpickle", "training your own normalization in worker processes", "study")
-    for factory in factories.values():
-        module = sys.modules.get(getattr(factory, "__module__", None) or "")
-        origin = getattr(module, "__file__", None) or ""
-        if module is not None and module.__name__ != "__main__" and "site-packages" not in origin and origin:
-            cloudpickle.register_pickle_by_value(module)
-    packed: bytes = cloudpickle.dumps(factories)
-    return packed
+    files = frozenset[Path]().union(*map(files_of, norms.values()), *(code.files for code in models))
+    return pickle_by_value((norms, models), files, "training your own code in worker processes")
 
 
-def register_custom_norms(packed: bytes) -> None:
-    """Register the normalizations that :func:`pack_custom_norms` packed."""
-    for name, factory in pickle.loads(packed).items() if packed else ():
+def register_code(packed: bytes) -> None:
+    """Register what :func:`pack_code` packed."""
+    norms, models = pickle.loads(packed) if packed else ({}, [])
+    for name, factory in norms.items():
         register_norm(name, factory)
+    for code in models:
+        register_model(code)

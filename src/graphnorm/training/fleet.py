@@ -29,6 +29,7 @@ from graphnorm.training.schedule import Schedule, choose_levels, padded_ids
 from graphnorm.training.stack import Stack
 from graphnorm.training.task import Scale, Task, metric_of, present, scale_of, select, task_of
 from graphnorm.training.trial import Outcome, Split, Trial
+from graphnorm.training.trying import why_one_by_one
 
 __all__ = ["Fleet", "OnEpoch", "Progress", "default_device", "device_name", "record_cuda_graph"]
 
@@ -111,7 +112,9 @@ class Fleet:
             self._scale = Scale(*(t.to(self.device) for t in scale_of(targets, [split.train for split in splits])))
         score = partial(self.task.score, metric_of(trials[0]).key)
         self._evaluation = _Evaluation(self.graphs, splits, self._model_inputs, self.task, score, self._scale)
-        self.stack = Stack([build_model(trial, graphs) for trial in trials], self.device)
+        models = [build_model(trial, graphs) for trial in trials]
+        one_by_one = bool(why_one_by_one(models[0], trials[0], graphs, self.device))
+        self.stack = Stack(models, self.device, one_by_one=one_by_one)
         self.names = ("loss", *self._evaluation.names)
         self._history = np.full((trials[0].epochs, len(trials), len(self.names)), np.nan, dtype=np.float32)
         self._decay = torch.tensor([trial.weight_decay for trial in trials], device=self.device)
@@ -125,12 +128,16 @@ class Fleet:
         self._captured: _Captured | None = None
 
     def _inputs(self, batch: GraphBatch, key: Tensor, rate: Tensor) -> dict[str, Any]:
-        return self._model_inputs(batch, may_pad=True) | {"dropout_key": DropoutKey(key, rate)}
+        if self.stack.one_by_one:
+            batch = batch.without_padding()
+        return self._model_inputs(batch, may_pad=not self.stack.one_by_one) | {"dropout_key": DropoutKey(key, rate)}
 
     def _step(self, bounds: Bounds | None) -> None:
         """Take one step of every member, on its graphs in ``_ids``."""
         batch = self._model_inputs.batch(self._ids, bounds=bounds)
         scores = self.stack.forward(self._inputs, batch, self._keys, self._rate, training=True, stacked=True)
+        if self.stack.one_by_one:
+            scores = nn.functional.pad(scores, (0, 0, 0, self._ids.shape[1] - scores.shape[1]))
         wanted = self.task.wanted(batch)
         losses = self.task.loss(scores, wanted if self._scale is None else self._scale.shrink(wanted))
         active = present(wanted).flatten(1).any(1)

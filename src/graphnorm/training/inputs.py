@@ -85,6 +85,7 @@ class ModelInputs:
         self._max_size = int(graphs.sizes.max())
         faster = trial is not None and find_model(trial.model).sums
         self._matrices = Matrices.of(graphs) if faster else None
+        self._edge_features = trial is not None and find_model(trial.model).inputs == "edges"
         single = graphs.x is None and len(graphs.cardinalities) == 1
         self._one_hot = faster and single and trial is not None and graphs.num_features > trial.hidden
 
@@ -105,6 +106,8 @@ class ModelInputs:
             "edges": edges,
             "batch": Segments.trusted(batch.ptr, None, batch.num_rows, self._max_size, may_pad),
         }
-        if batch.edge_tags is not None:
+        if self._edge_features:
+            inputs["edge_attr"] = self._graphs.edge_features(batch)
+        elif batch.edge_tags is not None:
             inputs["edge_attr"] = batch.edge_tags
         return inputs

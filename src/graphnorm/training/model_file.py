@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import warnings
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,13 @@ from torch import nn
 
 from graphnorm._version import exact_version
 from graphnorm.data import PackedGraphs, decoding
-from graphnorm.errors import PATH, DataWarning, GraphnormError, need, require
+from graphnorm.errors import PATH, CodeWarning, DataWarning, GraphnormError, need, require
 from graphnorm.files import save_tensors
 from graphnorm.layers import BUILT_IN, REGISTRY, name_factory
-from graphnorm.models.registry import find_model
+from graphnorm.models.own import OwnModel
+from graphnorm.models.registry import find_model, name_model
 from graphnorm.training.fleet import default_device
-from graphnorm.training.inputs import build_model
+from graphnorm.training.inputs import ModelInputs, build_model
 from graphnorm.training.metrics import Metric
 from graphnorm.training.task import TASKS, Scale, Task, metric_of, task_of
 from graphnorm.training.trial import Outcome, Trial
@@ -54,6 +56,8 @@ class SavedModel:
     """The label column, if the training data was a table."""
     threshold: float | None = None
     """The number that splits measurements into two classes, if the labels were measurements."""
+    num_edge_continuous: int = 0
+    """Continuous features of an edge."""
 
     def predict(self, graphs: PackedGraphs, *, batch_size: int = 256) -> npt.NDArray[np.float64]:
         """The prediction for every graph.
@@ -62,14 +66,12 @@ class SavedModel:
         in the unit of the training data.
         """
         self.check(graphs)
-        graphs = graphs.to(next(self.model.parameters()).device)
-        parts = []
+        graphs = find_model(self.trial.model).prepared(self.trial, graphs).to(next(self.model.parameters()).device)
+        inputs, parts = ModelInputs(graphs, self.trial), []
         with torch.no_grad():
             for first in range(0, graphs.num_graphs, batch_size):
-                batch = graphs.batch(range(first, min(first + batch_size, graphs.num_graphs)))
-                bonds = {"edge_attr": batch.edge_tags} if self._sees_edges else {}
-                x = graphs.features(batch)
-                scores = self.model(x, batch.edge_index, batch.batch, batch.num_graphs, **bonds).double().cpu()
+                batch = inputs.batch(range(first, min(first + batch_size, graphs.num_graphs)))
+                scores = self.model(**inputs(batch, may_pad=False)).double().cpu()
                 parts.append(scores if self.scale is None else self.scale.restore(scores[None])[0])
         predicted = self.task.predictions(torch.cat(parts))
         if self.task.name == "binary" and not self.target_names:  # two classes
@@ -115,6 +117,8 @@ class SavedModel:
         ]
         if self._sees_edges:
             takes.append(("categories of edges", self.edge_cardinalities, graphs.edge_cardinalities))
+            continuous = 0 if graphs.edge_x is None else graphs.edge_x.shape[1]
+            takes.append(("continuous features of edges", self.num_edge_continuous, continuous))
         for what, wanted, found in takes:
             if wanted != found:
                 raise GraphnormError(
@@ -126,6 +130,8 @@ class SavedModel:
 
     @property
     def _sees_edges(self) -> bool:
+        if isinstance(self.model, OwnModel):
+            return self.model.sees_edges
         return find_model(self.trial.model).inputs == "molecules"
 
     def labels(self, graphs: PackedGraphs) -> npt.NDArray[np.int64] | None:
@@ -164,6 +170,7 @@ def save_model(outcome: Outcome, graphs: PackedGraphs, path: str | os.PathLike[s
         "cardinalities": graphs.cardinalities,
         "edge_cardinalities": graphs.edge_cardinalities,
         "num_continuous": 0 if graphs.x is None else graphs.x.shape[1],
+        "num_edge_continuous": 0 if graphs.edge_x is None else graphs.edge_x.shape[1],
         "metrics": {name: float(curve[-1]) for name, curve in outcome.curves.items() if name != "loss"},
         "label_column": graphs.label_column,
         "threshold": graphs.threshold,
@@ -172,8 +179,15 @@ def save_model(outcome: Outcome, graphs: PackedGraphs, path: str | os.PathLike[s
     save_tensors(Path(path), weights, description, "saving a model")
 
 
-def load_model(path: str | os.PathLike[str], device: str | torch.device = "cpu") -> SavedModel:
-    """Read a model that :func:`save_model` wrote, ready to predict."""
+def load_model(
+    path: str | os.PathLike[str],
+    device: str | torch.device = "cpu",
+    model: str | Callable[..., nn.Module] | None = None,
+) -> SavedModel:
+    """Read a model that :func:`save_model` wrote, ready to predict.
+
+    model: the code of a model of your own, ``FILE.py:NAME`` or the class; it is not in the file.
+    """
     require("path", path, PATH, "the path of a file that save_model wrote")
     safetensors = need("safetensors", "loading a model", "data")
     chosen = default_device(device)
@@ -205,6 +219,8 @@ def load_model(path: str | os.PathLike[str], device: str | torch.device = "cpu")
                 remedy=f"register it again: --norm-module {trial.norm}={factory}, or in Python "
                 f"register_norm({trial.norm!r}, …)",
             )
+        if model is not None:
+            trial = _with_code(trial, name_model(model), path)
         names = ("classes", "target_names", "cardinalities", "edge_cardinalities")
         facts: dict[str, Any] = {name: tuple(description[name]) for name in names}
         scale = None
@@ -216,19 +232,30 @@ def load_model(path: str | os.PathLike[str], device: str | torch.device = "cpu")
                 DataWarning,
                 stacklevel=2,
             )
-        model = build_model(trial, _one_node(trial.dataset, num_continuous, **facts))
+        known = {name: description[name] for name in ("metrics", "label_column", "threshold", "num_edge_continuous")}
+        network = build_model(trial, _one_node(trial.dataset, num_continuous, known["num_edge_continuous"], **facts))
         try:
-            model.load_state_dict(weights)
+            network.load_state_dict(weights)
         except RuntimeError as error:
-            if trial.norm in BUILT_IN:
+            own = find_model(trial.model).code is not None
+            if trial.norm in BUILT_IN and not own:
                 raise
+            code = f"the model {trial.model}" if own else f"the normalization {trial.norm!r} that is registered"
             raise GraphnormError(
-                f"the weights are not those of the normalization {trial.norm!r} that is registered: {error}",
+                f"the weights are not those of {code}: {error}",
                 where=path,
-                remedy="register the normalization that the model was trained with",
+                remedy="give the code that the model was trained with",
             ) from error
-        known = {name: description[name] for name in ("metrics", "label_column", "threshold")}
-    return SavedModel(model.to(chosen).eval(), trial, num_continuous=num_continuous, scale=scale, **facts, **known)
+    return SavedModel(network.to(chosen).eval(), trial, num_continuous=num_continuous, scale=scale, **facts, **known)
+
+
+def _with_code(trial: Trial, given: str, path: str | os.PathLike[str]) -> Trial:
+    """The trial with the code that is given for its model."""
+    if "@" not in trial.model:
+        raise GraphnormError(f"the model is {trial.model}, whose code is known", where=path, remedy="leave --model out")
+    if given != trial.model:
+        warnings.warn(f"{path} was trained with {trial.model}, and this is {given}", CodeWarning, stacklevel=3)
+    return replace(trial, model=given)
 
 
 def _value(name: str) -> str | float:
@@ -242,6 +269,7 @@ def _value(name: str) -> str | float:
 def _one_node(
     name: str,
     num_continuous: int,
+    num_edge_continuous: int,
     *,
     classes: tuple[str, ...],
     target_names: tuple[str, ...],
@@ -264,4 +292,5 @@ def _one_node(
         x=torch.zeros(1, num_continuous) if num_continuous else None,
         edge_tags=torch.zeros(0, len(edge_cardinalities), dtype=torch.int32) if edge_cardinalities else None,
         edge_cardinalities=edge_cardinalities,
+        edge_x=torch.zeros(0, num_edge_continuous) if num_edge_continuous else None,
     )

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 from torch.utils._pytree import tree_map
 
-from graphnorm.layers import CustomNorm
 from graphnorm.training.adam import Moments, adam_step
 
 __all__ = ["Stack"]
@@ -24,15 +23,18 @@ class Stack:
 
     One flat array holds all parameters, and the optimizer is one pass over it. Each stacked parameter, of shape
     (M, *shape), is a contiguous view of it. Parameters of odd sizes come last, so that the others begin at addresses
-    where a GPU reads four entries at a time.
+    where a GPU reads four entries at a time. Parameters that need no gradient are kept with the buffers.
+
+    one_by_one: whether to call the models one after another, without ``vmap``.
     """
 
-    def __init__(self, models: Sequence[nn.Module], device: torch.device) -> None:
+    def __init__(self, models: Sequence[nn.Module], device: torch.device, *, one_by_one: bool = False) -> None:
         stacked, buffers = stack_module_state(list(models))
+        frozen = [name for name, value in models[0].named_parameters() if not value.requires_grad]
+        buffers |= {name: stacked.pop(name).detach() for name in frozen}
         stacked = dict(sorted(stacked.items(), key=lambda item: item[1].numel() % _READ_AT_ONCE != 0))
         self.members = len(models)
-        self.one_by_one = any(isinstance(module, CustomNorm) for module in models[0].modules())
-        """Whether the models contain a user's module, which may not work under ``vmap`` or in a CUDA graph."""
+        self.one_by_one = one_by_one
         self._skeleton = copy.deepcopy(models[0]).to("meta")  # the structure; its own values are never used
         self.flat = torch.cat([value.detach().reshape(-1) for value in stacked.values()]).to(device)
         self.parameters = {name: view.requires_grad_() for name, view in self._views(self.flat, stacked).items()}
@@ -70,11 +72,12 @@ class Stack:
             own = tree_map(lambda value: value[k], arguments) if stacked else arguments  # noqa: B023
             parameters, buffers = ({n: v[k] for n, v in group.items()} for group in (self.parameters, self.buffers))
             scores.append(one(parameters, buffers, *own))
-        return torch.stack(scores)
+        most = max(map(len, scores))  # the batch of a member may have fewer graphs than those of others
+        return torch.stack([nn.functional.pad(own, (0, 0, 0, most - len(own))) for own in scores])
 
     def descend(self, losses: Tensor, lr: Tensor, decay: Tensor, active: Tensor) -> None:
         """Take one step of Adam on each member's own loss; losses, lr, decay and active are (M,)."""
-        gradients = torch.autograd.grad(losses.sum(), list(self.parameters.values()))
+        gradients = torch.autograd.grad(losses.sum(), list(self.parameters.values()), materialize_grads=True)
         gradient = torch.cat([part.reshape(-1) for part in gradients])
         adam_step(self.flat, gradient, self.moments, self._owner, lr, decay, active)
 

@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from graphnorm.models.registry import find_model
 from graphnorm.settings import Hyperparameters
 
 __all__ = ["Outcome", "Split", "Trial"]
@@ -62,7 +63,8 @@ class Trial(Hyperparameters):
     @property
     def shape(self) -> tuple[Any, ...]:
         """The values that all members of a fleet share."""
-        return tuple(getattr(self, name) for name in _SHARED)
+        varied = ("fold", "seed", *find_model(self.model).varied)
+        return tuple(getattr(self, name) for name, *_ in _IDENTITY if name not in varied)
 
     @property
     def configuration(self) -> tuple[Any, ...]:
@@ -77,7 +79,6 @@ _IDENTITY: tuple[tuple[str, Any, Any, bool], ...] = tuple(
     (item.name, str if item.name == "dataset" else type(item.default), item.default, item.metadata.get("later", False))
     for item in fields(Trial)
 )
-_SHARED = tuple(name for name, *_ in _IDENTITY if name not in ("fold", "seed", *Trial.VARIED))
 _CHOSEN = tuple(name for name, *_ in _IDENTITY if name not in ("fold", "seed"))
 
 

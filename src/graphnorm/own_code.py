@@ -1,0 +1,208 @@
+"""A user's own classes and functions: found by ``FILE.py:NAME``, identified by their source, pickled for workers."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib
+import linecache
+import sys
+import traceback
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from graphnorm.errors import GraphnormError, need, unknown
+
+__all__ = ["OwnCode", "files_of", "find_code", "pickle_by_value"]
+
+
+class OwnCode(NamedTuple):
+    """A class or function of a user."""
+
+    place: str
+    """``FILE.py:NAME``, or ``MODULE:NAME`` for an installed module."""
+    thing: Callable[..., Any]
+    digest: str
+    """Eight hexadecimal digits of its source: the file and the modules beside it that it imports."""
+    files: frozenset[Path] = frozenset()
+    """These files; none for a notebook."""
+
+
+def find_code(given: str | Callable[..., Any], what: str) -> OwnCode:
+    """Find a class or function by ``FILE.py:NAME`` or ``MODULE:NAME``, or describe one that is given.
+
+    A file is read again at each call. Modules may be in the current folder.
+
+    what: for messages, as in "model".
+
+    >>> find_code("torch.nn:LayerNorm", "normalization").place
+    'torch.nn:LayerNorm'
+    """
+    if not isinstance(given, str):
+        return _describe(given, what)
+    place, _, name = given.rpartition(":")
+    if not place or not name.isidentifier():
+        raise GraphnormError(f"{given!r} names no {what}", remedy="write FILE.py:NAME or MODULE:NAME")
+    module = _import_file(place) if place.endswith(".py") else _import_module(place)
+    thing = getattr(module, name, None)
+    if not callable(thing):
+        own = [key for key, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__]
+        if hasattr(module, name) or not own:
+            problem = "is not a class or function" if hasattr(module, name) else "does not exist there"
+            raise GraphnormError(f"{name} {problem}", where=place, remedy="name a class or function of it")
+        raise unknown("name", name, own, where=place)
+    shown = Path(place).name if place.endswith(".py") else place
+    files = _local_files(module)
+    return OwnCode(f"{shown}:{name}", thing, _digest(files), frozenset(files))
+
+
+def _describe(thing: Callable[..., Any], what: str) -> OwnCode:
+    name = getattr(thing, "__qualname__", "")
+    module = sys.modules.get(getattr(thing, "__module__", ""))
+    if not callable(thing) or module is None or not all(part.isidentifier() for part in name.split(".")):
+        raise GraphnormError(
+            f"the {what} {thing!r} has no source that could identify it",
+            remedy="give a class or function that is defined at the top of a file or a notebook",
+        )
+    file = getattr(module, "__file__", None)
+    if file is None:
+        return OwnCode(f"notebook:{name}", thing, _digest_of_texts(_cells(thing, module, what).items()))
+    files = _local_files(module)
+    return OwnCode(f"{Path(file).name}:{name}", thing, _digest(files), frozenset(files))
+
+
+def files_of(thing: Any) -> frozenset[Path]:
+    """The files of the module that defines something, and of those beside it that it imports."""
+    module = sys.modules.get(getattr(thing, "__module__", None) or "")
+    return frozenset(_local_files(module)) if getattr(module, "__file__", None) and module else frozenset()
+
+
+def _import_file(place: str) -> ModuleType:
+    path = Path(place).resolve()
+    if not path.is_file():
+        raise GraphnormError("there is no such file", where=place, remedy="check the path")
+    module = ModuleType(f"{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}")
+    module.__file__ = str(path)
+    sys.modules[module.__name__] = module
+    linecache.checkcache(str(path))
+
+    def execute() -> ModuleType:
+        # Not by importlib, which would take a compiled file for up to date that is older by less than a second.
+        exec(compile(path.read_bytes(), str(path), "exec"), vars(module))
+        return module
+
+    return _with_folder(str(path.parent), execute, place)
+
+
+def _import_module(place: str) -> ModuleType:
+    return _with_folder(str(Path.cwd()), lambda: importlib.import_module(place), place)
+
+
+def _with_folder(folder: str, load: Callable[[], ModuleType], place: str) -> ModuleType:
+    """Import with a folder on the path, without leaving compiled files in it."""
+    wrote = sys.dont_write_bytecode
+    sys.path.insert(0, folder)
+    sys.dont_write_bytecode = True
+    importlib.invalidate_caches()
+    try:
+        return load()
+    except ImportError as error:
+        remedy = "run where the module is, or install it"
+        raise GraphnormError(f"{place} cannot be imported: {error}", remedy=remedy) from error
+    except Exception as error:
+        line = error.lineno if isinstance(error, SyntaxError) else _line_in(place, error)
+        raise GraphnormError(
+            f"it cannot be imported: {type(error).__name__}: {error}", where=place, line=line, remedy="correct it"
+        ) from error
+    finally:
+        sys.dont_write_bytecode = wrote
+        sys.path.remove(folder)
+
+
+def _line_in(place: str, error: Exception) -> int | None:
+    """The line of a file in which an error was raised."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.endswith(place)]
+    return frames[-1].lineno if frames and place.endswith(".py") else None
+
+
+def _local_files(module: ModuleType) -> list[Path]:
+    """The module's file, and those of the modules in its folder or package that it imports, directly or not."""
+    file = Path(module.__file__ or "")
+    if "site-packages" in file.parts or file.is_relative_to(sys.base_prefix):
+        return [file]
+    root = file.parents[module.__name__.count(".") + (file.name == "__init__.py")]
+    found, waiting = {file}, [file]
+    while waiting:
+        new = _imported(waiting.pop(), root) - found
+        found |= new
+        waiting += new
+    return sorted(found)
+
+
+def _imported(file: Path, root: Path) -> set[Path]:
+    """The files below a folder that a file of it imports."""
+    package = file.relative_to(root).parts[:-1]
+    names: list[tuple[str, ...]] = []
+    for node in ast.walk(ast.parse(file.read_bytes())):
+        if isinstance(node, ast.Import):
+            names += [tuple(alias.name.split(".")) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) + 1 - node.level] if node.level else ()
+            whole = (*above, *(node.module.split(".") if node.module else ()))
+            names += [whole, *((*whole, alias.name) for alias in node.names)]
+    found: set[Path] = set()
+    for name in names:
+        for length in range(1, len(name) + 1):
+            place = root.joinpath(*name[:length])
+            found |= {one for one in (place.with_suffix(".py"), place / "__init__.py") if one.is_file()}
+    return found
+
+
+def _digest(files: list[Path]) -> str:
+    return _digest_of_texts((file.name, file.read_bytes()) for file in files)
+
+
+def _digest_of_texts(texts: Iterable[tuple[str, bytes]]) -> str:
+    digest = hashlib.sha256()
+    for name, text in sorted(texts):
+        digest.update(f"{name} {len(text)} ".encode() + text)
+    return digest.hexdigest()[:8]
+
+
+def _cells(thing: Any, notebook: ModuleType, what: str) -> dict[str, bytes]:
+    """The cells of a notebook that define a class or function and what of the notebook it uses, and used constants."""
+    texts: dict[str, bytes] = {}
+    waiting = [thing]
+    while waiting:
+        one = waiting.pop()
+        methods = [one, *vars(one).values()] if isinstance(one, type) else [one]
+        codes = [method.__code__ for method in methods if hasattr(method, "__code__")]
+        cell = "".join(linecache.getlines(codes[0].co_filename)) if codes else ""
+        if not cell:
+            raise GraphnormError(f"the source of the {what} {one!r} cannot be read", remedy="put it into a file")
+        if cell.encode() in texts.values():
+            continue
+        texts[one.__qualname__] = cell.encode()
+        lines = [line for line in cell.splitlines() if not line.lstrip().startswith(("%", "!", "?"))]
+        names = {node.id for node in ast.walk(ast.parse("\n".join(lines))) if isinstance(node, ast.Name)}
+        for name in sorted(names & vars(notebook).keys()):
+            value = vars(notebook)[name]
+            if isinstance(value, int | float | str | tuple):
+                texts[name] = repr(value).encode()
+            elif getattr(value, "__module__", "") == notebook.__name__ and callable(value):
+                waiting.append(value)
+    return texts
+
+
+def pickle_by_value(contents: Any, files: Iterable[Path], task: str) -> bytes:
+    """Pickle with the code of these files, since a worker imports nothing from the user's folders."""
+    cloudpickle = need("cloudpickle", task, "study")
+    by_value = {file for file in files if "site-packages" not in file.parts}
+    for module in list(sys.modules.values()):
+        file = getattr(module, "__file__", None)
+        if file and Path(file) in by_value and module.__name__ != "__main__":
+            cloudpickle.register_pickle_by_value(module)
+    packed: bytes = cloudpickle.dumps(contents)
+    return packed

@@ -1,0 +1,149 @@
+"""A model that others wrote is tried on two graphs, before anything is trained or written."""
+
+from __future__ import annotations
+
+import copy
+import traceback
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from graphnorm.data.batching import GraphBatch
+from graphnorm.data.packed import PackedGraphs
+from graphnorm.errors import CodeWarning, GraphnormError
+from graphnorm.layers import CustomNorm
+from graphnorm.models.graph import DropoutKey
+from graphnorm.models.own import OwnModel
+from graphnorm.models.registry import find_model
+from graphnorm.training.inputs import ModelInputs, build_model
+from graphnorm.training.stack import Stack
+from graphnorm.training.trial import Trial
+
+__all__ = ["try_model", "why_not_stacked", "why_one_by_one"]
+
+SAME = 1e-3
+"""The largest difference, relative to the largest value, of two ways to compute the same."""
+
+
+def try_model(trial: Trial, graphs: PackedGraphs, device: torch.device) -> None:
+    """Build the trial's model, and call it with two graphs; an error says what is wrong with it."""
+    spec = find_model(trial.model)
+    if spec.inputs != "edges":
+        return
+    files = frozenset(map(str, spec.code.files)) if spec.code else frozenset()
+    with _explained(trial.model, "cannot be made", files):
+        model = build_model(trial, graphs).to(device)
+    if lazy := [name for name, value in model.named_parameters() if nn.parameter.is_lazy(value)]:
+        raise _wrong(trial, f"has parameters without a shape ({_own(lazy[0])})", "give every layer its input width")
+    if wrong := [name for name, value in model.named_parameters() if value.dtype != torch.float32]:
+        raise _wrong(trial, f"has parameters that are not float32 ({_own(wrong[0])})", "leave them float32")
+    inputs = ModelInputs(spec.prepared(trial, graphs).to(device), trial)
+    pair = _two_graphs(graphs)
+    sizes = " and ".join(str(int(graphs.sizes[graph])) for graph in pair)
+    given = inputs(inputs.batch(pair), may_pad=False)
+    before = {name: value.clone() for name, value in given.items() if isinstance(value, Tensor)}
+    key = DropoutKey(torch.tensor(1, device=device), torch.tensor(trial.dropout, device=device))
+    with _explained(trial.model, f"fails on two graphs with {sizes} nodes", files), torch.random.fork_rng(devices=[]):
+        scores = model.train()(**given, dropout_key=key)
+        if scores.requires_grad:
+            scores.square().sum().backward()
+    if changed := [name for name, value in before.items() if not torch.equal(value, given[name])]:
+        raise _wrong(trial, f"changes its input {changed[0]} in place", f"write {changed[0]} = {changed[0]} + …")
+    if not scores.requires_grad:
+        raise _wrong(trial, "gives scores that depend on no parameter", "return what its layers compute")
+    gradients = [value.grad for value in model.parameters() if value.grad is not None]
+    if not all(bool(value.isfinite().all()) for value in (scores, *gradients)):
+        what = "scores" if not bool(scores.isfinite().all()) else "gradients"
+        raise _wrong(trial, f"gives {what} that are NaN or infinite on two graphs", "look for a log, root or division")
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        together = model.eval()(**inputs(inputs.batch(pair), may_pad=False))
+        alone = torch.cat([model(**inputs(inputs.batch([graph]), may_pad=False)) for graph in pair])
+    if trial.norm != "batch" and _difference(together, alone) > SAME:
+        warnings.warn(
+            f"{trial.model}: in evaluation mode the scores of a graph depend on the other graphs of its batch",
+            CodeWarning,
+            stacklevel=2,
+        )
+    if device.type != "cpu" and (why := why_one_by_one(model, trial, graphs, device)):
+        warnings.warn(f"{trial.model}: trained one by one, {why}", CodeWarning, stacklevel=2)
+
+
+def why_one_by_one(model: nn.Module, trial: Trial, graphs: PackedGraphs, device: torch.device) -> str:
+    """Why a fleet calls models like this one after another, and not under ``vmap``; empty if it does not."""
+    if any(isinstance(module, CustomNorm) for module in model.modules()):
+        return "since the normalization is not of this package"
+    if not isinstance(model, OwnModel):
+        return ""
+    if device.type == "cpu":
+        return "since that is faster on a CPU"
+    return why_not_stacked(trial, graphs, device)
+
+
+def why_not_stacked(trial: Trial, graphs: PackedGraphs, device: torch.device) -> str:
+    """Why ``vmap`` cannot take the trial's model; empty if it can.
+
+    Two members train a step on padded batches, under ``vmap`` and without: their gradients must agree.
+    """
+    graphs = find_model(trial.model).prepared(trial, graphs).to(device)
+    inputs, model = ModelInputs(graphs, trial), build_model(trial, graphs)
+    pair = _two_graphs(graphs)
+    batch = inputs.batch(torch.tensor([pair, [pair[-1], -1]]))
+    keys, rates = torch.tensor([1, 2], device=device), torch.full((2,), trial.dropout, device=device)
+    found = []
+    for one_by_one in (True, False):
+        stack = Stack([copy.deepcopy(model), copy.deepcopy(model)], device, one_by_one=one_by_one)
+
+        def make(batch: GraphBatch, key: Tensor, rate: Tensor, alone: bool = one_by_one) -> dict[str, Any]:
+            batch = batch.without_padding() if alone else batch
+            return inputs(batch, may_pad=not alone) | {"dropout_key": DropoutKey(key, rate)}
+
+        try:
+            scores = stack.forward(make, batch, keys, rates, training=True, stacked=True)
+            real = scores * (batch.ids >= 0)[..., None]
+            parameters = list(stack.parameters.values())
+            gradients = torch.autograd.grad(real.square().sum(), parameters, materialize_grads=True)
+        except Exception as error:
+            words = f"{type(error).__name__}: {error}".splitlines()[0]
+            return f"since torch.func.vmap cannot take it ({words[:160]})"
+        found.append(torch.cat([real.detach().flatten(), *(part.flatten() for part in gradients)]))
+    return "" if _difference(*found) < SAME else "since padded rows would change its result"
+
+
+def _difference(first: Tensor, second: Tensor) -> float:
+    return float((first - second).abs().max() / second.abs().max().clamp(min=1e-12)) if second.numel() else 0.0
+
+
+def _two_graphs(graphs: PackedGraphs) -> list[int]:
+    """Two graphs of different sizes with edges, if there are such."""
+    sizes = graphs.sizes.cpu()
+    usable = (graphs.edge_ptr.diff().cpu() > 0).nonzero()[:, 0].tolist() or list(range(min(2, graphs.num_graphs)))
+    first = usable[0]
+    second = next((graph for graph in usable if sizes[graph] != sizes[first]), usable[-1])
+    return [first, second]
+
+
+def _own(parameter: str) -> str:
+    return parameter.removeprefix("model.")
+
+
+def _wrong(trial: Trial, problem: str, remedy: str) -> GraphnormError:
+    return GraphnormError(f"the model {trial.model} {problem}", remedy=remedy)
+
+
+@contextmanager
+def _explained(name: str, action: str, files: frozenset[str]) -> Iterator[None]:
+    """Turn an error of a user's model into a message with its line."""
+    try:
+        yield
+    except GraphnormError:
+        raise
+    except Exception as error:
+        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename in files]
+        where, line = (frames[-1].filename, frames[-1].lineno) if frames else (None, None)
+        problem = f"the model {name} {action}: {' '.join(f'{type(error).__name__}: {error}'.split())}"
+        remedy = "correct it; its forward gets x, edge_index, batch"
+        raise GraphnormError(problem, where=where, line=line, remedy=remedy) from error

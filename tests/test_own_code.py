@@ -1,0 +1,137 @@
+"""A user's own code: found by its place, identified by its source, carried to workers."""
+
+from __future__ import annotations
+
+import linecache
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from graphnorm.errors import GraphnormError
+from graphnorm.own_code import find_code, pickle_by_value
+
+FILE = """
+import helper
+from parts.layers import width
+
+class Net:
+    def size(self):
+        return helper.factor * width()
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "net.py").write_text(FILE)
+    (tmp_path / "helper.py").write_text("factor = 2\n")
+    (tmp_path / "parts" / "__init__.py").write_text("")
+    (tmp_path / "parts" / "layers.py").write_text("from .more import three\ndef width():\n    return three\n")
+    (tmp_path / "parts" / "more.py").write_text("three = 3\n")
+    (tmp_path / "unrelated.py").write_text("x = 1\n")
+    yield tmp_path
+    for name in ("helper", "parts", "parts.layers", "parts.more"):
+        sys.modules.pop(name, None)
+
+
+def test_the_digest_covers_the_file_and_what_it_imports_beside_it(folder):
+    def digest() -> str:
+        return find_code(f"{folder}/net.py:Net", "model").digest
+
+    code = find_code(f"{folder}/net.py:Net", "model")
+    assert (code.place, code.thing().size()) == ("net.py:Net", 6)
+    assert {file.name for file in code.files} == {"net.py", "helper.py", "__init__.py", "layers.py", "more.py"}
+    assert len(code.digest) == 8
+    (folder / "unrelated.py").write_text("x = 2\n")
+    assert digest() == code.digest
+    seen = {code.digest}
+    for name in ("net.py", "helper.py", "parts/more.py"):
+        file = folder / name
+        file.write_text(file.read_text() + "# changed\n")
+        assert digest() not in seen
+        seen.add(digest())
+    assert find_code(find_code(f"{folder}/net.py:Net", "model").thing, "model").digest == digest()
+    assert not list(folder.rglob("__pycache__"))
+
+
+def test_a_file_is_read_again_at_each_call(tmp_path):
+    file = tmp_path / "one.py"
+    for value in (1, 2):
+        file.write_text(f"def one():\n    return {value}\n")
+        assert find_code(f"{file}:one", "model").thing() == value
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("gone.py:Net", "no such file"),
+        ("net.py:Nett", "unknown name 'Nett'"),
+        ("net.py:helper", "not a class or function"),
+        ("broken.py:Net", "SyntaxError"),
+        ("raises.py:Net", "ZeroDivisionError"),
+        ("imports.py:Net", "No module named 'not_there'"),
+        ("no_such_module:Net", "No module named"),
+        ("net.py", "names no model"),
+        ("net.py:", "names no model"),
+    ],
+)
+def test_mistakes_are_named(given, words, folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    (folder / "broken.py").write_text("class Net:\n    def (\n")
+    (folder / "raises.py").write_text("x = 1\n1 / 0\n")
+    (folder / "imports.py").write_text("import not_there\n")
+    with pytest.raises(GraphnormError, match=words) as caught:
+        find_code(given, "model")
+    assert caught.value.remedy
+    if given.startswith(("broken", "raises")):
+        assert f"{given.partition(':')[0]}:2: " in str(caught.value)
+
+
+def test_what_has_no_source_is_refused():
+    def inner() -> None:
+        pass
+
+    for thing in (inner, lambda: None, 3):
+        with pytest.raises(GraphnormError, match="no source"):
+            find_code(thing, "model")
+
+
+def test_the_digest_of_a_notebook_covers_the_cells_that_are_used(monkeypatch):
+    notebook = ModuleType("notebook_of_a_test")
+    monkeypatch.setitem(sys.modules, notebook.__name__, notebook)
+
+    def cell(number: int, text: str) -> None:
+        name = f"<cell {number}>"
+        linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+        exec(compile(text, name, "exec"), vars(notebook))
+
+    def digest() -> str:
+        return find_code(notebook.Net, "model").digest
+
+    cell(1, "WIDTH = 3\n")
+    cell(2, "class Part:\n    def size(self):\n        return WIDTH\n")
+    cell(3, "def other():\n    return 0\n")
+    cell(4, "class Net:\n    def size(self):\n        return Part().size()\n")
+    first = digest()
+    assert find_code(notebook.Net, "model").place == "notebook:Net"
+    cell(3, "def other():\n    return 1\n")
+    assert digest() == first
+    cell(2, "class Part:\n    def size(self):\n        return WIDTH + 1\n")
+    second = digest()
+    cell(1, "WIDTH = 4\n")
+    assert len({first, second, digest()}) == 3
+    for number in range(1, 5):
+        del linecache.cache[f"<cell {number}>"]
+
+
+def test_code_reaches_a_process_that_cannot_import_it(folder):
+    code = find_code(f"{folder}/net.py:Net", "model")
+    packed = pickle_by_value(code, code.files, "a test")
+    program = "import pickle, sys; print(pickle.load(sys.stdin.buffer).thing().size())"
+    done = subprocess.run([sys.executable, "-P", "-c", program], input=packed, capture_output=True, check=True)
+    assert done.stdout.split() == [b"6"]
+    assert pickle.loads(packed).digest == code.digest

@@ -1,0 +1,296 @@
+"""A user's own model trains as in a loop that its author would write, alone or in a fleet, stacked or not."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from tests.training.own_model import OwnGIN
+from tests.training.test_fleet import GRAPHS, split, trials
+from torch import nn
+
+from graphnorm.data.packed import PackedGraphs
+from graphnorm.errors import CodeWarning, GraphnormError
+from graphnorm.models import name_model
+from graphnorm.models.own import NormOfNodes
+from graphnorm.randomness import derive
+from graphnorm.training import Fleet, Split, Trial, build_model
+from graphnorm.training.trying import try_model, why_not_stacked
+
+CPU = torch.device("cpu")
+KINDS = torch.randint(0, 3, (GRAPHS.num_edges, 1), generator=torch.manual_seed(1)).to(torch.uint8)
+LENGTHS = torch.rand(GRAPHS.num_edges, 1, generator=torch.manual_seed(2))
+BONDS = dataclasses.replace(GRAPHS, edge_tags=KINDS, edge_cardinalities=(3,), edge_x=LENGTHS)
+SPLITS = [split(k) for k in range(3)]
+
+
+def members(count: int = 3, *, model=OwnGIN, **options) -> list[Trial]:
+    return [dataclasses.replace(trial, dropout=0.0) for trial in trials(count, model=name_model(model), **options)]
+
+
+def plain_losses(graphs: PackedGraphs, trial: Trial, part: Split, epochs: int) -> list[float]:
+    """The mean training loss of each epoch, by torch's own optimizer and without the fleet's machinery."""
+    own = build_model(trial, graphs).model
+    for norm in own.modules():
+        if isinstance(norm, NormOfNodes):
+            assert norm.ids is None
+    optimizer = torch.optim.Adam(own.parameters(), lr=trial.lr, weight_decay=trial.weight_decay)
+    losses, size = [], trial.batch_size
+    for epoch in range(epochs):
+        for group in optimizer.param_groups:
+            group["lr"] = trial.lr * (1 - epoch / trial.epochs)
+        order = sorted(part.train.tolist(), key=lambda graph: derive(trial.seed, 1, epoch, graph))
+        steps = []
+        for start in range(0, len(order), size):
+            batch = graphs.batch(order[start : start + size])
+            for norm in own.modules():  # as nn.Sequential passes no batch
+                if isinstance(norm, NormOfNodes):
+                    norm.forward = lambda x, ids=None, of=norm, batch=batch: of.norm(x, batch.batch, batch.num_graphs)
+            edges = graphs.edge_features(batch)
+            scores = own(graphs.features(batch), batch.edge_index, batch.batch, batch.num_graphs, edges)
+            loss = nn.functional.cross_entropy(scores, batch.labels)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            steps.append(float(loss.detach()))
+        losses.append(float(np.mean(steps)))
+    return losses
+
+
+@pytest.mark.parametrize("graphs", [GRAPHS, BONDS], ids=["nodes", "bonds"])
+@pytest.mark.parametrize("stacked", [False, True])
+@pytest.mark.parametrize("norm", ["graph", "batch", "layer"])
+def test_members_train_as_a_plain_loop_would(norm, stacked, graphs, monkeypatch):
+    if stacked:
+        monkeypatch.setattr("graphnorm.training.fleet.why_one_by_one", lambda *_: "")
+    own = members(norm=norm)
+    fleet = Fleet(graphs, own, SPLITS, device="cpu")
+    assert fleet.stack.one_by_one is not stacked
+    fleet.advance(2)
+    for outcome, member, part in zip(fleet.outcomes(), own, SPLITS, strict=True):
+        np.testing.assert_allclose(outcome.curves["loss"], plain_losses(graphs, member, part, 2), rtol=2e-3)
+
+
+@pytest.mark.parametrize("stacked", [False, True])
+def test_dropout_is_the_same_alone_in_a_fleet_and_after_a_pause(stacked, monkeypatch, tmp_path):
+    if stacked:
+        monkeypatch.setattr("graphnorm.training.fleet.why_one_by_one", lambda *_: "")
+    own = [dataclasses.replace(trial, dropout=0.5) for trial in members()]
+    whole, paused = Fleet(BONDS, own, SPLITS, device="cpu"), Fleet(BONDS, own, SPLITS, device="cpu")
+    whole.advance(3)
+    paused.advance(1)
+    torch.rand(7)  # whatever else draws from torch's generator
+    torch.save(paused.state_dict(), tmp_path / "state.pt")
+    resumed = Fleet(BONDS, own, SPLITS, device="cpu")
+    resumed.load_state_dict(torch.load(tmp_path / "state.pt"))
+    resumed.advance(2)
+    without = Fleet(BONDS, [dataclasses.replace(trial, dropout=0.0) for trial in own], SPLITS, device="cpu")
+    without.advance(3)
+    for k, expected in enumerate(whole.outcomes()):
+        np.testing.assert_array_equal(resumed.outcomes()[k].curves["loss"], expected.curves["loss"])
+        alone = Fleet(BONDS, [own[k]], [SPLITS[k]], device="cpu")
+        alone.advance(3)
+        np.testing.assert_allclose(alone.outcomes()[0].curves["loss"], expected.curves["loss"], rtol=1e-3)
+        assert abs(without.outcomes()[k].curves["loss"] - expected.curves["loss"]).max() > 1e-2
+
+
+def test_stacked_and_one_by_one_are_the_same_training(monkeypatch):
+    own = [dataclasses.replace(trial, dropout=0.5) for trial in members()]
+    one_by_one = Fleet(BONDS, own, SPLITS, device="cpu")
+    monkeypatch.setattr("graphnorm.training.fleet.why_one_by_one", lambda *_: "")
+    stacked = Fleet(BONDS, own, SPLITS, device="cpu")
+    for fleet in (one_by_one, stacked):
+        fleet.advance(2)
+    for first, second in zip(one_by_one.outcomes(), stacked.outcomes(), strict=True):
+        np.testing.assert_allclose(first.curves["loss"], second.curves["loss"], rtol=1e-3)
+
+
+def test_trials_of_different_dropout_are_not_in_one_fleet():
+    one, other = members(1)[0], dataclasses.replace(members(1)[0], dropout=0.5)
+    assert one.shape != other.shape
+    assert one.shape == dataclasses.replace(one, lr=1.0, fold=3).shape
+
+
+class Frozen(OwnGIN):
+    def __init__(self, in_features, num_outputs, norm):
+        super().__init__(in_features, num_outputs, norm)
+        self.head.requires_grad_(False)
+        self.unused = nn.Linear(2, 2)
+        self.running = nn.BatchNorm1d(in_features)
+
+    def forward(self, x, edge_index, batch, batch_size):
+        return super().forward(self.running(x), edge_index, batch, batch_size)
+
+
+def test_frozen_parameters_stay_and_running_statistics_move():
+    fleet = Fleet(GRAPHS, members(2, model=Frozen), SPLITS[:2], device="cpu")
+    before = fleet.model_state(1)
+    fleet.advance(1)
+    after = fleet.model_state(1)
+    changed = {name for name in after if not torch.equal(before[name], after[name])}
+    assert changed == {name for name in after if "head" not in name}
+    assert int(after["model.running.num_batches_tracked"]) == 3
+    fleet.model(1)
+
+
+# ---- whether vmap takes it
+
+
+class ReadsAValue(OwnGIN):
+    def forward(self, x, edge_index, batch, batch_size):
+        return super().forward(x * float(x.max()), edge_index, batch, batch_size)
+
+
+@pytest.mark.parametrize(
+    ("model", "why"), [(OwnGIN, ""), (ReadsAValue, "vmap cannot take it"), (Frozen, "padded rows would change")]
+)
+def test_whether_vmap_takes_a_model_is_found_out(model, why):
+    (trial,) = members(1, model=model)
+    found = why_not_stacked(trial, GRAPHS, CPU)
+    assert why in found
+    assert bool(found) == bool(why)
+
+
+@pytest.mark.parametrize("kind", ["GCN", "GIN", "GAT", "PNA", "GraphSAGE"])
+def test_models_of_pyg_by_name(kind):
+    own = members(2, model=f"pyg:{kind}", norm="graph")
+    assert bool(why_not_stacked(own[0], BONDS, CPU)) == (kind == "PNA")
+    try_model(own[0], BONDS, CPU)
+    fleet = Fleet(BONDS, own, SPLITS[:2], device="cpu")
+    fleet.advance(1)
+    losses = [outcome.curves["loss"][0] for outcome in fleet.outcomes()]
+    np.testing.assert_allclose(losses, [plain_pyg_loss(own[k], SPLITS[k]) for k in range(2)], rtol=2e-3)
+
+
+def plain_pyg_loss(trial: Trial, part: Split) -> float:
+    model = build_model(trial, BONDS)
+    optimizer = torch.optim.Adam(model.parameters(), lr=trial.lr, weight_decay=trial.weight_decay)
+    order = sorted(part.train.tolist(), key=lambda graph: derive(trial.seed, 1, 0, graph))
+    losses = []
+    for start in range(0, len(order), trial.batch_size):
+        batch = BONDS.batch(order[start : start + trial.batch_size])
+        x, edges = BONDS.features(batch), BONDS.edge_features(batch)
+        scores = model(x, batch.edge_index, batch.batch, batch.num_graphs, edge_attr=edges)
+        loss = nn.functional.cross_entropy(scores, batch.labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(float(loss.detach()))
+    return float(np.mean(losses))
+
+
+def test_gcn_of_pyg_is_pygs_own():
+    """With its self-loops added to the batch, not by its layers."""
+    models = pytest.importorskip("torch_geometric.nn.models")
+    (trial,) = members(1, model="pyg:GCN", norm="none")
+    ours = build_model(trial, GRAPHS).eval().model
+    theirs = models.GCN(GRAPHS.num_features, trial.hidden, trial.layers - 1).eval()
+    theirs.load_state_dict(ours.convolutions.state_dict())
+    batch = GRAPHS.batch([0, 1, 2])
+    x, edges = GRAPHS.features(batch), batch.edge_index
+    pooled = torch.zeros(3, trial.hidden).index_add(0, batch.batch, theirs(x, edges))
+    torch.testing.assert_close(ours(x, edges, batch.batch, 3), ours.head(pooled))
+
+
+# ---- mistakes
+
+
+class Wrong(OwnGIN):
+    def __init__(self, in_features, num_outputs, norm):
+        super().__init__(in_features, num_outputs, norm)
+
+
+class OfNodes(Wrong):
+    def forward(self, x, edge_index, batch):
+        return self.head(self.convolutions[0](x, edge_index, batch, None))
+
+
+class OfOneClass(Wrong):
+    def forward(self, x, edge_index, batch, batch_size):
+        return super().forward(x, edge_index, batch, batch_size)[:, :1]
+
+
+class InPlace(Wrong):
+    def forward(self, x, edge_index, batch, batch_size):
+        return super().forward(x.mul_(2), edge_index, batch, batch_size)
+
+
+class NotANumber(Wrong):
+    def forward(self, x, edge_index, batch, batch_size):
+        return super().forward(x, edge_index, batch, batch_size) - torch.tensor(-1.0).log()
+
+
+class Fails(Wrong):
+    def forward(self, x, edge_index, batch, batch_size):
+        return super().forward(x @ x, edge_index, batch, batch_size)
+
+
+class AsksForMore(Wrong):
+    def forward(self, x, edge_index, batch, pos):
+        return x
+
+
+class Doubles(Wrong):
+    def __init__(self, in_features, num_outputs, norm):
+        super().__init__(in_features, num_outputs, norm)
+        self.double()
+
+
+class Detached(Wrong):
+    def forward(self, x, edge_index, batch, batch_size):
+        return super().forward(x, edge_index, batch, batch_size).detach()
+
+
+def too_few(in_features, num_outputs):
+    return nn.Linear(in_features, num_outputs)
+
+
+def too_many(in_features, num_outputs, norm, heads):
+    return nn.Linear(in_features, num_outputs)
+
+
+def no_module(in_features, num_outputs, norm):
+    return norm
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        (OfNodes, "for 2 graphs, not of shape"),
+        (OfOneClass, r"scores of shape \(2, 1\) for 2 graphs, not of shape \(2, 2\)"),
+        (InPlace, "changes its input x in place"),
+        (NotANumber, "scores that are NaN"),
+        (Fails, "fails on two graphs with .* nodes: RuntimeError: mat1"),
+        (AsksForMore, "asks for pos"),
+        (Doubles, "not float32"),
+        (Detached, "depend on no parameter"),
+        (too_few, "cannot be made: it takes"),
+        (too_many, "asks for heads"),
+        (no_module, "gave a partial"),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_mistakes_are_named_before_anything_is_trained(model, words):
+    (trial,) = members(1, model=model)
+    with pytest.raises(GraphnormError, match=words) as caught:
+        try_model(trial, GRAPHS, CPU)
+    assert caught.value.remedy
+    if model is Fails:
+        assert caught.value.where == __file__
+
+
+class MixesGraphs(Wrong):
+    def forward(self, x, edge_index, batch, batch_size):
+        return super().forward(x - x.mean(0), edge_index, batch, batch_size)
+
+
+def test_a_model_that_mixes_graphs_is_noted():
+    (trial,) = members(1, model=MixesGraphs)
+    with pytest.warns(CodeWarning, match="depend on the other graphs"):
+        try_model(trial, GRAPHS, CPU)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        try_model(members(1)[0], GRAPHS, CPU)
