@@ -76,7 +76,7 @@ def test_the_help_tells_the_defaults() -> None:
 
 def test_the_help_names_what_there_is() -> None:
     def words(text: str) -> set[str]:
-        return set(re.findall(r"[a-z]+(?:-[a-z]+)*", text))
+        return set(re.findall(r"[A-Za-z]+(?:[-:][A-Za-z]+)*", text))
 
     assert set(NORMALIZED) <= words(OPTIONS["model"].help)
     named = OPTIONS["baselines"].help.partition(":")[2]

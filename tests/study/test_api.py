@@ -177,7 +177,7 @@ def test_every_model_trains() -> None:
     tags = torch.zeros(graphs.num_nodes, 1, dtype=torch.uint8)
     graphs = replace(graphs, tags=tags, x=None, cardinalities=(2,))
     for model in NORMALIZED:
-        result = compare(graphs, model=model, norms="graph", **TINY | {"epochs": 1})
+        result = compare(graphs, model=model, norms="graph", **TINY | {"epochs": 1, "layers": 3})
         assert 0 <= result.norms["graph"].mean <= 100, model
     result = compare(graphs, norms="none", baselines=",".join(BASELINES), **TINY | {"epochs": 1})
     assert result.errors == ()
