@@ -57,6 +57,22 @@ def test_help_comes_at_once_and_without_torch() -> None:
     assert min(seconds) < 0.5  # well under 0.3 s where nothing else runs
 
 
+def test_help_fits_the_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    asked = [[name] for name in cli.COMMANDS] + [["runs", "export"], ["datasets", "draw"]]
+    for words in ([], *asked):
+        with pytest.raises(SystemExit):
+            cli.main([*words, "--help"])
+        lines = capsys.readouterr().out.splitlines()
+        assert [line for line in lines if len(line) > 80] == []
+        assert lines[0].startswith(f"usage: {' '.join(['graphnorm', *words])}")
+    with pytest.raises(SystemExit):
+        cli.main(["report", "--help"])
+    lines = capsys.readouterr().out.splitlines()
+    place = next(k for k, line in enumerate(lines) if "graphnorm report --store gpu.db" in line)
+    assert lines[place + 1].startswith(" " * cli.SECOND_COLUMN + "all studies")
+
+
 def test_the_version() -> None:
     for arguments in (["-m", "graphnorm"], ["-m", "graphnorm.cli"]):
         assert program(*arguments, "--version").stdout.strip() == f"graphnorm {graphnorm.__version__}"

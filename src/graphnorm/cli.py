@@ -8,9 +8,11 @@ from __future__ import annotations
 import argparse
 import difflib
 import os
+import re
 import select
 import signal
 import sys
+import textwrap
 import threading
 import warnings
 from collections.abc import Callable, Sequence
@@ -38,11 +40,56 @@ COMMANDS = {
 }
 
 
+FEW_OPTIONS = 6
+"""More than these are not listed in the line of usage."""
+SECOND_COLUMN = 24
+"""Where the explanation of an entry of a help text begins, at the latest."""
+
+
+class HelpFormatter(argparse.HelpFormatter):
+    """Help that fits the terminal: paragraphs are wrapped, and lists of indented entries keep two columns."""
+
+    def add_usage(self, usage: str | None, actions: Any, groups: Any, prefix: str | None = None) -> None:
+        positional = [action for action in actions if not action.option_strings]
+        if usage is None and len(actions) - len(positional) > FEW_OPTIONS:
+            usage = " ".join(["%(prog)s [options]", *(self._format_args(action, action.dest) for action in positional)])
+        super().add_usage(usage, actions, groups, prefix)
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        blocks = ([line for line in block.split("\n") if line] for block in text.split("\n\n"))
+        return "\n\n".join("\n".join(self._block(lines, width)) for lines in blocks)
+
+    def _block(self, lines: list[str], width: int) -> list[str]:
+        if not any(line.startswith("  ") for line in lines):
+            return textwrap.wrap(" ".join(lines), width, break_on_hyphens=False)
+        shown = []
+        entries: list[list[str]] = []  # the two columns of each
+        for line in lines:
+            if line.startswith("   ") and entries:  # the second column goes on
+                entries[-1][1] += f" {line.strip()}"
+            elif line.startswith("  "):
+                entries.append([*re.split(r"\s{2,}", line.strip(), maxsplit=1), ""][:2])
+            else:
+                shown.append(line)
+        column = min(max(len(name) for name, _ in entries), SECOND_COLUMN - 4) + 4
+        for name, about in entries:
+            first, *more = textwrap.wrap(about, width - column, break_on_hyphens=False) or [""]
+            beside = len(name) <= column - 4
+            shown += [f"  {name:<{column - 2}}{first}".rstrip()] if beside else self._command(name, width)
+            shown += [" " * column + line for line in (more if beside else [first, *more]) if line]
+        return shown
+
+    def _command(self, text: str, width: int) -> list[str]:
+        """A command on as many lines as it takes, as a shell reads them."""
+        lines = textwrap.wrap(text, width - 4, break_on_hyphens=False, break_long_words=False)
+        return [f"  {line}" for line in (" \\\n      ".join(lines)).split("\n")]
+
+
 class Parser(argparse.ArgumentParser):
     """A parser whose errors are those of the package: one message, with the nearest name and a remedy."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(allow_abbrev=False, **options)
+        super().__init__(**{"allow_abbrev": False, "formatter_class": HelpFormatter} | options)
 
     def error(self, message: str) -> NoReturn:
         raise GraphnormError(message, remedy=f"see {self.prog} --help")
@@ -78,7 +125,6 @@ def make_parser(command: str | None = None) -> Parser:
             help=about,
             description=module.DESCRIPTION,
             epilog=getattr(module, "EXAMPLES", None),
-            formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         module.add(own)
         own.set_defaults(run=module.run)

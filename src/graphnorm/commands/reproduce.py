@@ -22,14 +22,22 @@ Reproduce tables and figures of the GraphNorm paper, and compare them with the r
 
 ITEM is one of these, or all:
 
-  table1  accuracy on graph classification          fig7    singular values of Q and QN on six datasets
-  table2  test ROC-AUC on ogbg-molhiv               fig8    batch noise on four more datasets
-  table3  statistics of the datasets                fig9    batch noise by depth
-  fig2    training curves of GIN                    fig10   batch noise by batch size
-  fig3    singular values of Q and QN               fig11   GraphNorm and BatchNorm by batch size
-  fig4    batch noise of graphs and of images       fig12   GraphNorm and variants of BatchNorm
-  fig5    the learned shift on regular graphs       alpha   the learned α of GraphNorm
-  fig6    training curves of GCN                    theory  Theorem 1 on every graph, the linear example, Fact 1
+  table1   accuracy on graph classification
+  table2   test ROC-AUC on ogbg-molhiv
+  table3   statistics of the datasets
+  fig2     training curves of GIN
+  fig3     singular values of Q and QN
+  fig4     batch noise of graphs and of images
+  fig5     the learned shift on regular graphs
+  fig6     training curves of GCN
+  fig7     singular values of Q and QN on six datasets
+  fig8     batch noise on four more datasets
+  fig9     batch noise by depth
+  fig10    batch noise by batch size
+  fig11    GraphNorm and BatchNorm by batch size
+  fig12    GraphNorm and variants of BatchNorm
+  alpha    the learned α of GraphNorm
+  theory   Theorem 1 on every graph, the linear example, Fact 1
 
 Items share their trials through one store, and the same command continues where it stopped.
 
