@@ -89,7 +89,8 @@ class Parser(argparse.ArgumentParser):
     """A parser whose errors are those of the package: one message, with the nearest name and a remedy."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(**{"allow_abbrev": False, "formatter_class": HelpFormatter} | options)
+        options.setdefault("formatter_class", HelpFormatter)
+        super().__init__(allow_abbrev=False, **options)
 
     def error(self, message: str) -> NoReturn:
         raise GraphnormError(message, remedy=f"see {self.prog} --help")
