@@ -10,7 +10,7 @@ INSTALL = $(PY) -m pip install --quiet --disable-pip-version-check -c constraint
 # The store of a full reproduction, trained anywhere; see docs/howto/reproduce.md.
 STORE  ?= results/graphnorm.db
 
-.PHONY: help venv demo reproduce-quick gallery test fuzz lint bench docs dist clean
+.PHONY: help venv demo reproduce-quick gallery queue test fuzz lint bench docs dist clean
 .DEFAULT_GOAL := help
 
 help:           ## show this list
@@ -39,6 +39,9 @@ reproduce-quick: $(READY)  ## the paper's tables and figures, scaled down; under
 gallery: $(READY) ## tables, figures, claims and docs/gallery/ of a reproduction's STORE; trains nothing
 	$(VENV)/bin/graphnorm reproduce all --no-train --store $(STORE) --out results
 	$(VENV)/bin/graphnorm report --store $(STORE) --items results --out docs/gallery/gallery.html --title "The GraphNorm paper, measured again"
+
+queue: $(READY)  ## train what benchmarks/trainings/queue.toml lists and STORE lacks; goes on where it was stopped
+	$(PY) -m benchmarks.trainings --store $(STORE)
 
 test: $(READY)  ## run the checks and all tests
 	$(MAKE) --no-print-directory lint

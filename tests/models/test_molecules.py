@@ -10,7 +10,7 @@ from tests.models.test_graph import BATCH, EDGES, N
 from tests.training.plain_loop import ORDER
 
 from graphnorm.data import load
-from graphnorm.models import MODELS, DropoutKey, MolecularGCN, MolecularGIN
+from graphnorm.models import MODELS, Dropout, DropoutKey, MolecularGCN, MolecularGIN
 from graphnorm.models.molecules import one_hot
 from graphnorm.randomness import derive
 from graphnorm.training import Fleet, Split, Trial, build_model
@@ -66,8 +66,20 @@ def test_xi_can_stay_zero(kind):
     assert names == {f"convolutions.{place}.xi" for place in range(3)}
 
 
-def test_dropout_acts_in_one_of_two_places():
-    with pytest.raises(ValueError, match="'convolutions' or 'scores'"):
+def test_dropout_of_the_leaderboard_spares_the_last_convolution():
+    model = MolecularGCN((4,), (), 5, hidden=6, layers=4, dropout=0.3, dropout_on="inner and scores")
+    assert [layer.dropout is None for layer in model.convolutions] == [False, False, True]
+    assert [module.rate for module in model.modules() if isinstance(module, Dropout)] == [0.3] * 3
+
+
+def test_the_last_normalization_can_be_another():
+    model = MolecularGIN((4,), (), 5, hidden=6, layers=3, norm="graph", last_norm="instance")
+    kinds = [[type(norm).__name__ for norm in layer.norms] for layer in model.convolutions]
+    assert kinds == [["GraphNorm", "GraphNorm"], ["GraphNorm", "InstanceNorm"]]
+
+
+def test_dropout_acts_in_one_of_three_places():
+    with pytest.raises(ValueError, match="'convolutions', 'scores' or 'inner and scores'"):
         MolecularGIN((3,), (), 1, dropout_on="atoms")
 
 
@@ -205,3 +217,5 @@ def test_settings_of_table_2_are_those_of_the_authors_scripts():
     shared = {"lr": 1e-4, "dropout": 0.5, "weight_decay": 0.0, "hidden": 300, "seeds": 10}
     assert MODELS["molhiv-gin"].defaults == shared | {"epochs": 25, "batch_size": 128}
     assert MODELS["molhiv-gcn"].defaults == shared | {"epochs": 50, "batch_size": 64}
+    board = {"epochs": 50, "batch_size": 128, "layers": 6, "dropout": 0.1}
+    assert MODELS["molhiv-gcn-leaderboard"].defaults == shared | board

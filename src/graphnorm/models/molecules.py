@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from graphnorm.adjacency import Adjacency
+from graphnorm.errors import listing
 from graphnorm.layers import make_norm
 from graphnorm.models.graph import (
     Dropout,
@@ -33,7 +34,7 @@ from graphnorm.segments import Segments
 
 __all__ = ["DROPOUT_ON", "MolecularClassifier", "MolecularGCN", "MolecularGIN", "MolecularModel"]
 
-DROPOUT_ON = ("convolutions", "scores")
+DROPOUT_ON = ("convolutions", "scores", "inner and scores")
 
 
 class Encoder(Linear):
@@ -73,6 +74,7 @@ class MolecularConvolution(nn.Module):
         last: bool,
         dropout: float | None,
         learn_xi: bool,
+        last_norm: str,
     ) -> None:
         super().__init__()
         self.reduce = reduce
@@ -81,7 +83,7 @@ class MolecularConvolution(nn.Module):
         widths = [hidden, *[2 * hidden] * (depth - 1), hidden]
         self.linears = nn.ModuleList(Linear(a, b) for a, b in itertools.pairwise(widths))
         self.norms = nn.ModuleList(
-            make_norm(norm, width, act=None if last and k == depth - 1 else "relu")
+            make_norm(last_norm, width) if last and k == depth - 1 else make_norm(norm, width, act="relu")
             for k, width in enumerate(widths[1:])
         )
         self.dropout = None if dropout is None else Dropout(dropout)
@@ -171,8 +173,10 @@ class MolecularClassifier(MolecularModel):
         num_outputs: scores of each molecule.
         dropout: the share dropped in training.
         dropout_on: ``"convolutions"`` drops outputs of every convolution, as in OGB's models. ``"scores"`` drops scores
-            only, as in the authors' code.
+            only, as in the authors' code. ``"inner and scores"`` drops scores and outputs of every convolution but the
+            last, as in their entry to OGB's leaderboard.
         learn_xi: whether ξ in (1+ξ)h is learned, as in the paper's equation, or stays 0, as in the authors' code.
+        last_norm: the last normalization of all, if it differs from the others.
     """
 
     reduce = "sum"
@@ -191,11 +195,12 @@ class MolecularClassifier(MolecularModel):
         dropout: float = 0.5,
         dropout_on: str = "convolutions",
         learn_xi: bool = True,
+        last_norm: str | None = None,
     ) -> None:
         super().__init__(atoms, bonds, hidden=hidden, layers=layers, readout=readout)
         if dropout_on not in DROPOUT_ON:
-            raise ValueError(f"dropout_on is {dropout_on!r}; it can be 'convolutions' or 'scores'")
-        on_scores = dropout_on == "scores"
+            raise ValueError(f"dropout_on is {dropout_on!r}; it can be {listing(list(map(repr, DROPOUT_ON)), 'or')}")
+        dropped = {"convolutions": layers - 1, "scores": 0, "inner and scores": layers - 2}[dropout_on]
         self.convolutions = nn.ModuleList(
             MolecularConvolution(
                 hidden,
@@ -204,12 +209,13 @@ class MolecularClassifier(MolecularModel):
                 reduce=self.reduce,
                 depth=self.depth,
                 last=index == layers - 2,
-                dropout=None if on_scores else dropout,
+                dropout=dropout if index < dropped else None,
                 learn_xi=learn_xi,
+                last_norm=last_norm or norm,
             )
             for index in range(layers - 1)
         )
-        self.add_head(hidden, num_outputs, Dropout(dropout) if on_scores else None)
+        self.add_head(hidden, num_outputs, None if dropout_on == "convolutions" else Dropout(dropout))
 
     def convolve(
         self, h: Tensor, adjacency: Adjacency, segments: Segments, kinds: Tensor | None, key: DropoutKey | None
