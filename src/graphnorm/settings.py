@@ -149,7 +149,8 @@ class Hyperparameters:
 
     model: str = option(
         "gin",
-        "gin, gcn, molecular-gin, molecular-gcn, molhiv-gin or molhiv-gcn; pyg:GCN, pyg:GIN, pyg:GAT, pyg:PNA or "
+        "gin, gcn, molecular-gin, molecular-gcn, molhiv-gin, molhiv-gcn, molhiv-gin-last-instance, "
+        "molhiv-gcn-last-instance or molhiv-gcn-leaderboard; pyg:GCN, pyg:GIN, pyg:GAT, pyg:PNA or "
         "pyg:GraphSAGE of PyTorch Geometric; or your own, FILE.py:NAME "
         "(default: gin; with an official split molhiv-gin, with its settings of the paper's Table 2)",
         metavar="NAME",
