@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from graphnorm.study.render import counted, listing
 from graphnorm.study.reported import unlike_the_paper
-from graphnorm.study.significance import ALPHA
+from graphnorm.study.significance import ALPHA, CONFIDENCE
 
 if TYPE_CHECKING:
     from graphnorm.study.result import Result
 
-__all__ = ["ABOUT_BASELINES", "cautions", "explanations", "judge", "note_on_last_batch"]
+__all__ = ["ABOUT_BASELINES", "behind", "cautions", "explanations", "judge", "leading", "note_on_last_batch", "units"]
 
 SAME = 1e-6
 """Means that differ by a smaller share count as equal: curves are float32."""
@@ -23,7 +23,7 @@ ABOUT_BASELINES = "baselines have the same folds and their own settings; they ar
 
 
 def judge(result: Result) -> str:
-    """Name the best normalization, those it beats significantly, and those it does not."""
+    """Name those that lead, how far the others are behind, and which of that is proven."""
     metric = result.metric
     where = f"on {result.dataset} with {result.model} and these settings"
     if not result.ranking:
@@ -40,24 +40,58 @@ def judge(result: Result) -> str:
         )
     if not others:
         return f"Only {best} has a result ({metric.name} {score} {where}): there is nothing to compare it with."
-    tied = [best] + [name for name in others if metric.better(mean, result.norms[name].mean) <= SAME * abs(mean)]
-    if len(tied) > 1:
-        return f"No clear winner: {listing(tied)} share the {metric.best} {metric.name} {where}, {score}."
     highest = f"{best} has the {metric.best} {metric.name} {where}, {score}"
-    tests = {name: result.pair(best, name) for name in others}
-    if all(test.p_adjusted is None for test in tests.values()):
+    tied = [name for name in others if metric.better(mean, result.norms[name].mean) <= SAME * abs(mean)]
+    if tied:
+        return f"No clear winner: {listing([best, *tied])} share the {metric.best} {metric.name} {where}, {score}."
+    if all(result.pair(best, name).p_adjusted is None for name in others):
         return f"No clear winner: {highest}, but there are too few scores to tell that from chance."
-    beaten = [name for name in others if tests[name].significant and metric.sign * (tests[name].difference or 0) > 0]
-    equals = [name for name in others if name not in beaten]
-    if not equals:
-        everyone = "the only other one" if len(others) == 1 else "every other one"
-        return f"{highest}, significantly better than {everyone} ({listing(beaten)})."
-    if not beaten:
-        return f"No clear winner: {highest}, but not significantly better than {listing(equals, 'or')}."
-    return (
-        f"No clear winner: {highest}, significantly better than {listing(beaten)}, "
-        f"but not than {listing(equals, 'or')}."
+    equals, *worse = result.groups
+    if len(equals) == 1:
+        return f"{highest}, significantly better than every other one: {listing(worse[0])} {behind(result, worse[0])}."
+    lead = leading(result)
+    unsettled = [name for name in equals if name not in lead]
+    said = (
+        [f"{listing(unsettled)} {behind(result, unsettled)}, which {units(result)} cannot settle"] if unsettled else []
     )
+    said += [f"{listing(worse[0])} {behind(result, worse[0])}, significantly"] if worse else []
+    if len(lead) == 1:
+        return f"No clear winner: {highest}; {'; '.join(said)}."
+    within = f"{listing(lead)} are within {metric.distance(result.pair(best, lead[-1]).difference or 0.0, mean)}"
+    return f"No clear winner: {highest}; {'; '.join([f'{within}, which {units(result)} cannot settle', *said])}."
+
+
+def leading(result: Result) -> list[str]:
+    """The best, and those whose difference to it has an interval that contains 0.
+
+    An interval is that of one pair by itself. So a norm that does not lead may still be one of those that are not
+    significantly worse.
+    """
+    best = result.ranking[0]
+    tests = {name: result.pair(best, name) for name in result.ranking[1:]}
+    return [best, *(name for name, test in tests.items() if test.p is None or test.p >= 1 - CONFIDENCE)]
+
+
+def units(result: Result) -> str:
+    """The number of scores of the best, with their noun."""
+    return counted(len(result.norms[result.ranking[0]].scores), result.protocol.unit)
+
+
+def behind(result: Result, names: Sequence[str]) -> str:
+    """How far these are behind the best; for one, with the interval of the difference."""
+    metric, best = result.metric, result.ranking[0]
+    mean = result.norms[best].mean
+    tests = [result.pair(best, name) for name in names]
+    least, most = (metric.distance(tests[k].difference or 0.0, mean) for k in (0, -1))
+    apart = most if least == most else f"{least.removesuffix(' points')} to {most}"
+    interval = ""
+    if len(tests) == 1 and tests[0].low is not None:
+        low, high = sorted(metric.sign * (end or 0.0) for end in (tests[0].low, tests[0].high))
+        interval = (
+            f" (95 % interval {'−' if low < 0 else ''}{metric.text(abs(low), mean)} to {metric.text(high, mean)})"
+        )
+    lower = "lower" if metric.higher_is_better else "higher"
+    return f"{'is' if len(tests) == 1 else 'are'} {apart} {lower}{interval}"
 
 
 def cautions(result: Result) -> list[str]:
@@ -97,9 +131,23 @@ def cautions(result: Result) -> list[str]:
 
 def explanations(result: Result) -> list[str]:
     """How to read the table."""
-    found = [ABOUT_BASELINES] if result.baselines and result.norms else []
+    found = _about_metric(result) + ([ABOUT_BASELINES] if result.baselines and result.norms else [])
     if any(test.p_adjusted is not None for test in result.tests):
         found.append(_about_tests(result))
+    return found
+
+
+def _about_metric(result: Result) -> list[str]:
+    """Why the metric was chosen, and the unit of an error."""
+    metric, spec = result.metric, result.spec
+    names, found = spec.get("target_names", ()), []
+    if spec.get("smaller_class") and metric.key == "roc-auc":
+        share = f"{100 * spec['smaller_class']:.0f} %"
+        found.append(f"metric ROC-AUC, because only {share} of the graphs are in the smaller class")
+    if len(names) > 1:
+        found.append(f"{metric.name} is the mean over {len(names)} targets")
+    elif names and not metric.higher_is_better:
+        found.append(f"{metric.name} is in the unit of {names[0]}")
     return found
 
 

@@ -99,7 +99,15 @@ class Metric:
         ('2.5 points less', '0.250 more', '0.250 less')
         """
         direction = "less" if self.sign * difference > 0 else "more"
-        return f"{self.text(abs(difference))}{' points' if self.unit else ''} {direction}"
+        return f"{self.distance(difference)} {direction}"
+
+    def distance(self, difference: float, like: float | None = None) -> str:
+        """The size of a difference; for ``like`` see :meth:`text`.
+
+        >>> METRICS["accuracy"].distance(-2.54), METRICS["rmse"].distance(0.25)
+        ('2.5 points', '0.250')
+        """
+        return f"{self.text(abs(difference), like)}{' points' if self.unit else ''}"
 
     def signed(self, difference: float) -> str:
         """A difference of two scores with its sign.
