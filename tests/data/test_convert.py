@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import networkx as nx
 import pytest
 import torch
 
-from graphnorm.data import DataError, from_networkx, from_pyg, synthetic, to_networkx
+from graphnorm.data import DataError, DataWarning, as_graphs, from_networkx, from_pyg, synthetic, to_networkx
 
 
 def test_networkx_round_trip() -> None:
@@ -172,3 +173,92 @@ def test_pyg_mistakes(pyg: Any) -> None:
             from_pyg([data(pyg), data(pyg, 1, **changes)])
         if message != "same width":
             assert error.value.where == "graph 1 of the list"
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"x": torch.full((3, 2), 1e300, dtype=torch.float64)}, "is 1e.300, too large for single precision"),
+        ({"x": torch.ones(3, 2, dtype=torch.complex64)}, "x is complex"),
+        ({"x": torch.ones(3, 2).to_sparse()}, "x is sparse"),
+        ({"x": torch.ones(3, 2, device="meta")}, "without values"),
+        ({"y": torch.tensor([1j])}, "y is complex"),
+        ({"num_nodes": -1}, "num_nodes is -1"),
+    ],
+)
+def test_pyg_tensors_that_cannot_be_kept(pyg: Any, changes: dict[str, Any], problem: str) -> None:
+    given = {"x": torch.ones(3, 2), "y": torch.tensor([1]), "edge_index": BOTH_WAYS} | changes
+    with pytest.raises(DataError, match=problem) as error:
+        from_pyg([pyg.data.Data(**given), pyg.data.Data(**given)], [0, 1] if "y" not in changes else None)
+    assert error.value.remedy
+
+
+def test_pyg_features_of_other_types(pyg: Any) -> None:
+    for x in (torch.ones(3, 2, requires_grad=True), torch.full((3, 2), 0.5, dtype=torch.bfloat16)):
+        graphs = from_pyg([pyg.data.Data(x=x, edge_index=BOTH_WAYS)] * 2, [0, 1])
+        assert graphs.x is not None
+        assert graphs.x.tolist() == [*x.tolist(), *x.tolist()]
+
+
+@pytest.mark.parametrize(
+    ("attribute", "values", "problem"),
+    [
+        ("node_features", [1e300, 1.0], "is 1e.300, too large for single precision"),
+        ("node_features", [1 + 2j, 1.0], r"is \(1\+2j\).*a number or a list of numbers"),
+        ("node_features", [10**400, 1.0], "a number or a list of numbers"),
+        ("node_label", [float("nan"), 1.0], "a category is nan"),
+        ("node_label", [[1, 2], [3, 4]], "a category must be a word or a number"),
+        ("node_label", [1j, 1], "a category is 1j"),
+    ],
+)
+def test_networkx_attributes_that_cannot_be_kept(attribute: str, values: list[Any], problem: str) -> None:
+    graph = nx.path_graph(2)
+    nx.set_node_attributes(graph, dict(enumerate(values)), "a")
+    with pytest.raises(DataError, match=problem) as error:
+        from_networkx([graph, graph], [0, 1], **{attribute: "a"})
+    assert error.value.remedy
+
+
+def test_graphs_of_any_form(pyg: Any, tmp_path: Path) -> None:
+    import pandas
+
+    frame = pandas.DataFrame({"smiles": ["CCO", "CC", None, "C", "N"], "y": [1.5, None, 2, -3, 4], "id": list("abcde")})
+    with pytest.warns(DataWarning) as caught:
+        graphs = as_graphs(frame, target="y", skip_invalid=True)
+    assert "1 of 5 SMILES cannot be read" in str(caught[0].message) + str(caught[1].message)
+    assert (graphs.task, graphs.rows, str(graphs.targets.tolist())) == (  # type: ignore[union-attr]
+        "values",
+        [0, 1, 3, 4],
+        "[[1.5], [nan], [-3.0], [4.0]]",
+    )
+    bools = pandas.DataFrame({"smiles": ["CCO", "CC"], "a": [True, False], "b": [False, None]})
+    assert str(as_graphs(bools).targets.tolist()) == "[[1.0, 0.0], [0.0, nan]]"  # type: ignore[union-attr]
+    data = [pyg.data.Data(edge_index=BOTH_WAYS, y=torch.tensor(y), num_nodes=3) for y in (0, 1)]
+    assert as_graphs(data) == from_pyg(data)
+    assert as_graphs(iter(data)) == from_pyg(data)
+    named = [labelled(), labelled()]
+    for graph, y in zip(named, ("u", "v"), strict=True):
+        graph.graph["y"] = y
+    assert as_graphs(named) == from_networkx(named, "y", node_label="kind", node_features="mass", edge_label="bond")
+    split = tmp_path / "s.json"
+    split.write_text('{"train": [0], "valid": [1], "test": [3]}')
+    assert as_graphs(graphs, split=split).splits["test"].tolist() == [2]
+    assert as_graphs(as_graphs(graphs, split=split), split="random") == graphs
+    assert as_graphs("synthetic:trees") == synthetic.trees()
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "problem"),
+    [
+        ([], {}, "there are no graphs"),
+        ([nx.path_graph(2)], {}, r'not clear which attribute of the graphs is the label.*graph.graph\["label"\]'),
+        ([nx.path_graph(2)], {"target": "y"}, "no column 'y'"),
+        ([nx.path_graph(2)], {"smiles": "y"}, "smiles cannot be used with a list of graphs"),
+        (synthetic.trees(2), {"threshold": 3}, "threshold cannot be used with graphs that are loaded already"),
+    ],
+)
+def test_forms_and_options_that_do_not_fit(data: Any, options: dict[str, Any], problem: str) -> None:
+    with pytest.raises(DataError, match=problem):
+        as_graphs(data, **options)
+    with pytest.raises(TypeError, match="must be a name, a path, PackedGraphs"):
+        as_graphs(42)

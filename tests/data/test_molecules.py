@@ -201,7 +201,7 @@ MISTAKES = {
     "one class": ("smiles,label\nCCO,1\nCC,1\n", 2, {}, "same label, 1"),
     "short line": ("smiles,label\nCCO,1\nCC\n", 3, {}, "1 instead of 2 fields"),
     "no smiles column": ("a,b\nCCO,1\nCC,0\n", 1, {}, "columns are 'a', 'b'.*smiles="),
-    "no label column": ("smiles,a,name\nCCO,A x,x\nCC,B,z\n", 1, {}, "columns are 'smiles', 'a', 'name'.*--target"),
+    "no label column": ("smiles,a,b\nC,A x,x\nCC,B,z\nN,C,y\n", 1, {}, "columns are 'smiles', 'a', 'b'.*--target"),
     "unknown column": ("smiles,a\nCCO,1\nCC,0\n", 1, {"target": "z"}, "no column 'z'"),
     "same column twice": ("smiles,a,a\nCCO,1,2\n", 1, {}, "two columns have the same name"),
     "no rows": ("smiles,label\n", None, {}, "no rows"),
@@ -266,12 +266,12 @@ def test_lists_of_different_lengths() -> None:
 
 def test_a_table_without_labels(tmp_path: Path) -> None:
     path = tmp_path / "new.csv"
-    path.write_text("name,kind,smiles\na,A x,CCO\nb,B x,CC\n")
+    path.write_text("name,kind,smiles\na,A x,CCO\nb,B x,CC\nc,C x,C\n")
     with pytest.raises(DataError, match="not clear which columns are the targets"):
         load(path)
     graphs = load(path, unlabelled=True)
     assert graphs.classes == ("unknown",)
-    assert graphs.labels.tolist() == [0, 0]
+    assert graphs.labels.tolist() == [0, 0, 0]
     path.write_text("name,smiles,label\na,CCO,x\nb,CC,y\n")
     assert load(path, unlabelled=True).classes == ("x", "y")
     with pytest.raises(DataError, match="no column 'z'"):

@@ -13,7 +13,7 @@ from graphnorm.data.convert import from_networkx, from_pyg, to_networkx
 from graphnorm.data.download import sha256_of
 from graphnorm.data.drawing import draw, draw_graph, save_drawing
 from graphnorm.data.images import Images
-from graphnorm.data.loading import cache_root, data_root, describe_origin, load, load_cifar10, locate, obtain
+from graphnorm.data.loading import as_graphs, cache_root, data_root, describe_origin, load, load_cifar10, locate, obtain
 from graphnorm.data.molecules import find_smiles_column, from_smiles
 from graphnorm.data.packed import UNKNOWN, PackedGraphs, Statistics, open_packed, save_packed
 from graphnorm.data.table import TABLE_SUFFIXES, is_table, read_table
@@ -44,6 +44,7 @@ __all__ = [
     "PaperStatistics",
     "Statistics",
     "UnknownDatasetError",
+    "as_graphs",
     "cache_root",
     "data_root",
     "decoding",

@@ -216,11 +216,15 @@ def _node_features(
 
 
 def _refuse_infinite(raw: RawGraphs, x: npt.NDArray[np.floating[Any]], part: Literal["node", "edge features"]) -> None:
-    if not np.isfinite(x).all():
-        k, feature = (int(i[0]) for i in np.nonzero(~np.isfinite(x)))
+    """Refuse features that are not finite in single precision."""
+    with np.errstate(over="ignore"):
+        finite = np.isfinite(x.astype(np.float32, copy=False))
+    if not finite.all():
+        k, feature = (int(i[0]) for i in np.nonzero(~finite))
         name = f"node {raw.node_name(k)}" if part == "node" else raw.edge_name(k)
+        large = ", too large for single precision" if np.isfinite(x[k, feature]) else ""
         raise DataError(
-            f"feature {feature + 1} of {name} is {x[k, feature]}",
+            f"feature {feature + 1} of {name} is {x[k, feature]}{large}",
             **raw.locate(part, k),
             remedy="replace values that are missing or not finite",
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -12,11 +13,12 @@ from torch import Tensor
 
 from graphnorm.data.archive import Place
 from graphnorm.data.build import RawGraphs, by_graph, join_edges, pack
-from graphnorm.data.packed import PackedGraphs, TaskName
+from graphnorm.data.packed import PackedGraphs, TaskName, announce
+from graphnorm.data.table import TARGET_COLUMNS, listed, named_columns
 from graphnorm.data.targets import Targets, as_columns, find_targets
-from graphnorm.errors import DataError, need, require
+from graphnorm.errors import DataError, DataWarning, need, require
 
-__all__ = ["from_networkx", "from_pyg", "to_networkx"]
+__all__ = ["find_features", "find_labels", "from_networkx", "from_pyg", "to_networkx"]
 
 Array = npt.NDArray[Any]
 
@@ -95,7 +97,51 @@ def from_networkx(
         edge_tags=None if edge_label is None else _categories(edge_tags),
         source=f"{len(graphs)} NetworkX graphs",
     )
-    return pack(raw, symmetrise=symmetrise, merge_duplicates=merge_duplicates)
+    packed = pack(raw, symmetrise=symmetrise, merge_duplicates=merge_duplicates)
+    announce(packed)
+    return packed
+
+
+def find_labels(graphs: Sequence[Any], target: str | Sequence[str] | None) -> Any:
+    """The labels or numbers of NetworkX graphs, from the attributes that ``target`` names, or from a usual one."""
+    known = [name for name in getattr(graphs[0], "graph", {}) if isinstance(name, str)]
+    if target is None:
+        usual = [name for name in known if name.casefold() in TARGET_COLUMNS]
+        if len(usual) != 1:
+            raise DataError(
+                f"it is not clear which attribute of the graphs is the label; they have {listed(known) or 'none'}",
+                **_place(0),
+                remedy='set graph.graph["label"] of each graph, or name the attribute: target="…" (--target)',
+            )
+        target = usual[0]
+    names = [target] if target in known else named_columns(known, target, "graph 0 of the list")
+    values = [[graph.graph.get(name) for name in names] for graph in graphs]
+    return [row[0] for row in values] if len(names) == 1 else values
+
+
+def find_features(graphs: Sequence[Any]) -> dict[str, Any]:
+    """The attributes of NetworkX nodes and edges that serve as features, as arguments of :func:`from_networkx`.
+
+    An attribute that all nodes have is used if it is the only one with categories, or the only one with numbers.
+    """
+    nodes = [data for graph in graphs for _, data in graph.nodes(data=True)]
+    edges = [data for graph in graphs for _, _, data in graph.edges(data=True)]
+    names = {name for name in nodes[0] if all(name in data for data in nodes)} if nodes else set()
+    words = sorted((name for name in names if isinstance(nodes[0][name], (str, int))), key=str)
+    numbers = sorted(names - set(words), key=str)
+    bonds = (
+        sorted((n for n in edges[0] if all(isinstance(e.get(n), (str, int)) for e in edges)), key=str) if edges else []
+    )
+    found = {"node_label": words, "node_features": numbers, "edge_label": bonds}
+    for argument, several in found.items():
+        if len(several) > 1:
+            warnings.warn(
+                f"the attributes {listed(list(map(str, several)))} are not used; choose one with "
+                f"from_networkx(graphs, labels, {argument}=…)",
+                DataWarning,
+                stacklevel=3,
+            )
+    return {argument: names[0] for argument, names in found.items() if len(names) == 1}
 
 
 def to_networkx(graphs: PackedGraphs, graph_id: int) -> Any:
@@ -135,7 +181,7 @@ def from_pyg(
     for g, graph in enumerate(graphs):
         if not all(hasattr(graph, attribute) for attribute in ("num_nodes", "edge_index")):
             raise TypeError(f"dataset[{g}] must be a Data object of PyTorch Geometric, got {graph!r}")
-    sizes = np.array([int(graph.num_nodes or 0) for graph in graphs], np.int64)
+    sizes = np.array([_count_nodes(graph, g) for g, graph in enumerate(graphs)], np.int64)
     edges = [_edges(graph.edge_index, g, int(sizes[g])) for g, graph in enumerate(graphs)]
     row, col = join_edges(edges, sizes).T
     tags, cardinalities, x = _features(graphs, "x", sizes.tolist())
@@ -157,7 +203,9 @@ def from_pyg(
         edge_x=edge_x,
         source=f"{len(graphs)} PyG graphs",
     )
-    return pack(raw, symmetrise=symmetrise, merge_duplicates=merge_duplicates)
+    packed = pack(raw, symmetrise=symmetrise, merge_duplicates=merge_duplicates)
+    announce(packed)
+    return packed
 
 
 def _place(g: int) -> Place:
@@ -184,8 +232,9 @@ def _numbers(data: Mapping[str, Any], attribute: str, owner: str, g: int) -> Arr
     """(F,): an attribute that is a number or a list of numbers."""
     value = _attribute(data, attribute, owner, g)
     try:
-        numbers = np.atleast_1d(np.asarray(value, np.float64))
-    except (TypeError, ValueError):
+        numbers = np.atleast_1d(np.asarray(value))
+        numbers = np.empty((0, 0)) if np.iscomplexobj(numbers) else numbers.astype(np.float64)
+    except (TypeError, ValueError, OverflowError, RuntimeError):
         numbers = np.empty((0, 0))
     if numbers.ndim != 1:
         problem = f"the attribute {attribute!r} of {owner} is {value!r}"
@@ -196,11 +245,36 @@ def _numbers(data: Mapping[str, Any], attribute: str, owner: str, g: int) -> Arr
 def _categories(values: Sequence[Hashable]) -> Array:
     """(n, 1): the index of each value among the distinct values, sorted: numbers first, then all others as text."""
 
-    def order(value: Hashable) -> tuple[bool, float, str]:
-        return (False, float(value), "") if isinstance(value, (int, float)) else (True, 0.0, str(value))
+    def order(value: Hashable) -> tuple[bool, float, str, str]:
+        if isinstance(value, (int, float)):
+            return False, value, "", ""
+        return True, 0.0, str(value), type(value).__name__
 
-    index = {value: k for k, value in enumerate(sorted(set(values), key=order))}
+    try:
+        wrong = next((value for value in values if value != value or isinstance(value, complex)), None)
+        distinct = set(values)
+    except (TypeError, ValueError, RuntimeError) as error:  # a list, an array
+        problem = f"a category must be a word or a number: {error}"
+        raise DataError(problem, remedy="name lists of numbers as node_features") from error
+    if wrong is not None:
+        raise DataError(f"a category is {wrong!r}", remedy="give a word or a number where the category is missing")
+    index = {value: k for k, value in enumerate(sorted(distinct, key=order))}
     return np.array([index[value] for value in values], np.int64).reshape(-1, 1)
+
+
+def _count_nodes(graph: Any, g: int) -> int:
+    count = graph.num_nodes
+    if count is not None and (not isinstance(count, int) or not 0 <= count < 2**31):
+        raise DataError(f"num_nodes is {count!r}", **_place(g), remedy="give the number of nodes")
+    return count or 0
+
+
+def _strided(value: Tensor, attribute: str, g: int) -> Tensor:
+    """The values of a tensor on the CPU."""
+    if value.layout != torch.strided or value.is_quantized or value.is_meta or value.is_nested or value.is_complex():
+        kind = "complex" if value.is_complex() else "sparse, quantized, nested or without values"
+        raise DataError(f"{attribute} is {kind}", **_place(g), remedy="give a dense tensor of real numbers")
+    return value.detach().cpu()
 
 
 def _edges(edge_index: Tensor | None, g: int, num_nodes: int) -> Array:
@@ -208,10 +282,11 @@ def _edges(edge_index: Tensor | None, g: int, num_nodes: int) -> Array:
     if edge_index is None:
         problem = "the graph has no edge_index"
         raise DataError(problem, **_place(g), remedy="add it, with the shape (2, 0) if there are no edges")
-    pair = edge_index.cpu().numpy()
-    if pair.ndim != 2 or pair.shape[0] != 2 or not np.issubdtype(pair.dtype, np.integer):
-        problem = f"edge_index has the shape {tuple(pair.shape)} and the type {pair.dtype}"
+    edge_index = _strided(edge_index, "edge_index", g)
+    if edge_index.ndim != 2 or len(edge_index) != 2 or edge_index.is_floating_point() or edge_index.dtype == torch.bool:
+        problem = f"edge_index has the shape {tuple(edge_index.shape)} and the type {edge_index.dtype}"
         raise DataError(problem, **_place(g), remedy="give an integer tensor of shape (2, edges)")
+    pair = edge_index.numpy()
     if pair.size and (pair.min() < 0 or pair.max() >= num_nodes):
         wrong = pair.max() if pair.max() >= num_nodes else pair.min()
         problem = f"an edge has the node {wrong}, but the nodes are 0 to {num_nodes - 1}"
@@ -222,14 +297,14 @@ def _edges(edge_index: Tensor | None, g: int, num_nodes: int) -> Array:
 def _target_of(graph: Any, g: int) -> Any:
     """``y``: a number, or a list of T numbers."""
     y = getattr(graph, "y", None)
-    if not isinstance(y, Tensor) or y.numel() == 0 or y.is_complex() or (y.ndim > 1 and y.shape[0] != 1):
+    if not isinstance(y, Tensor) or y.numel() == 0 or (y.ndim > 1 and y.shape[0] != 1):
         shape = tuple(y.shape) if isinstance(y, Tensor) else y
         raise DataError(
             f"y is {shape}, not a class or T numbers of the graph",
             **_place(g),
             remedy="give a tensor of shape (1,) or (1, T); or pass the classes as labels=[...]",
         )
-    values = y.detach().cpu().reshape(-1).tolist()
+    values = _strided(y, "y", g).reshape(-1).tolist()
     return values[0] if len(values) == 1 else values
 
 
@@ -241,11 +316,12 @@ def _features(
     if all(value is None for value in values):
         return None, None, None
     for g, (value, count) in enumerate(zip(values, counts, strict=True)):
-        if not isinstance(value, Tensor) or value.shape[:1] != (count,):
-            shape = tuple(value.shape) if isinstance(value, Tensor) else value
+        if not isinstance(value, Tensor) or value.is_nested or value.shape[:1] != (count,):
+            shape = tuple(value.shape) if isinstance(value, Tensor) and not value.is_nested else value
             raise DataError(f"{attribute} is {shape} for {count} rows", **_place(g), remedy="give one row for each")
+    tensors = [_strided(value, attribute, g) for g, value in enumerate(values)]
     try:
-        table = torch.cat([value.reshape(len(value), -1).cpu() for value in values])
+        table = torch.cat([value.reshape(len(value), value.shape[1:].numel()) for value in tensors])
     except RuntimeError as error:
         problem = f"{attribute} does not have the same width in all graphs"
         raise DataError(problem, remedy="give all graphs the same features") from error
@@ -255,4 +331,4 @@ def _features(
         return table.numpy().astype(np.int64), None, None
     if table.shape[1] > 1 and bool(((table == 0) | (table == 1)).all()) and bool((table.sum(1) == 1).all()):
         return table.argmax(1, keepdim=True).numpy(), (table.shape[1],), None
-    return None, None, table.numpy()
+    return None, None, (table if table.dtype == torch.float64 else table.float()).numpy()

@@ -11,7 +11,7 @@ import json
 import os
 import sys
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path, PurePosixPath
@@ -24,13 +24,14 @@ from graphnorm.data import synthetic
 from graphnorm.data.archive import Archive, refuse_irregular, stamp
 from graphnorm.data.build import FeatureRule
 from graphnorm.data.catalog import Entry, find
+from graphnorm.data.convert import find_features, find_labels, from_networkx, from_pyg
 from graphnorm.data.download import download as download_file
 from graphnorm.data.images import Images, read_cifar10
-from graphnorm.data.molecules import announce, from_table, molecules
+from graphnorm.data.molecules import from_table, molecules
 from graphnorm.data.ogb import is_ogb, read_ogb
-from graphnorm.data.packed import FORMAT, PackedGraphs, TaskName, open_packed, save_packed
+from graphnorm.data.packed import FORMAT, PackedGraphs, TaskName, announce, open_packed, save_packed
 from graphnorm.data.splits import read_split
-from graphnorm.data.table import TABLE_SUFFIXES, is_table, read_table
+from graphnorm.data.table import TABLE_SUFFIXES, Table, is_table, read_table
 from graphnorm.data.targets import Threshold
 from graphnorm.data.tu import is_tu, read_tu
 from graphnorm.errors import (
@@ -42,7 +43,7 @@ from graphnorm.errors import (
     require,
 )
 
-__all__ = ["cache_root", "data_root", "describe_origin", "load", "load_cifar10", "locate", "obtain"]
+__all__ = ["as_graphs", "cache_root", "data_root", "describe_origin", "load", "load_cifar10", "locate", "obtain"]
 
 
 def load(
@@ -140,13 +141,69 @@ def load(
                     f"({', '.join(TABLE_SUFFIXES)}), or a .safetensors file of packed graphs",
                 )
             graphs = _load_files(path, None, features or "auto", symmetrise, merge_duplicates, task, max_size)
-    if split == "random" or split_file:
-        graphs = replace(graphs, splits={})
-    if split_file:
-        parts = read_split(split_file, graphs.rows, graphs.num_graphs + len(graphs.left_out))
-        graphs = replace(graphs, splits={name: torch.from_numpy(ids) for name, ids in parts.items()})
+    graphs = _with_split(graphs, split, split_file)
     announce(graphs)
     return graphs
+
+
+def _with_split(graphs: PackedGraphs, split: str | None, file: Path | None) -> PackedGraphs:
+    if file:
+        parts = read_split(file, graphs.rows, graphs.num_graphs + len(graphs.left_out))
+        return replace(graphs, splits={name: torch.from_numpy(ids) for name, ids in parts.items()})
+    return replace(graphs, splits={}) if split == "random" else graphs
+
+
+def as_graphs(data: Any, root: str | os.PathLike[str] | None = None, **loading: Any) -> PackedGraphs:
+    """Graphs of any form.
+
+    data: a dataset's name, a path, PackedGraphs, a pandas DataFrame with a column of SMILES, a dataset or list of
+        PyTorch Geometric's ``Data``, or a list of NetworkX graphs.
+
+    loading: those options of :func:`load` that apply to the form. For NetworkX graphs ``target`` names the attribute
+        that holds the label or the numbers.
+
+    >>> import networkx as nx
+    >>> graphs = [nx.path_graph(3), nx.cycle_graph(4)]
+    >>> graphs[0].graph["label"], graphs[1].graph["label"] = "path", "cycle"
+    >>> as_graphs(graphs).classes
+    ('cycle', 'path')
+    """
+    if isinstance(data, PATH):
+        return load(data, root, **loading)
+    given = {name: value for name, value in loading.items() if value is not None and value is not False}
+    given |= {} if root is None else {"data_root": root}
+    split, split_file = _split_option(given.pop("split", None))
+    fixed = None if split == "random" else split
+    if isinstance(data, PackedGraphs):
+        _refuse_options("graphs that are loaded already", given | {"split": fixed})
+        return _with_split(data, split, split_file)
+    if hasattr(data, "itertuples"):  # a DataFrame
+        names = [str(name) for name in data.columns]
+        if len(set(names)) < len(names):
+            raise DataError("two columns of the DataFrame have the same name", remedy="rename one")
+        allowed = {name: given.pop(name) for name in FOR_TABLES if name in given}
+        _refuse_options("a DataFrame", given)
+        columns = {name: data.iloc[:, k].tolist() for k, name in enumerate(names)}
+        table = Table(columns, list(range(len(data))))
+        graphs = _with_split(from_table(table, "dataframe", "DataFrame", split=fixed, **allowed), split, split_file)
+        announce(graphs)
+        return graphs
+    require("data", data, Iterable, "a name, a path, PackedGraphs, a DataFrame, or a list of graphs of PyG or NetworkX")
+    graphs_list = list(data)
+    if not graphs_list:
+        raise DataError("there are no graphs", remedy="give at least two graphs")
+    repairs = {name: given.pop(name) for name in ("symmetrise", "merge_duplicates", "task") if name in given}
+    target = given.pop("target", None)
+    _refuse_options("a list of graphs", given | {"split": fixed})
+    if hasattr(graphs_list[0], "edge_index"):
+        _refuse_options("graphs of PyTorch Geometric, whose y is predicted", {"target": target})
+        packed = from_pyg(graphs_list, name=getattr(data, "name", None), **repairs)
+    else:
+        packed = from_networkx(graphs_list, find_labels(graphs_list, target), **find_features(graphs_list), **repairs)
+    return _with_split(packed, split, split_file)
+
+
+FOR_TABLES = ("smiles", "target", "task", "threshold", "skip_invalid", "skip_unlabelled")
 
 
 def _split_option(split: str | os.PathLike[str] | None) -> tuple[str | None, Path | None]:

@@ -5,8 +5,6 @@ Atoms and bonds get OGB's nine and three categorical features, computed with RDK
 
 from __future__ import annotations
 
-import csv
-import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,16 +15,15 @@ import numpy.typing as npt
 
 from graphnorm.data.archive import Integers, Place
 from graphnorm.data.build import RawGraphs, by_graph, join_edges, pack
-from graphnorm.data.packed import UNKNOWN, PackedGraphs, TaskName
+from graphnorm.data.packed import UNKNOWN, PackedGraphs, TaskName, announce
 from graphnorm.data.splits import scaffold_split, split_by_words
-from graphnorm.data.table import Table, listed, one_column
+from graphnorm.data.table import TARGET_COLUMNS, Table, listed, named_columns, one_column
 from graphnorm.data.targets import MISSING, NUMBER, Targets, Threshold, as_columns, find_targets, missing_rows
-from graphnorm.errors import DataError, DataWarning, need, require
+from graphnorm.errors import DataError, need, require
 
 __all__ = [
     "ATOM_FEATURES",
     "BOND_FEATURES",
-    "announce",
     "are_molecules",
     "cardinalities",
     "find_smiles_column",
@@ -37,7 +34,6 @@ __all__ = [
 ]
 
 SMILES_COLUMNS = ("smiles", "smi", "canonical_smiles", "molecule", "mol")
-TARGET_COLUMNS = ("label", "labels", "class", "y", "target", "active", "activity")
 LONGEST = 10_000
 """The longest SMILES that is given to RDKit, whose parser is recursive."""
 MANY = 5_000
@@ -107,7 +103,7 @@ def from_table(
     others = [column for column in columns if column != smiles_column]
     notes: tuple[str, ...] = ()
     split_column = None if split is None or split == "scaffold" else one_column(others, split, "split", where)
-    names = () if target is None else _named_columns(others, target, where)
+    names = () if target is None else named_columns(others, target, where)
     if not names:
         names, notes = _target_columns(columns, [c for c in others if c != split_column], where, unlabelled)
     targets: dict[str, Any] = {column: columns[column] for column in names}
@@ -116,7 +112,7 @@ def from_table(
         notes += (f"{len(drop)} of {len(lines)} rows have no target, the first in line {lines[drop[0]]}; left out",)
     graphs = _pack(
         name,
-        [text.strip() for text in columns[smiles_column]],
+        [text.strip() if isinstance(text, str) else "" for text in columns[smiles_column]],
         targets,
         place,
         task=task,
@@ -161,12 +157,6 @@ def from_smiles(
     )
     announce(graphs)
     return graphs
-
-
-def announce(graphs: PackedGraphs) -> None:
-    """Warn of what the user should know about how the graphs were read."""
-    for note in graphs.notes:
-        warnings.warn(f"{graphs.name}: {note}", DataWarning, stacklevel=3)
 
 
 def molecules(split: str | None = None) -> PackedGraphs:
@@ -434,15 +424,6 @@ def find_smiles_column(columns: Collection[str], wanted: str | None, where: str 
     return usual[0]
 
 
-def _named_columns(columns: Collection[str], target: str | Sequence[str], where: str) -> tuple[str, ...]:
-    """The columns of ``--target``: a name, names with commas between them (and quotes where needed), or a list."""
-    if isinstance(target, str):
-        target = [target] if target in columns else next(csv.reader([target], skipinitialspace=True), [])
-    if not target:
-        raise DataError("no target is named", where=where, remedy='give a column: target="…" (--target)')
-    return tuple(dict.fromkeys(one_column(columns, name, "target", where) for name in target))
-
-
 def _target_columns(
     columns: Mapping[str, Sequence[Any]], others: Sequence[str], where: str, unlabelled: bool
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -470,5 +451,5 @@ def _looks_like_names(column: str, values: Sequence[Any]) -> bool:
     if plain in ("", "id", "name", "index", "cid", "inchi", "inchikey") or plain.endswith((" id", " name")):
         return True
     texts = {str(value).strip() for value in values}
-    words = sum(not NUMBER.fullmatch(text) and not MISSING.fullmatch(text) for text in texts)
-    return words > 0.5 * len(values)
+    words = [text for text in texts if not NUMBER.fullmatch(text) and not MISSING.fullmatch(text)]
+    return len(words) > 2 and len(words) > 0.5 * len(values)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
@@ -18,10 +19,10 @@ from torch.nn.functional import pad
 
 from graphnorm.data.archive import decoding
 from graphnorm.data.batching import BatchTables, Bounds, GraphBatch, assemble, measure, one_hot
-from graphnorm.errors import DataError, need
+from graphnorm.errors import DataError, DataWarning, need
 from graphnorm.files import save_tensors
 
-__all__ = ["FORMAT", "UNKNOWN", "PackedGraphs", "Statistics", "TaskName", "open_packed", "save_packed"]
+__all__ = ["FORMAT", "UNKNOWN", "PackedGraphs", "Statistics", "TaskName", "announce", "open_packed", "save_packed"]
 
 FORMAT = "graphnorm-packed-2"
 """Version of the file format. It also changes when a reader makes other arrays of the same source."""
@@ -368,6 +369,12 @@ class PackedGraphs:
             f"{self.num_edges} edges, {count}{targets[self.task]}, "
             f"{self.num_features} features, {self.device})"
         )
+
+
+def announce(graphs: PackedGraphs) -> None:
+    """Warn of what the user should know about how the graphs were read."""
+    for note in graphs.notes:
+        warnings.warn(f"{graphs.name}: {note}", DataWarning, stacklevel=3)
 
 
 def save_packed(graphs: PackedGraphs, path: Path) -> None:

@@ -6,15 +6,26 @@ import csv
 import difflib
 import gzip
 import io
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from graphnorm.data.archive import decoding, refuse_irregular, too_large, unpacked_limit
 from graphnorm.errors import DataError, need
 
-__all__ = ["TABLE_SUFFIXES", "Table", "is_table", "listed", "one_column", "read_table"]
+__all__ = [
+    "TABLE_SUFFIXES",
+    "TARGET_COLUMNS",
+    "Table",
+    "is_table",
+    "listed",
+    "named_columns",
+    "one_column",
+    "read_table",
+]
 
+TARGET_COLUMNS = ("label", "labels", "class", "y", "target", "active", "activity")
+"""Usual names of what is predicted."""
 TABLE_SUFFIXES = (".csv", ".tsv", ".parquet", ".csv.gz", ".tsv.gz")
 
 
@@ -120,3 +131,12 @@ def listed(columns: Collection[str], most: int = 30) -> str:
     """Names of columns, for a message."""
     names = [repr(name) for name in columns]
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def named_columns(columns: Collection[str], target: str | Sequence[str], where: str) -> tuple[str, ...]:
+    """The columns of ``--target``: a name, names with commas between them (and quotes where needed), or a list."""
+    if isinstance(target, str):
+        target = [target] if target in columns else next(csv.reader([target], skipinitialspace=True), [])
+    if not target:
+        raise DataError("no target is named", where=where, remedy='give a column: target="…" (--target)')
+    return tuple(dict.fromkeys(one_column(columns, name, "target", where) for name in target))

@@ -62,7 +62,8 @@ class _Column(NamedTuple):
         return np.unique(self.numbers[~np.isnan(self.numbers)])
 
 
-def _read(name: str, values: Sequence[Any] | Array) -> _Column:
+def _read(name: str, values: Sequence[Any] | Array, truth: bool = False) -> _Column:
+    """truth: the words true and false are the numbers 1 and 0."""
     if isinstance(values, np.ndarray) and values.dtype.kind in "iuf":
         numbers = values.astype(np.float64)
         missing = ~np.isfinite(numbers)
@@ -74,7 +75,10 @@ def _read(name: str, values: Sequence[Any] | Array) -> _Column:
         if text not in known:
             word = text.strip()
             word = "" if MISSING.fullmatch(word) else word
-            known[text] = word, float(word) if NUMBER.fullmatch(word) else np.nan
+            if truth and word.casefold() in ("true", "false"):
+                word = str(int(word.casefold() == "true"))
+            number = float(word) if NUMBER.fullmatch(word) else np.nan
+            known[text] = word, np.nan if np.isinf(number) else number
         word, found[k] = known[text]
         texts.append(word)
     missing = np.array([not word for word in texts])
@@ -110,7 +114,7 @@ def find_targets(
     """
     if task is not None and task not in get_args(TaskName):
         raise unknown("task", str(task), get_args(TaskName), DataError)
-    found = [_read(name, values) for name, values in columns.items()]
+    found = [_read(name, values, truth=len(columns) > 1) for name, values in columns.items()]
     if len(found) != 1 and (threshold is not None or task == "classes"):
         raise DataError(
             f"{'a threshold' if threshold is not None else 'the task classes'} needs one column of labels, "

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import torch
 
-from graphnorm.data import PackedGraphs, load
+from graphnorm.data import PackedGraphs, as_graphs
 from graphnorm.data.loading import describe_origin
 from graphnorm.errors import PATH, GraphnormError, StudyError, require
 from graphnorm.files import refuse_unwritable, replacing
@@ -72,18 +72,14 @@ def _split_options(given: Mapping[str, Any]) -> tuple[dict[str, Any], Running, d
 
 def _open(data: Any, loading: dict[str, Any]) -> tuple[PackedGraphs, dict[str, Any] | None]:
     """The graphs, and how to load them again."""
-    if isinstance(data, PackedGraphs):
-        if loading:
-            raise GraphnormError("the graphs are loaded already", remedy=f"leave out {', '.join(loading)}")
-        return data, None
-    require("data", data, PATH, "a dataset's name, a path or PackedGraphs (graphnorm.data.from_networkx makes them)")
     root = loading.pop("data_root", None)
-    return load(data, root, **loading), describe_origin(data, **loading)
+    origin = describe_origin(data, **loading) if isinstance(data, PATH) else None
+    return as_graphs(data, root, **loading), origin
 
 
 @_takes_options(Settings, Running, Loading)
 def compare(
-    data: str | os.PathLike[str] | PackedGraphs = "molecules",
+    data: Any = "molecules",
     *,
     out: str | os.PathLike[str] | None = None,
     overwrite: bool = False,
@@ -97,7 +93,8 @@ def compare(
     where it stopped, and trains nothing twice.
 
     Args:
-        data: a dataset's name, the path of your own graphs, or :class:`~graphnorm.data.PackedGraphs`.
+        data: a dataset's name, the path of your own graphs, :class:`~graphnorm.data.PackedGraphs`, a DataFrame with a
+            column of SMILES, a dataset or list of PyTorch Geometric's ``Data``, or a list of NetworkX graphs.
         out: a folder for the store, tables, curves and JSON.
         overwrite: delete the comparison that the folder holds.
         progress: show progress on standard error.
@@ -210,7 +207,7 @@ def write_result(result: Result, folder: Path) -> None:
 
 @_takes_options(Settings, Running, Loading)
 def search(
-    data: str | os.PathLike[str] | PackedGraphs,
+    data: Any,
     grid: str | os.PathLike[str] | Grid = "paper",
     *,
     store: str | os.PathLike[str] = STORE,
@@ -226,7 +223,8 @@ def search(
     The store saves each finished trial: the same call again trains only the missing ones.
 
     Args:
-        data: a dataset's name, the path of your own graphs, or :class:`~graphnorm.data.PackedGraphs`.
+        data: a dataset's name, the path of your own graphs, :class:`~graphnorm.data.PackedGraphs`, a DataFrame with a
+            column of SMILES, a dataset or list of PyTorch Geometric's ``Data``, or a list of NetworkX graphs.
         grid: ``"paper"``, ``"curves"``, ``"quick"``, a TOML file or a :class:`~graphnorm.settings.Grid`; an option that
             is given replaces the grid's values.
         store: the SQLite file.
@@ -248,7 +246,7 @@ def search(
 
 
 def plan_search(
-    data: str | os.PathLike[str] | PackedGraphs,
+    data: Any,
     grid: str | os.PathLike[str] | Grid,
     *,
     store: str | os.PathLike[str] = STORE,
