@@ -49,8 +49,16 @@ def test_the_list(folder: Path, run: Run) -> None:
     assert (first["missing"], first["counts"], first["spec"]["folds"]) == (0, {"done": 24}, 3)
     assert (second["missing"], second["counts"]) == (1, {"done": 3, "failed": 2})
     lines = run("runs")[1].splitlines()
-    assert lines[0].split() == ["study", "trials", "done", "failed", "missing", "hours", "begun"]
-    assert lines[2].split()[:5] == ["gcn", "6", "3", "2", "1"]
+    assert lines[0].split() == ["study", "trials", "done", "dropped", "failed", "missing", "hours", "begun"]
+    assert lines[2].split()[:6] == ["gcn", "6", "3", "0", "2", "1"]
+
+
+def test_the_list_in_a_narrow_terminal(folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "70")
+    lines = run("runs")[1].splitlines()
+    assert max(map(len, lines)) <= 70
+    assert "failed" in lines[0]  # there are some
+    assert "dropped" not in lines[0]
 
 
 def test_a_study(folder: Path, run: Run) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphnorm.commands.analyze import default_folder
-from graphnorm.commands.options import add_data, add_json, load_graphs
+from graphnorm.commands.options import add_data, add_json, fitted, load_graphs
 from graphnorm.errors import GraphnormError
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def run(options: argparse.Namespace) -> None:
         values["facts"] = vars(facts)
         print(json.dumps(plain(values), indent=1, ensure_ascii=False))
         return
-    print(f"{graphs.name}\n\n{advice}")
+    print(f"{graphs.name}\n\n{fitted(str(advice))}")
 
 
 def _measured(path: Path, graphs: PackedGraphs) -> Result:

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from graphnorm.commands.options import add_options, load_graphs, whole_number
+from graphnorm.commands.options import add_options, fitted, load_graphs, whole_number, width
 from graphnorm.errors import GraphnormError
 from graphnorm.settings import Loading, options_of
 
@@ -73,14 +73,17 @@ def _list(options: argparse.Namespace) -> None:
         print(f"{title}\n")
         columns = ("dataset", "graphs", "targets", "nodes", "edges", "degree", "features", "split", "metric", "where")
         table = Table(columns, [_cells(row) for row in rows if row["task"] == task])
-        print(table.to_text(left=("dataset", "split", "metric", "where")), end="\n\n")
+        left, spare = ("dataset", "split", "metric", "where"), ("where", "degree", "features", "edges")
+        print(table.to_text(left=left, width=width(), spare=spare), end="\n\n")
     print(
-        "targets: classes, or columns. nodes, edges and degree are averages; measured here, then (as the paper's table"
+        fitted(
+            "targets: classes, or columns. nodes, edges and degree are averages; measured here, then (as the "
+            "paper's table reports them); edges count both directions and one self-loop on every node, as the paper does."
+        )
     )
-    print("reports them); edges count both directions and one self-loop on every node, as the paper does.")
     for row in rows:
         if row["note"]:
-            print(f"  {row['name']}: {row['note']}")
+            print(fitted(f"  {row['name']}: {row['note']}"))
 
 
 def _describe(entry: Entry, root: str | None) -> dict[str, Any]:

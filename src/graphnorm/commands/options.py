@@ -22,12 +22,14 @@ __all__ = [
     "add_norm_module",
     "add_options",
     "add_study",
+    "fitted",
     "given",
     "load_graphs",
     "refuse_failure",
     "register_own_norms",
     "result_text",
     "study_keywords",
+    "width",
 ]
 
 
@@ -126,10 +128,24 @@ def result_text(result: Result, words: Sequence[str] = ()) -> str:
 
     words: those of the command, to suggest the next one.
     """
-    in_terminal = sys.stdout.isatty()
-    width = shutil.get_terminal_size().columns if in_terminal or "COLUMNS" in os.environ else 80
-    colour = in_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    return result.to_text(min(width, WIDEST), colour=colour, command=words)
+    colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return result.to_text(min(width() or 80, WIDEST), colour=colour, command=words)
+
+
+def width() -> int | None:
+    """Characters of a line of this terminal; None for a file or pipe."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() or "COLUMNS" in os.environ else None
+
+
+def fitted(text: str) -> str:
+    """Paragraphs and list items, broken between words."""
+    from graphnorm.study.terminal import wrapped
+
+    lines = (
+        wrapped(line, min(width() or 80, WIDEST), hanging="  " if line[:2] in ("- ", "  ") else "")
+        for line in text.split("\n")
+    )
+    return "\n".join("\n".join(line) for line in lines)
 
 
 def whole_number(text: str) -> int:

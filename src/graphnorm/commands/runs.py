@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from graphnorm.commands.options import result_text
+from graphnorm.commands.options import result_text, width
 
 if TYPE_CHECKING:
     from graphnorm.study import Study
@@ -100,9 +100,9 @@ def _list(options: argparse.Namespace) -> None:
         for study in studies
     ]
     columns = ("study", "trials", "done", "dropped", "failed", "missing", "hours", "begun")
-    zero = {place for place, name in enumerate(columns[3:6], 3) if all(row[place] == "0" for row in rows)}
-    shown = [[cell for place, cell in enumerate(row) if place not in zero] for row in (columns, *rows)]
-    print(Table(tuple(shown[0]), shown[1:]).to_text(left=("study",)))
+    zero = tuple(name for place, name in enumerate(columns) if all(row[place] == "0" for row in rows))
+    spare = (*(name for name in zero if name in ("dropped", "failed", "missing")), "hours", "begun")
+    print(Table(columns, rows).to_text(left=("study",), width=width(), spare=spare))
 
 
 def _fits(study: Study, options: argparse.Namespace) -> bool:

@@ -17,7 +17,7 @@ __all__ = ["Finding", "findings"]
 
 Kind = Literal["BEST", "TIED", "AVOID", "SPEED", "CAUTION", "NEXT"]
 
-EPOCHS = (25, 100, 400)
+EPOCHS = (100, 400)
 """Numbers of epochs that are suggested."""
 LATE = 0.9
 """A norm whose median epoch is in the last tenth may still improve."""

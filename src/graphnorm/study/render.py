@@ -39,15 +39,21 @@ class Table:
     columns: tuple[str, ...]
     rows: Sequence[Sequence[Cell]]
 
-    def to_text(self, left: Sequence[str] = ()) -> str:
-        """Columns for a terminal, aligned to the right; those named in ``left`` are aligned to the left."""
+    def to_text(self, left: Sequence[str] = (), *, width: int | None = None, spare: Sequence[str] = ()) -> str:
+        """Columns for a terminal, aligned to the right; those named in ``left`` are aligned to the left.
+
+        width: characters of a line; columns named in ``spare`` are left out, in this order, until the others fit.
+        """
         lines = [self.columns, *([shown(cell) for cell in row] for row in self.rows)]
-        widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
+        columns = {name: cells for name, *cells in zip(self.columns, *lines, strict=True)}
+        widths = {name: max(map(len, cells)) for name, cells in columns.items()}
+        for name in spare:
+            if width is not None and sum(widths.values()) + 2 * (len(widths) - 1) > width:
+                widths.pop(name, None)
         texts = []
-        for line in lines:
+        for place in range(len(lines)):
             cells = (
-                f"{cell:<{width}}" if column in left else f"{cell:>{width}}"
-                for column, cell, width in zip(self.columns, line, widths, strict=True)
+                f"{columns[name][place]:{'<' if name in left else '>'}{widest}}" for name, widest in widths.items()
             )
             texts.append("  ".join(cells).rstrip())
         return "\n".join(texts)

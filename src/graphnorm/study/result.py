@@ -572,7 +572,9 @@ class Result:
             "ranking": self.ranking,
             "groups": [list(group) for group in self.groups],
             "verdict": self.verdict,
-            "findings": [found._asdict() for found in self.findings],
+            "findings": [
+                {"kind": kind, "text": text, "options": list(options)} for kind, text, options in self.findings
+            ],
             "notes": self.notes,
             "unfinished": list(self.unfinished),
         }

@@ -16,13 +16,14 @@ from graphnorm.study.render import NOTHING
 if TYPE_CHECKING:
     from graphnorm.study.result import Result, Score
 
-__all__ = ["show", "sparkline"]
+__all__ = ["show", "sparkline", "wrapped"]
 
 CURVE = (8, 20)
 """The fewest and the most characters of a curve."""
 BARS = "▁▂▃▄▅▆▇█"
 STYLES = {"BEST": "1;32", "TIED": "1;32", "AVOID": "1;31", "SPEED": "1;36", "CAUTION": "1;33", "NEXT": "1;35"}
 BOLD, DIM = "1", "2"
+TOGETHER = "\N{NO-BREAK SPACE}"
 
 
 def show(result: Result, *, width: int, colour: bool = False, command: Sequence[str] = ()) -> str:
@@ -46,7 +47,8 @@ def show(result: Result, *, width: int, colour: bool = False, command: Sequence[
     label = max(map(len, STYLES)) + 2
     for kind, text, options in result.findings:
         if options:
-            text += f": {shlex.join(_changed(command, options))}"
+            words = [shlex.quote(word) for word in _changed(command, options)]
+            text += f": {' '.join(words[:-1])}{TOGETHER}{words[-1]}"
         first, *more = wrapped(text, width - label)
         lines += [styled(f"{kind:<{label}}", STYLES[kind]) + first, *(" " * label + line for line in more)]
     return "\n".join(lines)
@@ -67,11 +69,17 @@ def _changed(command: Sequence[str], options: Sequence[str]) -> list[str]:
     return [*words, *options]
 
 
-def wrapped(text: str, width: int, indent: str = "") -> list[str]:
-    """Lines of a text, broken between words."""
-    return textwrap.wrap(
-        text, width, initial_indent=indent, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+def wrapped(text: str, width: int, indent: str = "", hanging: str = "") -> list[str]:
+    """Lines of a text, broken between words; all but the first begin with ``hanging``, if it is given."""
+    lines = textwrap.wrap(
+        text,
+        width,
+        initial_indent=indent,
+        subsequent_indent=hanging or indent,
+        break_long_words=False,
+        break_on_hyphens=False,
     )
+    return [line.replace(TOGETHER, " ") for line in lines]
 
 
 def sparkline(curve: npt.ArrayLike, low: float, high: float, width: int) -> str:
