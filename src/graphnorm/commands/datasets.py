@@ -75,12 +75,11 @@ def _list(options: argparse.Namespace) -> None:
         table = Table(columns, [_cells(row) for row in rows if row["task"] == task])
         left, spare = ("dataset", "split", "metric", "where"), ("where", "degree", "features", "edges")
         print(table.to_text(left=left, width=width(), spare=spare), end="\n\n")
-    print(
-        fitted(
-            "targets: classes, or columns. nodes, edges and degree are averages; measured here, then (as the "
-            "paper's table reports them); edges count both directions and one self-loop on every node, as the paper does."
-        )
+    about = (
+        "targets: classes, or columns. nodes, edges and degree are averages; measured here, then (as the paper's table "
+        "reports them); edges count both directions and one self-loop on every node, as the paper does."
     )
+    print(fitted(about))
     for row in rows:
         if row["note"]:
             print(fitted(f"  {row['name']}: {row['note']}"))
