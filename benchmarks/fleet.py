@@ -71,6 +71,7 @@ class PygGIN(nn.Module):
         state: dict[str, Tensor] = {"head.weight": model.head.weight, "head.bias": model.head.bias}
         for k, layer in enumerate(model.convolutions):
             assert isinstance(layer, GINConvolution)
+            assert layer.xi is not None
             state[f"convolutions.{k}.eps"] = layer.xi.detach()[None]
             for name in ("first", "second", "first_norm", "second_norm"):
                 state |= {f"{name}.{k}.{key}": value for key, value in getattr(layer, name).state_dict().items()}

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from benchmarks.trainings.__main__ import FILE, ROOT, Entry, entries, main, show, trials
 
 from fakes import FakeFleet
@@ -16,7 +14,6 @@ from graphnorm.cli import main as graphnorm
 from graphnorm.cli import make_parser
 from graphnorm.commands.options import study_keywords
 from graphnorm.commands.reproduce import _items
-from graphnorm.layers import make_norm
 from graphnorm.settings import GRIDS, find_grid
 
 
@@ -53,20 +50,6 @@ def test_the_twelve_are_of_the_papers_60_and_hold_what_the_authors_published() -
     assert len(twelve) == 12
     assert twelve < configurations("paper")
     assert configurations("curves") | configurations("authors-proteins") | configurations("authors-reddit") < twelve
-
-
-def test_norms_of_the_queue_have_the_epsilon_of_the_authors_code() -> None:
-    from benchmarks.trainings import norms
-
-    for name, kind in itertools.product(("batch", "instance", "graph"), (1e-6,)):
-        ours, theirs = make_norm(name, 4), getattr(norms, name)(4)
-        assert type(theirs) is type(ours)
-        assert {key: value.shape for key, value in theirs.state_dict().items()} == {
-            key: value.shape for key, value in ours.state_dict().items()
-        }
-        assert theirs.eps == kind
-        x = torch.randn(9, 4)
-        torch.testing.assert_close(theirs(x), ours(x), rtol=1e-4, atol=1e-4)
 
 
 def test_what_is_done_is_read_from_the_store(

@@ -182,6 +182,11 @@ class Hyperparameters:
         "sum", "sum or mean over the nodes (default: the dataset's, or sum)", choices=("sum", "mean"), metavar="NAME"
     )
     self_loops: bool = option(False, "add a self-loop to every node, as in the authors' data: Q = A + (2+ξ)I")
+    as_authors: bool = option(
+        False,
+        "as in the authors' code: ξ stays 0, ε is 1e-6 in InstanceNorm and GraphNorm, GCN starts by Glorot's rule",
+        later=True,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

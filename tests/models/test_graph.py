@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from graphnorm import Adjacency, Segments
+from graphnorm import Adjacency, GraphNorm, Segments
 from graphnorm.models import GCN, GIN, Dropout, DropoutKey, GCNConvolution, GINConvolution
 
 N, EDGES = 9, torch.tensor([[0, 1, 1, 2, 3, 4, 4, 5, 6, 7, 7, 8, 8, 6], [1, 0, 2, 1, 4, 3, 5, 4, 7, 6, 8, 7, 6, 8]])
@@ -91,3 +91,27 @@ def test_mistakes_are_named():
         GIN(3, 2, dropout=1.0)
     with pytest.raises(ValueError, match="unknown normalization 'grahp'; did you mean 'graph'"):
         GIN(3, 2, norm="grahp")
+
+
+def test_models_as_in_the_authors_code():
+    """ξ is no parameter, ε is theirs in the layers of their own, GCN starts by Glorot's rule; nothing else differs."""
+    for kind in (GIN, GCN):
+        torch.manual_seed(0)
+        ours = kind(3, 2, hidden=8, norm="graph")
+        theirs = kind(3, 2, hidden=8, norm="graph", as_authors=True)
+        names = {name for name, _ in ours.named_parameters()} ^ {name for name, _ in theirs.named_parameters()}
+        assert names == ({f"convolutions.{k}.xi" for k in range(4)} if kind is GIN else set())
+        assert {norm.eps for norm in theirs.modules() if isinstance(norm, GraphNorm)} == {1e-6}
+        assert {norm.eps for norm in ours.modules() if isinstance(norm, GraphNorm)} == {1e-5}
+        same = [(name, value.clone()) for name, value in theirs.named_parameters()]
+        ours.load_state_dict(dict(same), strict=False)
+        for norm in ours.modules():
+            if isinstance(norm, GraphNorm):
+                norm.eps = 1e-6
+        x = torch.randn(N, 3)
+        torch.testing.assert_close(theirs.eval()(x, EDGES, BATCH), ours.eval()(x, EDGES, BATCH))
+    assert {norm.eps for norm in GIN(3, 2, norm="batch", as_authors=True).modules() if hasattr(norm, "eps")} == {1e-5}
+    convolution = GCNConvolution(200, 100, as_authors=True)
+    assert convolution.linear.bias.abs().max() == 0
+    bound = (6 / 300) ** 0.5
+    assert 0.9 * bound < convolution.linear.weight.abs().max() <= bound

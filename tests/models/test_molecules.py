@@ -72,6 +72,12 @@ def test_dropout_of_the_leaderboard_spares_the_last_convolution():
     assert [module.rate for module in model.modules() if isinstance(module, Dropout)] == [0.3] * 3
 
 
+def test_molecular_models_as_in_the_authors_code():
+    model = MolecularGIN((4,), (), 5, hidden=6, layers=3, norm="instance", as_authors=True)
+    assert not [name for name, _ in model.named_parameters() if name.endswith("xi")]
+    assert {norm.eps for layer in model.convolutions for norm in layer.norms} == {1e-6}
+
+
 def test_the_last_normalization_can_be_another():
     model = MolecularGIN((4,), (), 5, hidden=6, layers=3, norm="graph", last_norm="instance")
     kinds = [[type(norm).__name__ for norm in layer.norms] for layer in model.convolutions]

@@ -5,12 +5,14 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import mean
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from graphnorm.analysis import theory
@@ -19,9 +21,11 @@ from graphnorm.paper import tables
 from graphnorm.paper.items import CURVES, ITEMS, Baselines, Item, Trainings
 from graphnorm.paper.output import Output
 from graphnorm.paper.reproduce import Reproduction
+from graphnorm.paper.tables import Cell, pairs
 from graphnorm.settings import Grid
 from graphnorm.study import reported
 from graphnorm.study.reported import MOLHIV, Reported
+from graphnorm.study.selection import Choice
 from graphnorm.training import Trial
 
 TREES, REGULAR = "synthetic:trees", "synthetic:regular"
@@ -398,3 +402,27 @@ def test_theory(
     assert output.facts["theorem_1"] == {"checked": 40, "holds": 40}
     assert {"linear_gnn", "gradient", "fact_1_distance"} <= output.facts["summary"].keys()
     assert capsys.readouterr().err == ""  # it was asked to be quiet
+
+
+# Pairs of normalizations
+
+
+def scored(norm: str, level: float, **more: Any) -> Cell:
+    wiggle = np.random.default_rng(len(norm)).normal(0, 0.002, 10)
+    choices = tuple(Choice(fold, 0, 0, 1, level + value) for fold, value in enumerate(wiggle))
+    score = replace(tables._untrained(norm, "paper"), configurations=({},), choices=choices)
+    about: dict[str, Any] = {"dataset": "PTC", "model": "gin", "norm": norm, "score": score, "reported": None}
+    return Cell(**about | {"planned": 1, "members_planned": 10, "units": 10} | more)
+
+
+def test_pairs_are_tested_among_configurations_that_all_have() -> None:
+    """GraphNorm's second configuration is better, and nobody else has it."""
+    cells = [scored("graph", 0.9), scored("batch", 0.8), scored("layer", 0.8), scored("baseline", 0.99)]
+    (found,) = pairs(cells)
+    assert (found["protocol"], found["dataset"], found["model"], found["pairs"]) == ("paper", "PTC", "gin", 3)
+    assert found["significant"] == [["graph", "batch"], ["graph", "layer"]]
+    common = scored("graph", 0.7).score
+    (found,) = pairs([scored("graph", 0.9, common=common), *cells[1:]])
+    assert found["significant"] == [["batch", "graph"], ["layer", "graph"]]
+    (found,) = pairs([*cells, scored("graph, α = 1", 0.1, repeats=True)])
+    assert found["pairs"] == 3

@@ -73,6 +73,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     part.add_argument(
         "--grid", metavar="GRID", help="another grid: paper, curves, quick, or a .toml file (not for molhiv)"
     )
+    part.add_argument("--as-authors", action="store_true", help="ξ = 0, ε = 1e-6 and GCN's first weights as theirs")
     part.add_argument("--seeds", type=whole_number, metavar="N", help="another number of seeds")
     add_options(parser, "where and how to run", Running)
     add_options(parser, "datasets", Loading, "data_root")
@@ -228,7 +229,7 @@ def _items(options: argparse.Namespace) -> list[Item]:
     items, nothing = [], []
     for item in whole:
         try:
-            items.append(item.narrowed(**choice, grid=grid, seeds=options.seeds))
+            items.append(item.narrowed(**choice, grid=grid, seeds=options.seeds, as_authors=options.as_authors or None))
         except NothingLeftError as error:
             nothing.append((item.name, error))
     if not items:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -31,6 +31,7 @@ __all__ = [
     "check_readout",
     "graph_of_rows",
     "graph_structure",
+    "make_paper_norm",
     "number_dropouts",
 ]
 
@@ -200,27 +201,45 @@ def graph_of_rows(segments: Segments, rows: int) -> Tensor:
     return torch.where((ids < 0) | (ids >= graphs), graphs, ids)
 
 
+AUTHORS_EPS = 1e-6
+"""In the authors' code of InstanceNorm and GraphNorm."""
+
+
+def make_paper_norm(norm: str, channels: int, as_authors: bool, **options: Any) -> nn.Module:
+    """A layer by name, with the ε of the authors' code."""
+    own = {"eps": AUTHORS_EPS} if as_authors and norm in ("instance", "graph") else {}
+    return make_norm(norm, channels, **own, **options)
+
+
 class GINConvolution(nn.Module):
     r"""Neighbour sum, then two linear layers, each followed by the normalization and ReLU.
 
     .. math:: h' = \mathrm{ReLU}\,N\big(W_2\,\mathrm{ReLU}\,N(W_1 (A + I + \xi I) h)\big)
 
-    ξ is learned and starts at 0. ``self_loops`` adds one more self-loop to every node, as in the authors' data:
-    A + (2+ξ)I.
+    ξ is learned and starts at 0, or stays there ``as_authors``. ``self_loops`` adds one more self-loop to every node,
+    as in the authors' data: A + (2+ξ)I.
 
     >>> layer = GINConvolution(3, 8)
     >>> layer(torch.randn(2, 3), Adjacency(edge_index=torch.tensor([[0, 1], [1, 0]]), num_nodes=2)).shape
     torch.Size([2, 8])
     """
 
-    def __init__(self, in_features: int, hidden: int, norm: str = "graph", *, self_loops: bool = False) -> None:
+    def __init__(
+        self,
+        in_features: int,
+        hidden: int,
+        norm: str = "graph",
+        *,
+        self_loops: bool = False,
+        as_authors: bool = False,
+    ) -> None:
         super().__init__()
         self.self_loops = self_loops
-        self.xi = nn.Parameter(torch.zeros(()))
+        self.xi = None if as_authors else nn.Parameter(torch.zeros(()))
         self.first = Linear(in_features, hidden)
-        self.first_norm = make_norm(norm, hidden, act="relu")
+        self.first_norm = make_paper_norm(norm, hidden, as_authors, act="relu")
         self.second = Linear(hidden, hidden)
-        self.second_norm = make_norm(norm, hidden, act="relu")
+        self.second_norm = make_paper_norm(norm, hidden, as_authors, act="relu")
 
     def forward(
         self,
@@ -230,14 +249,19 @@ class GINConvolution(nn.Module):
         residual: Tensor | None = None,
     ) -> Tensor:
         """(N, in_features) to (N, hidden); ``residual`` is added to the result."""
-        own = self.xi + (2 if self.self_loops else 1)
+        own = (0.0 if self.xi is None else self.xi) + (2 if self.self_loops else 1)
         z = self.first_norm(aggregate_then_project(self.first, h, adjacency, self_weight=own), segments)
         out: Tensor = self.second_norm(self.second(z), segments, residual=residual)
         return out
 
 
 def aggregate_then_project(
-    linear: nn.Linear, h: Tensor | OneHot, adjacency: Adjacency, *, self_weight: Tensor, scale: Tensor | None = None
+    linear: nn.Linear,
+    h: Tensor | OneHot,
+    adjacency: Adjacency,
+    *,
+    self_weight: Tensor | float,
+    scale: Tensor | None = None,
 ) -> Tensor:
     """W·Q·h + b, in the cheaper order. Q mixes rows and W mixes columns, so they commute."""
     if linear.in_features <= linear.out_features:
@@ -269,9 +293,13 @@ class GIN(GraphClassifier):
         readout: str = "sum",
         dropout: float = 0.5,
         self_loops: bool = False,
+        as_authors: bool = False,
     ) -> None:
         widths = [in_features] + [hidden] * (layers - 2)
-        convolutions = [GINConvolution(width, hidden, norm, self_loops=self_loops) for width in widths[: layers - 1]]
+        convolutions = [
+            GINConvolution(width, hidden, norm, self_loops=self_loops, as_authors=as_authors)
+            for width in widths[: layers - 1]
+        ]
         super().__init__(convolutions, hidden, num_outputs, readout=readout, dropout=dropout)
 
 
@@ -280,13 +308,16 @@ class GCNConvolution(nn.Module):
 
     .. math:: h' = \mathrm{ReLU}\,N\big(W \hat D^{-1/2} (A + I) \hat D^{-1/2} h\big)
 
-    where D̂ are the degrees of A + I.
+    where D̂ are the degrees of A + I. ``as_authors`` starts W by Glorot's uniform rule and b at 0.
     """
 
-    def __init__(self, in_features: int, hidden: int, norm: str = "graph") -> None:
+    def __init__(self, in_features: int, hidden: int, norm: str = "graph", *, as_authors: bool = False) -> None:
         super().__init__()
         self.linear = Linear(in_features, hidden)
-        self.norm = make_norm(norm, hidden, act="relu")
+        if as_authors:
+            nn.init.xavier_uniform_(self.linear.weight)
+            nn.init.zeros_(self.linear.bias)
+        self.norm = make_paper_norm(norm, hidden, as_authors, act="relu")
 
     def forward(
         self,
@@ -315,7 +346,8 @@ class GCN(GraphClassifier):
         norm: str = "graph",
         readout: str = "sum",
         dropout: float = 0.5,
+        as_authors: bool = False,
     ) -> None:
         widths = [in_features] + [hidden] * (layers - 2)
-        convolutions = [GCNConvolution(width, hidden, norm) for width in widths[: layers - 1]]
+        convolutions = [GCNConvolution(width, hidden, norm, as_authors=as_authors) for width in widths[: layers - 1]]
         super().__init__(convolutions, hidden, num_outputs, readout=readout, dropout=dropout)

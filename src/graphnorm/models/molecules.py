@@ -19,7 +19,6 @@ from torch import Tensor, nn
 
 from graphnorm.adjacency import Adjacency
 from graphnorm.errors import listing
-from graphnorm.layers import make_norm
 from graphnorm.models.graph import (
     Dropout,
     DropoutKey,
@@ -27,6 +26,7 @@ from graphnorm.models.graph import (
     check_layers,
     check_readout,
     graph_structure,
+    make_paper_norm,
     number_dropouts,
 )
 from graphnorm.ops.neighbour_sum import aggregate, pool
@@ -75,6 +75,7 @@ class MolecularConvolution(nn.Module):
         dropout: float | None,
         learn_xi: bool,
         last_norm: str,
+        as_authors: bool,
     ) -> None:
         super().__init__()
         self.reduce = reduce
@@ -83,7 +84,9 @@ class MolecularConvolution(nn.Module):
         widths = [hidden, *[2 * hidden] * (depth - 1), hidden]
         self.linears = nn.ModuleList(Linear(a, b) for a, b in itertools.pairwise(widths))
         self.norms = nn.ModuleList(
-            make_norm(last_norm, width) if last and k == depth - 1 else make_norm(norm, width, act="relu")
+            make_paper_norm(last_norm, width, as_authors)
+            if last and k == depth - 1
+            else make_paper_norm(norm, width, as_authors, act="relu")
             for k, width in enumerate(widths[1:])
         )
         self.dropout = None if dropout is None else Dropout(dropout)
@@ -177,6 +180,7 @@ class MolecularClassifier(MolecularModel):
             last, as in their entry to OGB's leaderboard.
         learn_xi: whether ξ in (1+ξ)h is learned, as in the paper's equation, or stays 0, as in the authors' code.
         last_norm: the last normalization of all, if it differs from the others.
+        as_authors: ξ stays 0, and ε is that of the authors' code.
     """
 
     reduce = "sum"
@@ -196,6 +200,7 @@ class MolecularClassifier(MolecularModel):
         dropout_on: str = "convolutions",
         learn_xi: bool = True,
         last_norm: str | None = None,
+        as_authors: bool = False,
     ) -> None:
         super().__init__(atoms, bonds, hidden=hidden, layers=layers, readout=readout)
         if dropout_on not in DROPOUT_ON:
@@ -210,8 +215,9 @@ class MolecularClassifier(MolecularModel):
                 depth=self.depth,
                 last=index == layers - 2,
                 dropout=dropout if index < dropped else None,
-                learn_xi=learn_xi,
+                learn_xi=learn_xi and not as_authors,
                 last_norm=last_norm or norm,
+                as_authors=as_authors,
             )
             for index in range(layers - 1)
         )

@@ -118,11 +118,11 @@ def _shape(settings: Hyperparameters, *names: str) -> dict[str, Any]:
 
 
 def _gin(settings: Hyperparameters, norm: str, graphs: PackedGraphs, outputs: int) -> nn.Module:
-    return GIN(graphs.num_features, outputs, norm=norm, **_shape(settings, "readout", "self_loops"))
+    return GIN(graphs.num_features, outputs, norm=norm, **_shape(settings, "readout", "self_loops", "as_authors"))
 
 
 def _gcn(settings: Hyperparameters, norm: str, graphs: PackedGraphs, outputs: int) -> nn.Module:
-    return GCN(graphs.num_features, outputs, norm=norm, **_shape(settings, "readout"))
+    return GCN(graphs.num_features, outputs, norm=norm, **_shape(settings, "readout", "as_authors"))
 
 
 def _mlp(settings: Hyperparameters, norm: str, graphs: PackedGraphs, outputs: int) -> nn.Module:
@@ -144,7 +144,7 @@ def _molecular(make: Callable[..., nn.Module], *, normalized: bool = True, **opt
                 f"{settings.model} needs categorical node features; those of {graphs.name} are not all categorical",
                 remedy="use the model gin or gcn",
             )
-        with_norm = {"norm": norm} if normalized else {}
+        with_norm = {"norm": norm, "as_authors": settings.as_authors} if normalized else {}
         shape = _shape(settings, "readout")
         return make(graphs.cardinalities, graphs.edge_cardinalities, outputs, **shape, **with_norm, **options)
 
@@ -229,7 +229,13 @@ _SPECS = (
         for family, make in (("GIN", OGBGIN), ("GCN", OGBGCN))
     ),
     *(
-        _of_others(f"pyg:{kind}", kind, partial(build_pyg, kind), defaults={"dropout": 0.0}, ignores=("self_loops",))
+        _of_others(
+            f"pyg:{kind}",
+            kind,
+            partial(build_pyg, kind),
+            defaults={"dropout": 0.0},
+            ignores=("self_loops", "as_authors"),
+        )
         for kind in PYG
     ),
     ModelSpec("resnet18", "ResNet18", None, inputs="images"),
@@ -278,7 +284,11 @@ def register_model(code: OwnCode) -> str:
     """Add a user's own model to the table, and return its name there: its place and the digest of its source."""
     name = f"{code.place}@{code.digest}"
     build = partial(build_own, code.thing, name)
-    ignores = ("self_loops", *(option for option in OFFERED if option not in parameters_of(code.thing, name)))
+    ignores = (
+        "self_loops",
+        "as_authors",
+        *(option for option in OFFERED if option not in parameters_of(code.thing, name)),
+    )
     MODELS[name] = _of_others(name, code.place, build, code=code, ignores=ignores)
     return name
 

@@ -90,6 +90,8 @@ class Trainings:
     hidden: int = 64
     folds: int = 10
     seeds: int = 1
+    as_authors: bool = False
+    """Whether ξ, ε and the first weights are those of the authors' code."""
 
     def quick(self) -> Trainings:
         """Only small datasets, and of the grid only the configuration of the curves, for fewer epochs."""
@@ -124,6 +126,7 @@ class Trainings:
             seeds=self.seeds,
             readout=find(dataset).readout,
             self_loops=model == "gin",
+            as_authors=self.as_authors,
             hidden=self.hidden,
         )
 
@@ -193,15 +196,16 @@ class AlphaRuns:
 
 Part = TypeVar("Part", Trainings, Baselines, NoiseRuns, AlphaRuns)
 LISTS = ("datasets", "models", "norms", "protocols", "baselines")
-"""A choice of these keeps a part of an item's own; ``grid`` and ``seeds`` replace its own."""
+"""A choice of these keeps a part of an item's own; ``grid``, ``seeds`` and ``as_authors`` replace its own."""
 
 
 def _narrowed(part: Part, chosen: Mapping[str, Any]) -> Part:
     changes: dict[str, Any] = {
         name: _in_both(getattr(part, name), chosen[name]) for name in LISTS if name in chosen and hasattr(part, name)
     }
-    if "seeds" in chosen and hasattr(part, "seeds"):
-        changes["seeds"] = chosen["seeds"]
+    for name in ("seeds", "as_authors"):
+        if name in chosen and hasattr(part, name):
+            changes[name] = chosen[name]
     if "grid" in chosen and isinstance(part, Trainings) and part.takes_grid:
         changes["grid"] = chosen["grid"]
     return replace(part, **changes)
@@ -304,6 +308,8 @@ class Item:
             narrow["grid"] = chosen["grid"].to_dict()
         if any(hasattr(one, "seeds") and one.seeds != chosen.get("seeds", one.seeds) for one in self._parts()):
             narrow["seeds"] = chosen["seeds"]
+        if any(one.as_authors for one in part.trained):
+            narrow["as_authors"] = True
         return replace(part, narrow=narrow or None)
 
 
@@ -316,6 +322,8 @@ def describe_narrow(narrow: Mapping[str, Any]) -> str:
     texts = {name: ", ".join(value) or "none" if name in LISTS else value for name, value in narrow.items()}
     if "grid" in narrow:
         texts["grid"] = narrow["grid"]["name"]
+    if texts.pop("as_authors", False):
+        texts["as"] = "in the authors' code"
     return "; ".join(f"{name} {text}" for name, text in texts.items())
 
 

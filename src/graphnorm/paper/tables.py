@@ -40,12 +40,13 @@ from graphnorm.study.reported import (
     reported_baseline,
 )
 from graphnorm.study.result import Score, read
+from graphnorm.study.significance import compare_all
 from graphnorm.training import Trial, find_metric
 
 if TYPE_CHECKING:
     from graphnorm.paper.reproduce import Measured, Work
 
-__all__ = ["Cell", "dataset_statistics", "find_cells", "scores", "theory"]
+__all__ = ["Cell", "dataset_statistics", "find_cells", "pairs", "scores", "theory"]
 
 BASELINE = "baseline"
 """In place of the normalization."""
@@ -385,9 +386,56 @@ def scores(work: Work) -> Output:
         table=_for_people(cells, units),
         data=_for_programs(cells, units.replace(" ", "_")),
         sentences=(*_sentences(work, cells, units), *work.remarks),
-        facts={"cells": [cell.to_dict() for cell in cells], "missing": list(work.absent)},
+        facts={"cells": [cell.to_dict() for cell in cells], "pairs": pairs(cells), "missing": list(work.absent)},
     )
     return replace(output, sheets=_sheets(work, cells, units, output.facts))
+
+
+def pairs(cells: Sequence[Cell]) -> list[dict[str, Any]]:
+    """Which normalization is significantly ahead of which, by protocol, dataset and model.
+
+    Scores are chosen among the configurations that all normalizations have: a larger choice is an advantage.
+    """
+    groups: dict[tuple[str, str, str], dict[str, Cell]] = {}
+    for one in cells:
+        for cell in (one, one.fair):
+            if cell is not None and cell.mean is not None and not (cell.repeats or cell.is_baseline):
+                groups.setdefault((cell.protocol, cell.dataset, cell.model), {})[cell.norm] = cell
+    found = []
+    for (name, dataset, model), members in groups.items():
+        protocol, units = find_protocol(name), next(iter(members.values())).units
+        equal = {norm: (cell.common or cell.score).scores for norm, cell in members.items()}
+        tests = compare_all(equal, overlap=protocol.overlap(units), paired=protocol.paired)
+        ahead = [test if (test.difference or 0) > 0 else test.seen_from(test.second) for test in tests]
+        found.append(
+            {
+                "protocol": name,
+                "dataset": dataset,
+                "model": model,
+                "pairs": len(tests),
+                "significant": [[test.first, test.second] for test in ahead if test.significant],
+            }
+        )
+    return found
+
+
+def _about_pairs(cells: Sequence[Cell]) -> Iterator[str]:
+    found = pairs(cells)
+    for protocol in dict.fromkeys(one["protocol"] for one in found):
+        of_it = [one for one in found if one["protocol"] == protocol]
+        where = {
+            f"{one['dataset']}, {one['model']}": ", ".join(
+                f"{ahead} > {behind}" for ahead, behind in one["significant"]
+            )
+            for one in of_it
+            if one["significant"]
+        }
+        count = sum(len(one["significant"]) for one in of_it)
+        detail = f": {'; '.join(f'{name} ({text})' for name, text in where.items())}" if where else ""
+        yield (
+            f"Under {protocol} {count} of {sum(one['pairs'] for one in of_it)} pairs of normalizations differ "
+            f"significantly, among configurations that all have{detail}."
+        )
 
 
 def _units(work: Work) -> str:
@@ -487,6 +535,7 @@ def _sentences(work: Work, cells: Sequence[Cell], units: str) -> Iterator[str]:
     yield from _about_agreement(judged, units)
     for name in dict.fromkeys(cell.norm for cell in cells if cell.repeats):
         yield f"Rows {name} show the measurement of instance with the paper's GraphNorm, and are not counted."
+    yield from _about_pairs(cells)
     yield from _about_fair(work, judged)
     yield from _about_optimism(cells)
     if baselines := [cell for cell in cells if cell.is_baseline]:

@@ -213,7 +213,7 @@ def make_plan(
     for baseline in settings.baselines:
         seeds = 1 if MODELS[baseline].kernel else settings.seeds  # a kernel has nothing random
         own = {option: value for option, value in MODELS[baseline].defaults.items() if option in _TRAINED_WITH}
-        trials += members(seeds, **shared | own | {"model": baseline, "norm": "none"})
+        trials += members(seeds, **shared | own | {"model": baseline, "norm": "none", "as_authors": False})
     digest = hashlib.sha256("".join(trial.key for trial in trials).encode()).hexdigest()
     spec: dict[str, Any] = {
         "dataset": graphs.name,
