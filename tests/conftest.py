@@ -163,3 +163,12 @@ def slow_epochs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     (site / "sitecustomize.py").write_text(SLOW_EPOCHS)
     paths = (str(site), str(Path(graphnorm.__file__).parents[1]))
     return os.environ | {"PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
+
+
+@pytest.fixture(scope="module")
+def hostile_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with modules of the names that workers import; each says in the file ``imported`` that it was."""
+    folder = tmp_path_factory.mktemp("hostile")
+    for name in ("torch", "numpy", "pickle", "socket", "graphnorm", "scipy", "sklearn", "sitecustomize"):
+        (folder / f"{name}.py").write_text(f"open({str(folder / 'imported')!r}, 'a').write('{name} ')\nimport nothing\n")
+    return folder

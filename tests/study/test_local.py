@@ -185,6 +185,19 @@ def test_worker_processes_come_to_the_same_table_also_when_one_is_killed(bench: 
     assert bench.table("workers.db") == calm
 
 
+def test_worker_processes_import_nothing_of_the_current_folder(hostile_folder: Path) -> None:
+    with contextlib.chdir(hostile_folder):
+        engine = WorkerProcesses(GRAPHS, ["cpu", "cpu"])
+        try:
+            engine.ask(0, Advance(1.0, until=1))
+            ((_, answer),) = engine.answers(timeout=60)
+        finally:
+            engine.close()
+    assert isinstance(answer, Failure)
+    assert "no fleet" in answer.error
+    assert not (hostile_folder / "imported").exists()
+
+
 def test_worker_processes_end_with_their_driver(bench: Bench, calm: Table, slow_epochs: dict[str, str]) -> None:
     process = bench.start("orphans.db", "--workers", "2", env=slow_epochs)
     wait_until(lambda: bool(bench.checkpoints("orphans.db")), process)

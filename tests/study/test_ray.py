@@ -7,7 +7,7 @@ import os
 import signal
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import chdir, closing
 from pathlib import Path
 from typing import Any
 
@@ -75,8 +75,9 @@ class KillOnce(Callback):
 
 
 @pytest.fixture(scope="module")
-def engine(graphs: PackedGraphs) -> Iterator[RayEngine]:
-    made = RayEngine(graphs, workers=2, fleets=4)
+def engine(graphs: PackedGraphs, hostile_folder: Path) -> Iterator[RayEngine]:
+    with chdir(hostile_folder):
+        made = RayEngine(graphs, workers=2, fleets=4)
     yield made
     made.close()
     assert not ray.is_initialized()
@@ -98,6 +99,11 @@ def test_a_killed_worker_s_fleet_goes_on_in_another(
     assert len(killer.failures) == 1
     assert "a Ray worker was lost" in killer.failures[0]
     assert table(tmp_path / "ray.db") == table(tmp_path / "local.db")
+
+
+def test_workers_import_nothing_of_the_current_folder(engine: RayEngine, hostile_folder: Path) -> None:
+    assert len(engine.worker_pids()) == 2
+    assert not (hostile_folder / "imported").exists()
 
 
 def test_more_workers_than_there_is_room_for(graphs: PackedGraphs, engine: RayEngine) -> None:
