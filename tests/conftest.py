@@ -170,5 +170,7 @@ def hostile_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with modules of the names that workers import; each says in the file ``imported`` that it was."""
     folder = tmp_path_factory.mktemp("hostile")
     for name in ("torch", "numpy", "pickle", "socket", "graphnorm", "scipy", "sklearn", "sitecustomize"):
-        (folder / f"{name}.py").write_text(f"open({str(folder / 'imported')!r}, 'a').write('{name} ')\nimport nothing\n")
+        (folder / f"{name}.py").write_text(
+            f"open({str(folder / 'imported')!r}, 'a').write('{name} ')\nimport nothing\n"
+        )
     return folder

@@ -120,15 +120,15 @@ def _show(options: argparse.Namespace) -> None:
     with Store(options.store, writable=False) as store:
         study = store.study(options.study)
         result = read(store, store.plan(study))
-    if options.json:
-        print(json.dumps(result.to_dict(), indent=1))
-        return
-    print(result_text(result))
-    shown = {"study": study.name, "begun": study.created, "missing": study.missing}
-    shown |= {"failed": study.counts.get("failed", 0), "code": "; ".join(result.code), "devices": result.devices}
-    print("\n" + facts(shown))
-    for error in result.errors:
-        print(f"failed: {error}")
+        if options.json:
+            print(json.dumps(result.to_dict(), indent=1))
+            return
+        print(result_text(result))
+        shown = {"study": study.name, "begun": study.created, "missing": study.missing}
+        shown |= {"failed": study.counts.get("failed", 0), "code": "; ".join(result.code), "devices": result.devices}
+        print("\n" + facts(shown))
+        for error in result.errors:
+            print(f"failed: {error}")
 
 
 def _export(options: argparse.Namespace) -> dict[str, object]:

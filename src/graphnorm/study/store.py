@@ -58,6 +58,8 @@ FINAL = ("done", "diverged")
 """Trials with these statuses are never trained again."""
 STATUS = "CASE WHEN m.dropped IS NOT NULL THEN 'dropped' WHEN o.status = 'dropped' THEN NULL ELSE o.status END"
 """The status of a trial in one study: a trial that only another study dropped has none."""
+UNFIT = (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, RecursionError)
+"""What a value of the wrong type or a missing one leads to, in a file that was edited by hand or damaged."""
 MOST_NAMED = 5  # studies that an error lists
 
 
@@ -148,6 +150,8 @@ class Session(NamedTuple):
 class Store:
     """A file of studies; a context manager.
 
+    Inside ``with Store(path, writable=False)``, a value of the wrong kind is an error that names the file.
+
     >>> import tempfile
     >>> trials = tuple(Trial(dataset="MUTAG", fold=fold) for fold in range(10))
     >>> with tempfile.TemporaryDirectory() as folder, Store(Path(folder) / "graphnorm.db") as store:
@@ -157,7 +161,7 @@ class Store:
     """
 
     def __init__(self, path: str | os.PathLike[str], *, writable: bool = True) -> None:
-        self.path = Path(path)
+        self.path, self._writable = Path(path), writable
         self._connection = connect(self.path, writable=writable)
         self._settings: dict[int, dict[str, Any]] = {}
 
@@ -168,6 +172,8 @@ class Store:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+        if not self._writable and isinstance(error, UNFIT) and not isinstance(error, GraphnormError):
+            raise damaged(self.path, f"it holds a value that does not fit ({type(error).__name__}: {error})") from error
 
     def close(self) -> None:
         self._connection.close()
@@ -223,7 +229,7 @@ class Store:
             rows = by_status.get(id_, [])
             counts = {status: number for status, number, _ in rows if status is not None}
             trials, seconds = sum(number for _, number, _ in rows), sum(seconds for *_, seconds in rows)
-            studies.append(Study(id_, name, self._json(spec), created, trials, counts, seconds))
+            studies.append(Study(id_, str(name), dict(self._json(spec)), str(created), trials, counts, seconds))
         return studies
 
     def study(self, name: str) -> Study:
