@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from graphnorm._version import exact_version
 from graphnorm.errors import GraphnormError, need
+from graphnorm.files import read_text
 from graphnorm.models import MODELS
 from graphnorm.settings import Hyperparameters, options_of
 from graphnorm.study import verdict
@@ -32,7 +33,7 @@ from graphnorm.study.render import NOTHING, Table, counted, short
 from graphnorm.study.reported import Reported, reported, reported_baseline
 from graphnorm.study.selection import Choice, choose, mean_and_std
 from graphnorm.study.significance import ALPHA, CONFIDENCE, PairTest, compare_all
-from graphnorm.study.store import Record, Store
+from graphnorm.study.store import UNFIT, Record, Store
 from graphnorm.study.terminal import show
 from graphnorm.training import Metric, Trial, find_metric, metric_of
 
@@ -603,9 +604,9 @@ class Result:
                 tuple(values["code"]),
                 tuple(values["errors"]),
             )
-            _ = found.title, found.verdict, found.notes, found.fingerprint  # a missing field raises here
+            _ = str(found), found.to_dict()  # a value that is missing or does not fit raises here
             return found
-        except (KeyError, TypeError, AttributeError, ValueError, IndexError) as error:
+        except UNFIT as error:
             if isinstance(error, GraphnormError):
                 raise
             raise GraphnormError(f"this is no result: {error!r}", remedy="compare again") from error
@@ -614,15 +615,15 @@ class Result:
 def load_result(folder: str | os.PathLike[str]) -> Result:
     """Load the result from a folder that ``graphnorm compare --out`` wrote."""
     file = Path(folder) / "result.json"
+    if not file.exists():
+        raise GraphnormError("there is no result in it", where=folder, remedy="name the folder of compare --out")
+    text = read_text(file)
     try:
-        return Result.from_dict(json.loads(file.read_text(encoding="utf-8")))
-    except FileNotFoundError as error:
-        remedy = "name the folder of compare --out"
-        raise GraphnormError("there is no result in it", where=folder, remedy=remedy) from error
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise GraphnormError(f"this is no result: {error}", where=file, remedy="compare again") from error
+        return Result.from_dict(json.loads(text))
     except GraphnormError as error:
         raise GraphnormError(error.problem, where=file, remedy=error.remedy) from error
+    except (ValueError, RecursionError) as error:
+        raise GraphnormError(f"this is no result: {error}", where=file, remedy="compare again") from error
 
 
 def _rounded(value: Any) -> Any:
