@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import re
-from itertools import product
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -125,18 +124,54 @@ def test_where_nine_of_ten_alphas_lie() -> None:
         assert f"| {dataset} | {low} to {high} | {share} % |" in page
 
 
+NORMS = ("none", "layer", "batch", "instance", "graph")
+
+
+def equal_scores(protocol: str) -> dict[tuple[str, str], dict[str, dict[str, Any]]]:
+    """Cells of Table 1 among the configurations that all normalizations have, by dataset and model."""
+    found: dict[tuple[str, str], dict[str, dict[str, Any]]] = {}
+    for cell in facts("table1")["cells"]:
+        if cell["norm"] in NORMS:
+            under = cell if cell["protocol"] == protocol else cell["fair"]
+            common = under["common"] or {"configurations": under["compared"], **under}
+            found.setdefault((cell["dataset"], cell["model"]), {})[cell["norm"]] = common
+    assert len(found) == 14
+    assert all(len(norms) == 5 for norms in found.values())
+    return found
+
+
+def test_how_near_the_paper_table_1_is() -> None:
+    page = text(REPRODUCTION)
+    cells = [cell for cell in facts("table1")["cells"] if cell["norm"] in NORMS and cell["within_one_sd"] is not None]
+    for words, fewest, most in (("all 60", 60, 60), ("12", 12, 59), ("1 or 2", 1, 11), ("together", 1, 60)):
+        some = [cell for cell in cells if fewest <= cell["compared"] <= most]
+        counts = (len(some), *(sum(cell[within] for cell in some) for within in ("within_one_sd", "within_one_se")))
+        assert re.search(rf"\| {words}[^|]* \| {' . '.join(map(str, counts))} \|".replace(" . ", r" \| "), page), words
+    outside = {(cell["dataset"], cell["norm"]) for cell in cells if not cell["within_one_sd"]}
+    assert outside == {("MUTAG", "layer"), ("NCI1", "layer"), ("COLLAB", "batch")}
+    assert all(cell["difference"] > 0 for cell in cells if not cell["within_one_sd"])
+
+
+def test_best_and_lowest_of_each_dataset() -> None:
+    page, cells = text(REPRODUCTION), equal_scores("paper")
+    for dataset in dict.fromkeys(dataset for dataset, _ in cells):
+        parts = [str(cells[dataset, "gin"]["graph"]["configurations"])]
+        for model in ("gin", "gcn"):
+            means = {norm: cell["mean"] for norm, cell in cells[dataset, model].items()}
+            best, lowest = (choose(means, key=means.__getitem__) for choose in (max, min))
+            parts += [f"{best} {means[best]:.1f}", f"{means['graph']:.1f}", f"{lowest} {means[lowest]:.1f}"]
+        assert f"| {dataset} | {' | '.join(parts)} |" in page
+
+
 def test_what_the_protocol_adds() -> None:
-    said = re.findall(
-        r"(−?[\d.]+)(?: points)?(?: more)? on ([A-Z1-]+) \([\d,]+(?: graphs)?\)",
-        text(REPRODUCTION),
-    )
     added: dict[str, list[float]] = {}
     for cell in facts("table1")["cells"]:
         if cell["among_fair"] is not None:
             added.setdefault(cell["dataset"], []).append(cell["among_fair"]["mean"] - cell["fair"]["mean"])
-    expected = {dataset: f"{mean(points):.1f}".replace("-", "−") for dataset, points in added.items()}
-    assert {dataset: number for number, dataset in said} == expected
-    assert len(said) == 7
+    numbers = [f"{mean(points):.1f}".replace("-", "−") for points in added.values()]
+    assert f"| | {' | '.join(added)} |" in text(REPRODUCTION)
+    assert f"| points | {' | '.join(numbers)} |" in text(REPRODUCTION)
+    assert len(added) == 7
 
 
 def training_accuracies(file: str) -> dict[tuple[str, str, str], float]:
@@ -153,47 +188,18 @@ def test_what_a_small_last_batch_does() -> None:
     for left_over in ("0", "1", "8", "64"):
         numbers = " | ".join(f"{short['NCI1', left_over, norm]:.1f}" for norm in norms)
         assert f"| {left_over} | {numbers} |" in page
-    *others, instance, graph = [f"{short['NCI1', '0', norm] - short['NCI1', '1', norm]:.0f}" for norm in norms]
-    assert f"GraphNorm {graph} points and InstanceNorm {instance}, the others {min(others)} to {max(others)}" in page
-    falls = " to ".join(f"{short['PROTEINS', left_over, 'graph']:.1f}" for left_over in ("0", "1"))
-    assert f"GraphNorm falls from {falls}" in page
-    ends = [f"to {long['NCI1', '1', norm]:.1f} %, not {long['NCI1', '0', norm]:.1f}" for norm in ("graph", "batch")]
-    assert f"the first comes {ends[0]}, the second {ends[1]}" in page
-
-
-def test_how_far_both_protocols_train() -> None:
-    page = text(REPRODUCTION)
-    ends: dict[tuple[str, str, str], str] = {}
-    with Store(ROOT / "results" / "graphnorm.db", writable=False) as store:
-        for study in store.studies():
-            dataset, model, norms = (study.spec[name] for name in ("dataset", "model", "norms"))
-            grid = study.spec.get("grid", {}).get("name")
-            if (grid, model) == ("curves", "gin") and dataset in ("NCI1", "REDDIT-BINARY"):
-                assert len(norms) == 5
-                for norm, score in read(store, store.plan(study)).norms.items():
-                    ends[dataset, norm, study.spec["protocol"]] = f"{score.curves['train'][0][-1]:.0f}"
-
-    def both(dataset: str, norm: str) -> tuple[str, str]:
-        return ends[dataset, norm, "paper"], ends[dataset, norm, "fair"]
-
-    batch, graph, threads = both("NCI1", "batch"), both("NCI1", "graph"), both("REDDIT-BINARY", "batch")
-    assert f"training accuracy of {batch[0]} % under `paper` and {batch[1]} % under `fair`" in page
-    assert (
-        f"with GraphNorm to {graph[0]} and {graph[1]} %; on REDDIT-BINARY BatchNorm to {' and '.join(threads)} %"
-        in page
-    )
+    for norm, name in (("batch", "BatchNorm"), ("graph", "GraphNorm")):
+        assert f"| {name} | {long['NCI1', '0', norm]:.1f} | {long['NCI1', '1', norm]:.1f} |" in page
 
 
 def significant_pairs(protocol: str) -> dict[tuple[str, str], set[tuple[str, str]]]:
     """By dataset and model, who is significantly ahead of whom in Table 1."""
-    scores: dict[tuple[str, str], dict[str, dict[int, float]]] = {}
-    for cell in facts("table1")["cells"]:
-        if cell["norm"] != "baseline":
-            found = cell if cell["protocol"] == protocol else cell["fair"]
-            scores.setdefault((cell["dataset"], cell["model"]), {})[cell["norm"]] = dict(enumerate(found["scores"]))
-    assert len(scores) == 14
-    assert all(len(norms) == 5 for norms in scores.values())
-    tests = {where: compare_all(norms, overlap=1 / 9, paired=True) for where, norms in scores.items()}
+    tests = {
+        where: compare_all(
+            {norm: dict(enumerate(c["scores"])) for norm, c in cells.items()}, overlap=1 / 9, paired=True
+        )
+        for where, cells in equal_scores(protocol).items()
+    }
     pairs = {
         where: {(t.first, t.second) if t.difference > 0 else (t.second, t.first) for t in found if t.significant}
         for where, found in tests.items()
@@ -202,43 +208,42 @@ def significant_pairs(protocol: str) -> dict[tuple[str, str], set[tuple[str, str
 
 
 def test_which_scores_differ_significantly() -> None:
-    """As the page says it in words."""
     page = text(REPRODUCTION)
-    paper, fair = significant_pairs("paper"), significant_pairs("fair")
-    assert paper == {
-        ("REDDIT-BINARY", "gin"): {("graph", "batch")},
-        ("REDDIT-BINARY", "gcn"): {("batch", "layer"), ("instance", "layer"), ("graph", "layer")},
-        ("COLLAB", "gin"): {("batch", "layer"), ("batch", "instance")},
-        ("COLLAB", "gcn"): {(norm, "instance") for norm in ("none", "layer", "batch", "graph")},
-    }
-    assert "ten differ significantly" in page
-    shifted, others = ("instance", "graph"), ("none", "layer", "batch")
-    assert fair == {
-        ("NCI1", "gin"): set(product(shifted, others)),
-        ("REDDIT-BINARY", "gcn"): {*product(shifted, others), ("batch", "layer")},
-        ("COLLAB", "gin"): {("batch", "instance")},
-        ("COLLAB", "gcn"): {*((norm, "instance") for norm in ("none", "layer", "batch", "graph")), ("batch", "graph")},
-    }
-    assert f"{sum(map(len, fair.values()))} of the 140 pairs differ significantly under `fair`" in page
-    assert sum(map(len, paper.values())) == 10
+    counts = {}
+    for protocol in ("paper", "fair"):
+        found = significant_pairs(protocol)
+        counts[protocol] = sum(map(len, found.values()))
+        for (dataset, model), pairs in found.items():
+            ahead: dict[str, list[str]] = {}
+            for first, second in sorted(pairs, key=lambda pair: (NORMS.index(pair[0]), NORMS.index(pair[1]))):
+                ahead.setdefault(first, []).append(second)
+            words = "; ".join(f"{norm} > {', '.join(behind)}" for norm, behind in ahead.items())
+            assert f"| {protocol} | {dataset}, {model.upper()} | {words} |" in page
+            searched = equal_scores(protocol)[dataset, model]["graph"]["configurations"]
+            assert searched < 12
+    assert f"{counts['paper']} of 140 pairs under `paper` and {counts['fair']} under `fair`" in page
 
 
 def test_what_is_said_of_the_molecules() -> None:
     page = text(REPRODUCTION)
-    means = {(cell["model"], cell["norm"]): cell["mean"] for cell in facts("table2")["cells"]}
-    for model in ("molhiv-gin", "molhiv-gcn"):
-        assert f"has {means[model, 'instance']:.1f} with GIN and with GCN" in page
+    cells = {(c["model"], c["norm"]): c for c in facts("table2")["cells"] if not c["repeats"]}
     ends = {
-        (item, curve["norm"]): f"{curve['train_end']:.1f}"
+        (item, curve["norm"]): curve["train_end"]
         for item in ("fig2", "fig6")
         for curve in facts(item)["convergence"]
         if curve["panel"] == "ogbg-molhiv"
     }
-    (graph, graph_gcn), (instance, instance_gcn), (batch, batch_gcn) = (
-        (ends["fig2", norm], ends["fig6", norm]) for norm in ("graph", "instance", "batch")
-    )
-    assert f"is {graph} % (GIN) and {graph_gcn} % (GCN) in the end" in page
-    assert f"InstanceNorm's {instance} and {instance_gcn} %, BatchNorm's {batch} and {batch_gcn} %" in page
+    for norm in NORMS:
+        parts = []
+        for model, item in (("molhiv-gin", "fig2"), ("molhiv-gcn", "fig6")):
+            cell, end = cells[model, norm], ends[item, norm]
+            assert cell["members"] == 10
+            said = cell["reported"]
+            parts += [f"{cell['mean']:.1f} ± {cell['std']:.1f}"]
+            parts += ["–" if said is None else f"{said['mean']:.1f} ± {said['std']:.1f}", f"{end:.1f}"]
+        assert f"| {norm} | {' | '.join(parts)} |" in page
+    lack = -cells["molhiv-gcn", "instance"]["difference"]
+    assert f"InstanceNorm's {lack:.1f} points below the paper with GCN" in page
 
 
 @pytest.mark.parametrize("model", ["molecular-gin", "molecular-gcn"])
@@ -246,13 +251,13 @@ def test_what_is_said_of_the_molecules() -> None:
 def test_what_dropout_after_every_convolution_scores(model: str, said: str, lr: float) -> None:
     with Store(ROOT / "results" / "graphnorm.db", writable=False) as store:
         studies = [study for study in store.studies() if study.spec["model"] == model]
-        means = {
-            norm: score.mean
+        scores = {
+            norm: score
             for study in studies
             for norm, score in read(store, store.plan(study), partial=True, among=lambda t: t.lr == lr).norms.items()
             if score.choices
         }
-    row = " | ".join(f"{means[norm]:.1f}" for norm in ("batch", "instance", "graph"))
+    row = " | ".join(f"{scores[n].mean:.1f} ± {scores[n].std:.1f} ({len(scores[n].choices)})" for n in NORMS)
     assert f"| {model} | {said} | {row} |" in text(REPRODUCTION)
 
 
