@@ -85,13 +85,13 @@ def _behind(result: Result, names: Sequence[str]) -> str:
 
 def _speed(result: Result) -> list[Finding]:
     convergence = result.convergence
-    if len(convergence.epochs) < 2 or convergence.target is None:
+    if len(convergence.epochs) < 2 or convergence.target is None or not result.learned:
         return []
     fastest = sorted(
         (name for name in result.ranking if name in convergence.epochs), key=convergence.epochs.__getitem__
     )
     reached = [f"{name} {convergence.epochs[name]}" for name in fastest]
-    goal = f"{result.metric.with_unit(convergence.target)} in training, which all norms reach"
+    goal = f"{result.metric.with_unit(convergence.target)} training {result.metric.name}, which all norms reach"
     return [Finding("SPEED", f"epochs to {goal}: {', '.join(reached)}")]
 
 

@@ -119,7 +119,7 @@ def _table(result: Result, width: int, styled: Callable[[str, str], str]) -> lis
     scores = {label: score for _, group in groups for label, score in group.items()}
     if not scores:
         return []
-    columns = _fitting(_columns(result, scores), scores, width - 2)
+    columns = _fitting(result, _columns(result, scores), scores, width - 2)
 
     def line(cells: Sequence[str]) -> str:
         return ("  " + "  ".join(column.text(cell) for column, cell in zip(columns, cells, strict=True))).rstrip()
@@ -149,7 +149,7 @@ def _columns(result: Result, scores: dict[str, Score]) -> list[_Column]:
     return columns
 
 
-def _fitting(columns: list[_Column], scores: dict[str, Score], width: int) -> list[_Column]:
+def _fitting(result: Result, columns: list[_Column], scores: dict[str, Score], width: int) -> list[_Column]:
     """The columns that fit, and the curves in what they leave."""
 
     def left() -> int:
@@ -158,6 +158,8 @@ def _fitting(columns: list[_Column], scores: dict[str, Score], width: int) -> li
     while left() < -2 and len(columns) > 2:
         columns.remove(min(columns, key=lambda column: column.keep))
     curves = {label: score.curves["valid"][0] for label, score in scores.items() if "valid" in score.curves}
+    if curves and not result.metric.higher_is_better:  # errors begin many times as large as they end
+        curves = {label: np.log(np.maximum(curve, np.finfo(float).tiny)) for label, curve in curves.items()}
     if curves and left() >= max(CURVE[0], len("validation")):
         characters = min(left(), CURVE[1])
         low, high = np.nanpercentile(np.concatenate(list(curves.values())), (1, 99))
