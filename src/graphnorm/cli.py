@@ -142,6 +142,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             import torch  # noqa: F401 - takes seconds
         with warnings.catch_warnings():
             warnings.simplefilter("always", DataWarning)
+            warnings.simplefilter("always", CodeWarning)
             warnings.showwarning = partial(_show_warning, warnings.showwarning)
             options.run(options)
         sys.stdout.flush()

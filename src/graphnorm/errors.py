@@ -103,8 +103,9 @@ def unknown(
     unknown model 'gim'; did you mean 'gin'? Remedy: choose from gin, gcn.
     """
     names = list(known)
-    near = difflib.get_close_matches(name.lower(), names, n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
+    by_lower = {known_name.lower(): known_name for known_name in names}
+    near = difflib.get_close_matches(name.lower(), by_lower, n=1)
+    hint = f"; did you mean {by_lower[near[0]]!r}?" if near else ""
     return error(f"unknown {what} {name!r}{hint}", where=where, remedy=f"choose from {', '.join(names)}")
 
 

@@ -1,21 +1,25 @@
-"""A user's own classes and functions: found by ``FILE.py:NAME``, identified by their source, pickled for workers."""
+"""A user's own classes and functions: found by ``FILE.py:NAME``, identified by their source, packed for workers."""
 
 from __future__ import annotations
 
 import ast
 import hashlib
 import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
 import linecache
+import pickle
 import sys
 import traceback
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any, NamedTuple
 
 from graphnorm.errors import GraphnormError, need, unknown
 
-__all__ = ["OwnCode", "files_of", "find_code", "pickle_by_value"]
+__all__ = ["OwnCode", "files_of", "find_code", "pack_code", "unpack_code"]
 
 
 class OwnCode(NamedTuple):
@@ -70,7 +74,8 @@ def _describe(thing: Callable[..., Any], what: str) -> OwnCode:
     if file is None:
         return OwnCode(f"notebook:{name}", thing, _digest_of_texts(_cells(thing, module, what).items()))
     files = _local_files(module)
-    return OwnCode(f"{Path(file).name}:{name}", thing, _digest(files), frozenset(files))
+    shown = module.__name__ if "site-packages" in Path(file).parts else Path(file).name
+    return OwnCode(f"{shown}:{name}", thing, _digest(files), frozenset(files))
 
 
 def files_of(thing: Any) -> frozenset[Path]:
@@ -196,13 +201,56 @@ def _cells(thing: Any, notebook: ModuleType, what: str) -> dict[str, bytes]:
     return texts
 
 
-def pickle_by_value(contents: Any, files: Iterable[Path], task: str) -> bytes:
-    """Pickle with the code of these files, since a worker imports nothing from the user's folders."""
+def pack_code(contents: Any, files: Iterable[Path], task: str) -> bytes:
+    """Pickle objects together with the source of the user's modules, for a process that cannot import these.
+
+    What is defined in ``__main__``, a script or a notebook, is pickled by value.
+    """
     cloudpickle = need("cloudpickle", task, "study")
-    by_value = {file for file in files if "site-packages" not in file.parts}
-    for module in list(sys.modules.values()):
-        file = getattr(module, "__file__", None)
-        if file and Path(file) in by_value and module.__name__ != "__main__":
+    own = {file for file in files if "site-packages" not in file.parts}
+    modules = {
+        name: (module.__file__ or "", Path(module.__file__ or "").read_bytes(), hasattr(module, "__path__"))
+        for name, module in list(sys.modules.items())
+        if name != "__main__" and Path(getattr(module, "__file__", None) or "") in own
+    }
+    # PyTorch Geometric writes a module MODULE_CLASS_propagate for every class of MessagePassing.
+    written = ("__main___", *(f"{name}_" for name in modules))
+    for name, module in list(sys.modules.items()):
+        if name.startswith(written) and name not in modules:
             cloudpickle.register_pickle_by_value(module)
-    packed: bytes = cloudpickle.dumps(contents)
-    return packed
+    return pickle.dumps((modules, cloudpickle.dumps(contents)))
+
+
+def unpack_code(packed: bytes) -> Any:
+    """Undo :func:`pack_code`; the modules are imported from their packed source."""
+    modules, contents = pickle.loads(packed)
+    sys.meta_path.insert(0, _FromMemory(modules))
+    return pickle.loads(contents)
+
+
+class _FromMemory(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
+    """Imports modules from their source, by name: (file, source, whether it is a package)."""
+
+    def __init__(self, modules: dict[str, tuple[str, bytes, bool]]) -> None:
+        self._modules = modules
+
+    def find_spec(self, fullname: str, path: Any, target: Any = None) -> importlib.machinery.ModuleSpec | None:
+        if fullname in self._modules:
+            file, _, is_package = self._modules[fullname]
+            spec = importlib.machinery.ModuleSpec(fullname, self, origin=file, is_package=is_package)
+            spec.has_location = True
+            return spec
+        if any(name.startswith(f"{fullname}.") for name in self._modules):  # a package without __init__.py
+            return importlib.machinery.ModuleSpec(fullname, None, is_package=True)
+        return None
+
+    def get_source(self, fullname: str) -> str:
+        return importlib.util.decode_source(self._modules[fullname][1])
+
+    def get_code(self, fullname: str) -> CodeType:
+        file, source, _ = self._modules[fullname]
+        code: CodeType = compile(source, file, "exec")
+        return code
+
+    def is_package(self, fullname: str) -> bool:
+        return self._modules[fullname][2]

@@ -288,7 +288,7 @@ def forget_norms(known: dict[str, Callable[..., Norm]]) -> None:
 
 def test_a_normalization_of_ones_own(run: Run, table: Path, my_norms: None) -> None:
     known = dict(REGISTRY)
-    mine = ("--norm-module", "mine=my_norms:Gain")
+    mine = ("--norm-module", "mine=my_norms.py:Gain")
     code, out, _ = run("train", table, "--all", *mine, "--out", "m.safetensors", "--json", *FAST)
     assert code == 0
     assert json.loads(out)["norm"] == "mine"
@@ -296,7 +296,7 @@ def test_a_normalization_of_ones_own(run: Run, table: Path, my_norms: None) -> N
     code, out, err = run("predict", "m.safetensors", table)
     assert (code, out) == (2, "")
     assert len(err.splitlines()) == 1
-    assert "--norm-module mine=my_norms:Gain" in err
+    assert "--norm-module mine=my_norms.py:Gain" in err
     code, _, err = run("predict", "m.safetensors", table, "--norm-module", "mine=torch.nn:LayerNorm")
     assert code == 2
     assert "the weights are not those" in err
@@ -309,9 +309,9 @@ def test_a_normalization_of_ones_own(run: Run, table: Path, my_norms: None) -> N
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--norm", "batch", "--norm-module", "mine=my_norms:Gain"], "one normalization, not mine and batch"),
-        (["--norm-module", "mine=my_norms:Failing"], "raised RuntimeError: not today"),
-        (["--norm-module", "mine=my_norms"], "write NAME=MODULE:FACTORY"),
+        (["--norm", "batch", "--norm-module", "mine=my_norms.py:Gain"], "one normalization, not mine and batch"),
+        (["--norm-module", "mine=my_norms.py:Failing"], "raised RuntimeError: not today"),
+        (["--norm-module", "mine=my_norms"], "write NAME=FILE.py:FACTORY"),
     ],
 )
 def test_normalizations_of_ones_own_that_are_refused(

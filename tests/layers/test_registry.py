@@ -171,14 +171,14 @@ def test_named_on_the_command_line(tmp_path, monkeypatch, capsys):
     (tmp_path / "my_slip.py").write_text("LayerNorm = [].layer\n")
     monkeypatch.chdir(tmp_path)
     options = ["--norms", "none", "--epochs", "1", "--folds", "2", "--hidden", "4", "--layers", "2", "--device", "cpu"]
-    code = cli.main(["compare", "synthetic:trees", "--norm-module", "mine=my_norms:LayerNorm", "--json", *options])
+    code = cli.main(["compare", "synthetic:trees", "--norm-module", "mine=my_norms.py:LayerNorm", "--json", *options])
     assert code == 0
     assert list(json.loads(capsys.readouterr().out)["norms"]) == ["none", "mine"]
     for wrong, words in (
-        ("mine", "NAME=MODULE:FACTORY"),
+        ("mine", "NAME=FILE.py:FACTORY"),
         ("mine=no_such_module:Norm", "cannot be imported"),
-        ("mine=my_norms:Norm", "has no Norm"),
-        ("mine=my_slip:LayerNorm", "my_slip cannot be imported: AttributeError: 'list' object"),
+        ("mine=my_norms:Norm", "Norm does not exist there"),
+        ("mine=my_slip.py:LayerNorm", "my_slip.py:1: it cannot be imported: AttributeError: 'list' object"),
     ):
         assert cli.main(["compare", "synthetic:trees", "--norm-module", wrong]) == 2
         assert words in capsys.readouterr().err

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from tests.study.own_norm import Half
 
 import graphnorm
 from fakes import FakeFleet, compare
@@ -184,17 +184,6 @@ def test_every_model_trains() -> None:
     for name, score in result.baselines.items():
         assert 0 <= score.mean <= 100, name
         assert max(score.epochs) <= (len(MODELS[name].kernel.candidates) if MODELS[name].kernel else 1)
-
-
-class Half(nn.Module):
-    """A normalization of the user's own, in a module that is not installed."""
-
-    def __init__(self, channels: int) -> None:
-        super().__init__()
-        self.gain = nn.Parameter(torch.full((channels,), 0.5))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x * self.gain
 
 
 @pytest.fixture

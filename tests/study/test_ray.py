@@ -24,6 +24,7 @@ from graphnorm.study.plan import Plan, pack
 from graphnorm.study.runner import Driver
 from graphnorm.training import Trial
 
+OWN_MODEL = Path(__file__).parents[1] / "training" / "own_model.py"
 ray = pytest.importorskip("ray", reason="Ray is not installed")
 
 from graphnorm.study.ray_engine import RayEngine  # noqa: E402
@@ -113,17 +114,18 @@ def test_more_workers_than_there_is_room_for(graphs: PackedGraphs, engine: RayEn
     assert ray.is_initialized()  # a cluster that was there before stays
 
 
-def test_own_normalizations_and_the_command_line(
+def test_own_code_and_the_command_line(
     engine: RayEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A module beside the script, which no worker could import, travels by value."""
+    """Files that no worker could import travel with the work."""
+    (tmp_path / "ray_model.py").write_text(OWN_MODEL.read_text())
     (tmp_path / "ray_norms.py").write_text(
         "import torch\n\nclass Half(torch.nn.Module):\n    def __init__(self, channels):\n"
         "        super().__init__()\n\n    def forward(self, x):\n        return x / 2\n"
     )
     monkeypatch.chdir(tmp_path)
-    shape = ("--folds", "2", "--epochs", "2", "--hidden", "4", "--layers", "2")
-    own = ("--norms", "graph", "--norm-module", "half=ray_norms:Half")
+    shape = ("--folds", "2", "--epochs", "2", "--hidden", "4", "--model", "ray_model.py:OwnGIN")
+    own = ("--norms", "graph", "--norm-module", "half=ray_norms.py:Half")
     where = ("--engine", "ray", "--workers", "1", "--cpus-per-worker", "0")  # the cores are taken by the engine above
     try:
         code = cli.main(["compare", "trees", *shape, *own, *where, "--json"])

@@ -72,7 +72,7 @@ def add_norm_module(parser: argparse.ArgumentParser) -> None:
         "--norm-module",
         action="append",
         default=[],
-        metavar="NAME=MODULE:FACTORY",
+        metavar="NAME=FILE.py:FACTORY",
         help="a custom normalization: FACTORY(channels) returns a module that is called with x, batch, batch_size",
     )
 

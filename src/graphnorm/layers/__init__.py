@@ -33,7 +33,7 @@ from graphnorm.layers.registry import (
     find_norm,
     import_norm,
     make_norm,
-    name_factory,
+    norm_code,
     register_norm,
     try_norm,
 )
@@ -65,7 +65,7 @@ __all__ = [
     "functional",
     "import_norm",
     "make_norm",
-    "name_factory",
+    "norm_code",
     "register_norm",
     "try_norm",
     "use_batch",

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import difflib
-import importlib
 import inspect
 import re
-import sys
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,6 +18,7 @@ from graphnorm.layers.batch import AlphaBatchNorm, BatchNorm, DetachedBatchNorm,
 from graphnorm.layers.channels import LayerNorm, RMSNorm
 from graphnorm.layers.graph import GraphNorm, GraphSizeNorm, InstanceNorm, NoNorm
 from graphnorm.layers.other_papers import DiffGroupNorm, MeanSubtractionNorm, MessageNormOfResidual, PairNorm
+from graphnorm.own_code import OwnCode, find_code
 from graphnorm.segments import Segments
 
 __all__ = [
@@ -30,7 +28,7 @@ __all__ = [
     "find_norm",
     "import_norm",
     "make_norm",
-    "name_factory",
+    "norm_code",
     "register_norm",
     "try_norm",
 ]
@@ -90,9 +88,6 @@ def find_norm(name: str) -> Callable[..., Norm]:
 
 # ---- custom norms ----------------------------------------------------------------------------------------------
 
-FACTORY = r"([\w.]+):(\w+)"
-"""MODULE:FACTORY."""
-
 
 def register_norm(name: str, factory: Callable[..., nn.Module]) -> None:
     """Register a normalization under a name, for :func:`make_norm`, the models and ``compare``.
@@ -125,46 +120,28 @@ def register_norm(name: str, factory: Callable[..., nn.Module]) -> None:
 
 
 def import_norm(text: str) -> str:
-    """Register ``NAME=MODULE:FACTORY`` and return the name; modules may be in the current folder.
+    """Register ``NAME=FILE.py:FACTORY`` or ``NAME=MODULE:FACTORY`` and return the name.
 
     >>> import_norm("torch-layer=torch.nn:LayerNorm")
     'torch-layer'
     >>> del REGISTRY["torch-layer"]
     """
-    found = re.fullmatch(rf"([^=]+)={FACTORY}", text)
-    if found is None:
-        raise GraphnormError(f"{text!r} names no normalization", remedy="write NAME=MODULE:FACTORY")
-    name, module, factory = found.groups()
-    here = str(Path.cwd())
-    sys.path.insert(0, here)
-    try:
-        imported = importlib.import_module(module)
-    except Exception as error:
-        why = f"{error}" if isinstance(error, ImportError) else f"{type(error).__name__}: {error}"
-        remedy = "run where the module is, or install it" if isinstance(error, ImportError) else "correct it"
-        raise GraphnormError(f"{module} cannot be imported: {why}", remedy=remedy) from error
-    finally:
-        sys.path.remove(here)
-    if not hasattr(imported, factory):
-        raise GraphnormError(f"the module {module} has no {factory}", remedy="name a class or function of it")
-    register_norm(name, getattr(imported, factory))
+    name, equals, place = text.partition("=")
+    if not equals or ":" not in place:
+        raise GraphnormError(f"{text!r} names no normalization", remedy="write NAME=FILE.py:FACTORY")
+    register_norm(name, find_code(place, "normalization").thing)
     return name
 
 
-def name_factory(name: str) -> str:
-    """``MODULE:FACTORY`` of a registered normalization; empty if it cannot be imported by such a name.
-
-    >>> register_norm("torch-layer", nn.LayerNorm)
-    >>> name_factory("torch-layer"), name_factory("graph")
-    ('torch.nn.modules.normalization:LayerNorm', '')
-    >>> del REGISTRY["torch-layer"]
-    """
+def norm_code(name: str) -> OwnCode | None:
+    """The code of a registered normalization; None for one of this package, or without source."""
     make = REGISTRY.get(name)
     if name in BUILT_IN or not isinstance(make, partial):
-        return ""
-    factory = make.args[1]
-    text = f"{getattr(factory, '__module__', '')}:{getattr(factory, '__qualname__', '')}"
-    return text if re.fullmatch(FACTORY, text) and not text.startswith("__main__:") else ""
+        return None
+    try:
+        return find_code(make.args[1], "normalization")
+    except GraphnormError:  # a lambda, for example
+        return None
 
 
 def try_norm(name: str, channels: int, device: torch.device | str = "cpu") -> None:

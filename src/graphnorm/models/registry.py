@@ -242,6 +242,8 @@ _SPECS = (
 )
 
 MODELS: dict[str, ModelSpec] = {spec.name: spec for spec in _SPECS}
+_OWN: dict[str, ModelSpec] = {}
+"""Users' own models, registered by :func:`register_model`."""
 NORMALIZED = tuple(spec.name for spec in _SPECS if spec.normalized)
 """Models of this package that take a normalization. ``molhiv-*`` are ``molecular-*`` as in the authors' code for
 ogbg-molhiv; those that end in ``-last-instance`` have InstanceNorm as their last normalization.
@@ -256,8 +258,8 @@ def find_model(name: str) -> ModelSpec:
     >>> find_model("gin").family
     'GIN'
     """
-    if name in MODELS:
-        return MODELS[name]
+    if name in MODELS or name in _OWN:
+        return MODELS.get(name) or _OWN[name]
     if "@" in name:  # a user's own, in a result that is read without its code
         return _of_others(name, name.partition("@")[0], partial(_refuse_to_build, name))
     raise unknown("model", name, MODELS)
@@ -275,13 +277,15 @@ def name_model(model: str | os.PathLike[str] | Callable[..., nn.Module]) -> str:
         )
     if not callable(model):
         model = os.fspath(model)
-        if model in MODELS or model.startswith("pyg:") or ":" not in model:
-            return find_model(model).name
+        if model in MODELS:
+            return model
+        if model.startswith("pyg:") or not (":" in model or model.endswith(".py")):
+            raise unknown("model", model, [*NORMALIZED, "FILE.py:NAME"])
     return register_model(find_code(model, "model"))
 
 
 def register_model(code: OwnCode) -> str:
-    """Add a user's own model to the table, and return its name there: its place and the digest of its source."""
+    """Register a user's own model, and return its name: its place and the digest of its source."""
     name = f"{code.place}@{code.digest}"
     build = partial(build_own, code.thing, name)
     ignores = (
@@ -289,7 +293,7 @@ def register_model(code: OwnCode) -> str:
         "as_authors",
         *(option for option in OFFERED if option not in parameters_of(code.thing, name)),
     )
-    MODELS[name] = _of_others(name, code.place, build, code=code, ignores=ignores)
+    _OWN[name] = _of_others(name, code.place, build, code=code, ignores=ignores)
     return name
 
 

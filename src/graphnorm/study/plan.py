@@ -12,7 +12,7 @@ import torch
 
 from graphnorm.data import CATALOG, Entry, PackedGraphs
 from graphnorm.errors import GraphnormError, unknown
-from graphnorm.layers import REGISTRY
+from graphnorm.layers import REGISTRY, norm_code
 from graphnorm.models import BASELINES, MODELS, NORMALIZED, find_model, name_model
 from graphnorm.settings import QUICK_EPOCHS, Grid, Hyperparameters, Settings, options_of
 from graphnorm.study.protocol import find_protocol, make_splits
@@ -204,17 +204,18 @@ def make_plan(
         first = Trial(**about, **given)
         return [replace(first, fold=fold, seed=seed) for fold in range(folds) for seed in range(seeds)]
 
+    digests = {norm: code.digest if (code := norm_code(norm)) else "" for norm in settings.norms}
     trials = [
         trial
         for norm in settings.norms
         for configuration in grid.configurations()
-        for trial in members(settings.seeds, norm=norm, **shared | configuration)
+        for trial in members(settings.seeds, norm=norm, norm_digest=digests[norm], **shared | configuration)
     ]
     for baseline in settings.baselines:
         seeds = 1 if MODELS[baseline].kernel else settings.seeds  # a kernel has nothing random
         own = {option: value for option, value in MODELS[baseline].defaults.items() if option in _TRAINED_WITH}
         trials += members(seeds, **shared | own | {"model": baseline, "norm": "none", "as_authors": False})
-    digest = hashlib.sha256("".join(trial.key for trial in trials).encode()).hexdigest()
+    identity = hashlib.sha256("".join(trial.key for trial in trials).encode()).hexdigest()
     spec: dict[str, Any] = {
         "dataset": graphs.name,
         "fingerprint": graphs.fingerprint,
@@ -229,7 +230,9 @@ def make_plan(
         "seeds": settings.seeds,
         **{option: value for option, value in shared.items() if option not in grid.axes and option != "model"},
     }
-    return Plan(name or f"{graphs.name}-{settings.model}-{grid.name}-{protocol.name}-{digest[:6]}", spec, tuple(trials))
+    return Plan(
+        name or f"{graphs.name}-{settings.model}-{grid.name}-{protocol.name}-{identity[:6]}", spec, tuple(trials)
+    )
 
 
 def _describe(graphs: PackedGraphs | Dataset, trial: Trial) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import pickle
 import time
 import traceback
 from collections.abc import Callable, Iterable, Sequence
@@ -19,10 +18,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from graphnorm import own_code
 from graphnorm._version import __version__
 from graphnorm.layers import BUILT_IN, REGISTRY, register_norm
 from graphnorm.models.registry import find_model, register_model
-from graphnorm.own_code import files_of, pickle_by_value
 from graphnorm.training import Outcome, Progress, Split, Trial
 
 __all__ = [
@@ -282,21 +281,18 @@ def _tensors(arrays: dict[str, npt.NDArray[Any]]) -> dict[str, torch.Tensor]:
 
 
 def pack_code(trials: Iterable[Trial]) -> bytes:
-    """Pickle the user's own normalizations and models for workers in other processes; empty if there are none.
-
-    Code that is not installed, such as a script or a notebook, is pickled by value.
-    """
+    """The user's own normalizations and models, for workers in other processes; empty if there are none."""
     norms = {name: REGISTRY[name].args[1] for name in {trial.norm for trial in trials} - BUILT_IN}  # type: ignore[attr-defined]
     models = [code for name in {trial.model for trial in trials} if (code := find_model(name).code) is not None]
     if not norms and not models:
         return b""
-    files = frozenset[Path]().union(*map(files_of, norms.values()), *(code.files for code in models))
-    return pickle_by_value((norms, models), files, "training your own code in worker processes")
+    files = frozenset[Path]().union(*map(own_code.files_of, norms.values()), *(code.files for code in models))
+    return own_code.pack_code((norms, models), files, "training your own code in worker processes")
 
 
 def register_code(packed: bytes) -> None:
     """Register what :func:`pack_code` packed."""
-    norms, models = pickle.loads(packed) if packed else ({}, [])
+    norms, models = own_code.unpack_code(packed) if packed else ({}, [])
     for name, factory in norms.items():
         register_norm(name, factory)
     for code in models:

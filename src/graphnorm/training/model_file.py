@@ -19,7 +19,7 @@ from graphnorm._version import exact_version
 from graphnorm.data import PackedGraphs, decoding
 from graphnorm.errors import PATH, CodeWarning, DataWarning, GraphnormError, need, require
 from graphnorm.files import save_tensors
-from graphnorm.layers import BUILT_IN, REGISTRY, name_factory
+from graphnorm.layers import BUILT_IN, REGISTRY, norm_code
 from graphnorm.models.own import OwnModel
 from graphnorm.models.registry import find_model, name_model
 from graphnorm.training.fleet import default_device
@@ -164,7 +164,7 @@ def save_model(outcome: Outcome, graphs: PackedGraphs, path: str | os.PathLike[s
         "format": FORMAT,
         "version": exact_version(),
         "trial": outcome.trial.to_dict(),
-        "norm_factory": name_factory(outcome.trial.norm),
+        "norm_factory": "" if (own := norm_code(outcome.trial.norm)) is None else own.place,
         "classes": graphs.classes,
         "target_names": graphs.target_names,
         "cardinalities": graphs.cardinalities,
@@ -212,13 +212,16 @@ def load_model(
             )
         trial, num_continuous = Trial(**description["trial"]), int(description["num_continuous"])
         if trial.norm not in REGISTRY:
-            factory = description["norm_factory"] or "MODULE:FACTORY"
+            factory = description["norm_factory"] or "FILE.py:FACTORY"
             raise GraphnormError(
                 f"the model has a normalization of its own, {trial.norm!r}, whose code is not in the file",
                 where=path,
                 remedy=f"register it again: --norm-module {trial.norm}={factory}, or in Python "
                 f"register_norm({trial.norm!r}, …)",
             )
+        if (of_norm := norm_code(trial.norm)) is not None and of_norm.digest != trial.norm_digest:
+            changed = f"{path}: the code of the normalization {trial.norm!r} has changed since the training"
+            warnings.warn(changed, CodeWarning, stacklevel=2)
         if model is not None:
             trial = _with_code(trial, name_model(model), path)
         names = ("classes", "target_names", "cardinalities", "edge_cardinalities")

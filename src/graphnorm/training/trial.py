@@ -45,6 +45,8 @@ class Trial(Hyperparameters):
     folds: int = 10
     fold: int = 0
     seed: int = 0
+    norm_digest: str = field(default="", metadata={"later": True})
+    """Of a user's own normalization, the digest of its source, so that edited code is trained again."""
 
     @cached_property
     def key(self) -> str:
