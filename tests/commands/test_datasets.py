@@ -58,7 +58,10 @@ def test_get_and_show(run: Run, mine: Path) -> None:
     own = ("--threshold", "median", "--skip-invalid", "--target", "y")
     code, out, err = run("datasets", "--json", "show", mine, *own)
     assert code == 0
-    assert json.loads(out)["class_sizes"] == [2, 1]
+    facts = json.loads(out)
+    assert (facts["class_sizes"], facts["task"]) == ([2, 1], "classes")
+    assert (facts["avg_undirected_edges"], facts["avg_degree"]) == (2.0, 1.5)  # no self-loops are counted
+    assert "avg_edges" not in facts
     assert re.fullmatch(r"graphnorm: .*1 of 4 SMILES cannot be read.*\n", err)
 
 
@@ -102,6 +105,7 @@ def test_draw(run: Run, tmp_path: Path) -> None:
         (["draw", "trees", "--out", "x.doc"], "cannot be written as 'doc'"),
         (["draw", "trees", "--out", "mine.csv/x.png"], "mine.csv"),
         (["draw", "trees", "--out", "x.png", "--per-class", "0"], "one or more"),
+        (["draw", "trees", "--out", "x.png", "--seed", "-1"], "the seed is -1"),
         (["--data-root", "absent"], "the data folder does not exist"),
         (["--data-root", "absent", "get", "MUTAG"], "the data folder does not exist"),
     ],

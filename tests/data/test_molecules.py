@@ -227,7 +227,7 @@ MISTAKES = {
         "needs one column of labels, but there are 2",
     ),
     "split of other words": ("smiles,a,s\nC,1,train\nCC,0,x\n", 3, {"split": "s"}, "'x' is no part of a split"),
-    "split without valid": ("smiles,a,s\nC,1,train\nCC,0,test\n", None, {"split": "s"}, "no graphs in the part valid"),
+    "split without test": ("smiles,a,s\nC,1,train\nCC,0,val\n", None, {"split": "s"}, "no graphs in the part test"),
     "long smiles": (f"smiles,label\nCCO,1\n{'C' * 131_073},0\n", 3, {}, "of 131,073 characters"),
     "open quote": ('smiles,label\nCCO,1\n"CC,0\n', 3, {}, "cannot be read"),
     "null": ("smiles,label\nCCO,\0\n", None, {}, "null bytes"),

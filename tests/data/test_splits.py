@@ -83,6 +83,16 @@ def test_by_a_file(table: Path, tmp_path: Path) -> None:
     assert load(table, split=file) == graphs
 
 
+def test_the_validation_part_may_be_missing(table: Path, tmp_path: Path) -> None:
+    file = tmp_path / "split.json"
+    file.write_text('{"train": [0, 1, 2], "test": [4]}')
+    assert parts(load(table, split=file)) == {"test": [4], "train": [0, 1, 2]}
+    table.write_text(
+        table.read_text().replace("val", "train").replace("Validation ", "train").replace("trainid", "train")
+    )
+    assert set(load(table, split="part").splits) == {"train", "test"}
+
+
 def test_a_file_counts_rows_that_are_left_out(tmp_path: Path) -> None:
     table, file = tmp_path / "t.csv", tmp_path / "split.json"
     table.write_text("smiles,label\nX,1\nC,0\nCC,1\nCCC,0\n")
@@ -99,7 +109,7 @@ def test_a_file_counts_rows_that_are_left_out(tmp_path: Path) -> None:
         ({"train": [0, 1], "valid": [2], "test": [10]}, "ids from 0 to 10, but the graphs are 0 to 9"),
         ({"train": [0, -1], "valid": [2], "test": [3]}, "ids from -1 to 3"),
         ({"train": [0, 1], "valid": [], "test": [2]}, "no graphs in the part valid"),
-        ({"train": [0, 1], "test": [2]}, "no graphs in the part valid"),
+        ({"train": [0, 1], "valid": [2]}, "no graphs in the part test"),
         ({"train": [0, 1], "valid": [2], "test": [3], "more": [4]}, "'more' is no part of a split"),
         ({"train": [0, 1.5], "valid": [2], "test": [3]}, "train is not a list of ids"),
         ({"train": [0, True], "valid": [2], "test": [3]}, "train is not a list of ids"),

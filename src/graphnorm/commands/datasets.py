@@ -110,16 +110,19 @@ def _describe(entry: Entry, root: str | None) -> dict[str, Any]:
         row["reported"] = {"num_graphs": entry.table.rows, "num_targets": targets}
     elif entry.format != "images" and (built_in or path is not None):
         try:
-            row["measured"] = _measure(load(entry.name, root, download=False))
+            row["measured"] = _measure(load(entry.name, root, download=False), as_paper=True)
         except GraphnormError as error:
             row["note"] = str(error)
     return row
 
 
-def _measure(graphs: PackedGraphs) -> dict[str, Any]:
+def _measure(graphs: PackedGraphs, *, as_paper: bool = False) -> dict[str, Any]:
+    """The statistics of a dataset; its edges and degrees as they are, or as the paper counts them."""
     statistics = graphs.statistics()
-    averages = ("avg_nodes", "avg_edges", "avg_undirected_edges", "avg_degree")
-    found = vars(statistics) | {name: round(getattr(statistics, name), 2) for name in averages}
+    names = ("avg_nodes", "avg_undirected_edges", *(("avg_edges", "avg_degree") if as_paper else ()))
+    found = vars(statistics) | {name: round(getattr(statistics, name), 2) for name in names}
+    if not as_paper:
+        found["avg_degree"] = round(statistics.num_edges / statistics.num_nodes, 2)
     if graphs.targets is None:
         return found
     for name in ("num_classes", "class_sizes"):

@@ -34,8 +34,8 @@ __all__ = [
 ]
 
 SMILES_COLUMNS = ("smiles", "smi", "canonical_smiles", "molecule", "mol")
-LONGEST = 10_000
-"""The longest SMILES that is given to RDKit, whose parser is recursive."""
+LONGEST = 3_000
+"""The longest SMILES that is given to RDKit, whose parser is recursive and whose canonical order is slow."""
 MANY = 5_000
 """Reading more molecules shows its progress."""
 

@@ -48,12 +48,12 @@ def scaffold_split(scaffolds: Sequence[str]) -> dict[str, Integers]:
 
 def split_by_words(words: Sequence[Any], place: Callable[[int], Place]) -> dict[str, Integers]:
     """The parts that the words train, valid and test name, a word for each graph."""
-    parts: dict[str, list[int]] = {part: [] for part in PARTS}
+    parts: dict[str, list[int]] = {"train": [], "test": []}
     for g, word in enumerate(words):
         part = WORDS.get(str(word).strip().casefold())
         if part is None:
             raise DataError(f"{word!r} is no part of a split", **place(g), remedy="write train, valid or test")
-        parts[part].append(g)
+        parts.setdefault(part, []).append(g)
     split: dict[str, Integers] = {part: np.array(ids, np.int64) for part, ids in parts.items()}
     check_parts(split, len(words), {"where": place(0)["where"]})
     return split
@@ -62,8 +62,8 @@ def split_by_words(words: Sequence[Any], place: Callable[[int], Place]) -> dict[
 def read_split(path: Path, rows: Sequence[int], num_rows: int) -> dict[str, Integers]:
     """Read a split from a JSON or CSV file, in graph ids.
 
-    JSON: ``{"train": [0, 1, …], "valid": […], "test": […]}``. CSV: a header and two columns, of a row and its part;
-    or one, of the part of each row.
+    JSON: ``{"train": [0, 1, …], "valid": […], "test": […]}``, where ``valid`` may be left out. CSV: a header and two
+    columns, of a row and its part; or one, of the part of each row.
 
     rows: (G,) the row of each graph, from 0, by which the file counts.
     num_rows: the rows of the data, with those that are no graphs.
@@ -125,16 +125,16 @@ def _read_words(path: Path, num_rows: int) -> dict[str, Integers]:
 def check_parts(
     parts: Mapping[str, Any], num_graphs: int, place: Place, remedy: str = "correct the split, or use --split random"
 ) -> None:
-    """Refuse a split with parts that are missing, empty or unknown, that overlap, or with ids out of range."""
+    """Refuse a split with parts that are missing or empty, that overlap, or with ids out of range.
+
+    The part ``valid`` may be missing: protocols then take a tenth of the training part.
+    """
     problem = None
-    names = [*PARTS, *(name for name in parts if name not in PARTS)]
-    empty = [name for name in PARTS if name not in parts or len(parts[name]) == 0]
-    if len(names) > len(PARTS):
-        problem = f"the split has the parts {listing(list(parts))}, not {listing(PARTS)}"
-    elif empty:
+    empty = [part for part in PARTS if (part in parts or part != "valid") and not len(parts.get(part, ()))]
+    if empty:
         problem = f"the split has no graphs in the part {listing(empty)}"
     else:
-        ids = np.concatenate([np.asarray(parts[name]) for name in PARTS])
+        ids = np.concatenate([np.asarray(ids) for ids in parts.values()])
         times = np.bincount(ids) if ids.min() >= 0 and ids.max() < num_graphs else None
         if times is None:
             problem = f"the split has ids from {ids.min()} to {ids.max()}, but the graphs are 0 to {num_graphs - 1}"
