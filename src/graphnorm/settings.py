@@ -152,7 +152,8 @@ class Hyperparameters:
         "gin, gcn, molecular-gin, molecular-gcn, molhiv-gin, molhiv-gcn, molhiv-gin-last-instance, "
         "molhiv-gcn-last-instance or molhiv-gcn-leaderboard; pyg:GCN, pyg:GIN, pyg:GAT, pyg:PNA or "
         "pyg:GraphSAGE of PyTorch Geometric; or your own, FILE.py:NAME "
-        "(default: gin; with an official split molhiv-gin, with its settings of the paper's Table 2)",
+        "(default: gin; molecular-gin for molecules with a split of their own; for ogbg-molhiv molhiv-gin, with its "
+        "settings of the paper's Table 2)",
         metavar="NAME",
     )
     epochs: int = option(
@@ -216,7 +217,7 @@ class Settings(Hyperparameters):
     )
     folds: int = option(10, "folds of the cross-validation (default: 10)", low=1, high=10_000, metavar="K")
     seeds: int = option(
-        1, "seeds for each fold (default: 1; with an official split 10)", low=1, high=10_000, metavar="N"
+        1, "seeds for each fold (default: 1; on one split 5, for ogbg-molhiv 10)", low=1, high=10_000, metavar="N"
     )
 
 

@@ -32,10 +32,16 @@ def like_mutag(monkeypatch: pytest.MonkeyPatch) -> PackedGraphs:
 # Settings
 
 
-def test_what_is_not_given_is_filled_in() -> None:
+def test_what_is_not_given_is_filled_in(monkeypatch: pytest.MonkeyPatch) -> None:
     assert settle(replace(TREES, name="mine")) == Settings(epochs=QUICK_EPOCHS)
-    official = settle(SPLIT, norms="batch,graph")
-    assert (official.protocol, official.model, official.folds, official.seeds) == ("ogb", "molhiv-gin", 1, 10)
+    own = settle(SPLIT, norms="batch,graph")
+    assert (own.protocol, own.model, own.folds, own.seeds, own.epochs) == ("ogb", "gin", 1, 5, QUICK_EPOCHS)
+    bonds = replace(SPLIT, edge_tags=torch.zeros(SPLIT.num_edges, 1, dtype=torch.uint8), edge_cardinalities=(4,))
+    assert (settle(bonds).model, settle(bonds).lr) == ("molecular-gin", 0.01)
+    counts = Counts(SPLIT.num_graphs, SPLIT.num_nodes, SPLIT.num_edges)
+    monkeypatch.setitem(CATALOG, "ogbg-molhiv", replace(CATALOG["ogbg-molhiv"], counts=counts))
+    official = settle(replace(bonds, name="ogbg-molhiv"))
+    assert (official.model, official.seeds) == ("molhiv-gin", 10)
     assert (official.hidden, official.lr, official.epochs) == (300, 1e-4, 25)
     assert settle(SPLIT, model="molhiv-gcn").batch_size == 64
     assert settle(SPLIT, lr=0.5, seeds=3, epochs=None).lr == 0.5

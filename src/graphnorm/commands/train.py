@@ -104,10 +104,12 @@ def _norm(options: argparse.Namespace) -> str:
 
 
 def _trial(options: argparse.Namespace, norm: str, graphs: PackedGraphs) -> Trial:
+    from graphnorm.models import find_model
     from graphnorm.study import find_protocol, make_plan, settle
 
     settings = settle(graphs, norms=[norm], **given(options, Settings) | {"folds": options.folds})
-    if options.epochs is None and find_protocol(settings.protocol).unit == "fold":
+    own = find_protocol(settings.protocol).unit == "seed" and "epochs" in find_model(settings.model).defaults
+    if options.epochs is None and not own:
         settings = replace(settings, epochs=EPOCHS)
     trial = replace(make_plan(graphs, settings).trials[0], fold=options.fold, seed=options.seed)
     return replace(trial, protocol="all", folds=1, fold=0) if options.all else trial

@@ -187,8 +187,8 @@ def _of_others(name: str, family: str, build: Build, **more: Any) -> ModelSpec:
 _SPECS = (
     ModelSpec("gin", "GIN", _gin, normalized=True, sums=True),
     ModelSpec("gcn", "GCN", _gcn, normalized=True, sums=True),
-    _molecules("molecular-gin", "GIN", _molecular(MolecularGIN), _TABLE_2_GIN, normalized=True, activations=16),
-    _molecules("molecular-gcn", "GCN", _molecular(MolecularGCN), _TABLE_2_GCN, normalized=True),
+    _molecules("molecular-gin", "GIN", _molecular(MolecularGIN), {}, normalized=True, activations=16),
+    _molecules("molecular-gcn", "GCN", _molecular(MolecularGCN), {}, normalized=True),
     _molecules(
         "molhiv-gin", "GIN", _molecular(MolecularGIN, **_AUTHORS), _TABLE_2_GIN, normalized=True, activations=16
     ),

@@ -40,6 +40,8 @@ AT_ONCE_ON_GPU = 5
 """Fleets that are trained at a time on a GPU, and share its memory."""
 MEMORY_SHARE = 0.7
 """Share of the free memory that a fleet may use; the estimate of its size is rough."""
+SEEDS = 5
+"""Seeds on one split, unless a model has its own number."""
 NEARLY = 1.05
 """Times that are longer than the shortest by less than this factor count as equal."""
 _TRAINED_WITH = tuple(options_of(Hyperparameters))
@@ -106,10 +108,10 @@ def catalogued(graphs: PackedGraphs) -> Entry | None:
 def settle(graphs: PackedGraphs, **given: Any) -> Settings:
     """Fill in defaults for settings that are not given (None), and refuse those that do not fit.
 
-    For data with a split of their own, the default protocol is ``ogb``; for molecules, whose features are categories,
-    the model and settings are then those of the paper's Table 2. For other data the defaults are the protocol
-    ``paper``, GIN, and the settings of the paper's training curves with fewer epochs. The readout is that of the
-    catalogue, or the sum. For the metric see :func:`~graphnorm.training.task.choose_metric`.
+    For data with a split of their own, the default protocol is ``ogb``, with several seeds; for those of OGB, the model
+    and settings are then those of the paper's Table 2. For other data the defaults are the settings of the paper's
+    training curves with fewer epochs. Molecules are given to a GIN that sees their bonds, other graphs to a GIN. The
+    readout is that of the catalogue, or the sum. For the metric see :func:`~graphnorm.training.task.choose_metric`.
 
     given: fields of :class:`Settings`.
     """
@@ -121,8 +123,10 @@ def settle(graphs: PackedGraphs, **given: Any) -> Settings:
     chosen = {name: options[name].check(name, value) for name, value in given.items() if value is not None}
     protocol = chosen.setdefault("protocol", "ogb" if graphs.splits else "paper")
     one_split = find_protocol(protocol).unit == "seed"
-    categorical = graphs.tags is not None and graphs.x is None
-    model = chosen.setdefault("model", "molhiv-gin" if one_split and categorical else "gin")
+    entry = catalogued(graphs)
+    ogb = entry is not None and entry.format == "ogb"
+    bonds = graphs.x is None and bool(graphs.edge_cardinalities)
+    model = chosen.setdefault("model", "gin" if not (one_split and bonds) else "molhiv-gin" if ogb else "molecular-gin")
     spec = find_model(model)
     if not spec.normalized:
         raise unknown("model", model, NORMALIZED)
@@ -156,10 +160,9 @@ def settle(graphs: PackedGraphs, **given: Any) -> Settings:
         )
     if not one_split and chosen.get("folds", 2) < 2:
         raise GraphnormError(f"folds is {chosen['folds']}", remedy="give at least 2")
-    entry = catalogued(graphs)
     defaults: dict[str, Any] = {"epochs": QUICK_EPOCHS, "readout": entry.readout if entry else "sum"}
     if one_split:
-        defaults |= {"folds": 1}
+        defaults |= {"folds": 1, "seeds": SEEDS}
     if one_split or spec.inputs == "edges":
         defaults |= spec.defaults
     chosen["metric"] = choose_metric(graphs, protocol, chosen.get("metric"), entry.metric if entry else "") or None

@@ -62,14 +62,15 @@ def judge(result: Result) -> str:
 
 
 def leading(result: Result) -> list[str]:
-    """The best, and those whose difference to it has an interval that contains 0.
+    """The best, and those after it up to the first whose difference to it has an interval without 0.
 
     An interval is that of one pair by itself. So a norm that does not lead may still be one of those that are not
     significantly worse.
     """
     best = result.ranking[0]
-    tests = {name: result.pair(best, name) for name in result.ranking[1:]}
-    return [best, *(name for name, test in tests.items() if test.p is None or test.p >= 1 - CONFIDENCE)]
+    ps = [result.pair(best, name).p for name in result.ranking[1:]]
+    apart = (place for place, p in enumerate(ps, start=1) if p is not None and p < 1 - CONFIDENCE)
+    return result.ranking[: next(apart, len(result.ranking))]
 
 
 def units(result: Result) -> str:
