@@ -85,6 +85,10 @@ class HelpFormatter(argparse.HelpFormatter):
         return [f"  {line}" for line in (" \\\n      ".join(lines)).split("\n")]
 
 
+WITHOUT_TORCH = ("runs",)
+"""Commands that import torch only where an action needs it."""
+
+
 class Parser(argparse.ArgumentParser):
     """A parser whose errors are those of the package: one message, with the nearest name and a remedy."""
 
@@ -138,8 +142,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command = next((text for text in given if text in COMMANDS), None)
     try:
         options = make_parser(command).parse_args(given, argparse.Namespace(words=["graphnorm", *given]))
-        with _ending_at_once():
-            import torch  # noqa: F401 - takes seconds
+        if command not in WITHOUT_TORCH:
+            with _ending_at_once():
+                import torch  # noqa: F401 - takes seconds
         with warnings.catch_warnings():
             warnings.simplefilter("always", DataWarning)
             warnings.simplefilter("always", CodeWarning)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import csv
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+import graphnorm
 from fakes import fill
 from graphnorm.data import load
 from graphnorm.settings import GRIDS, Settings
@@ -31,6 +35,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         study = fill(store, part, lambda trial: trial.norm == "graph")
         store.save_failed(store.begin_session(study, "local"), part.trials[3:5], "RuntimeError: gone\nat line 7")
     return tmp_path
+
+
+def test_the_list_needs_no_torch(folder: Path) -> None:
+    code = "import sys; from graphnorm.cli import main; main(['runs']); print('torch' in sys.modules)"
+    environment = os.environ | {"PYTHONPATH": str(Path(graphnorm.__file__).parents[1])}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert NAME in done.stdout
+    assert done.stdout.endswith("False\n")
 
 
 def listed(run: Run, *options: object) -> list[str]:

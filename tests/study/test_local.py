@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import fakes
 import graphnorm
@@ -241,6 +242,32 @@ def test_threads_train_what_one_worker_trains(device: str, tmp_path: Path) -> No
     for key, expected in alone.items():
         for name, values in expected.items():
             np.testing.assert_array_equal(together[key][name], values)
+
+
+def test_the_same_trial_gives_the_same_result_with_any_number_of_workers_and_threads(tmp_path: Path) -> None:
+    graphs = synthetic.trees(num_graphs=160, seed=0)
+    plan = make_plan(graphs, Settings(norms=("graph", "batch"), folds=2, epochs=2, hidden=16, layers=3))
+
+    def trained(name: str, fleets: Sequence[range], make: Callable[[], Engine]) -> dict[tuple[int, str], bytes]:
+        with Store(tmp_path / name) as store:
+            study, engine = store.add(plan, fleets), make()
+            try:
+                assert Driver(store, study, plan, graphs).run(engine)
+            finally:
+                engine.close()
+            records = store.records(plan, curves=["loss", "train", "valid"])
+            return {(r.place, name): curve.tobytes() for r in records for name, curve in r.curves.items()}
+
+    whole, halves = [range(2), range(2, 4)], [range(k, k + 1) for k in range(4)]
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        expected = trained("one.db", whole, lambda: InProcess(graphs, "cpu"))
+        torch.set_num_threads(2)
+        assert trained("threads.db", whole, lambda: InProcess(graphs, "cpu")) == expected
+    finally:
+        torch.set_num_threads(before)
+    assert trained("workers.db", halves, lambda: WorkerProcesses(graphs, ["cpu", "cpu"])) == expected
 
 
 def test_an_error_in_a_thread_is_an_answer(tmp_path: Path) -> None:

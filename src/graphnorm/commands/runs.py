@@ -79,8 +79,8 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _list(options: argparse.Namespace) -> None:
-    from graphnorm.study import Store
     from graphnorm.study.render import Table
+    from graphnorm.study.store import Store
 
     with Store(options.store, writable=False) as store:
         studies = [study for study in store.studies() if _fits(study, options)]

@@ -170,9 +170,12 @@ EQUAL |= {"p": 1.0, "note": "the scores are equal"}
 
 def _student(difference: float, error: float, degrees: float) -> dict[str, Any]:
     """Interval, t and p of a difference with this standard error."""
-    student = need("scipy.stats", "a test of significance", "study").t(degrees)
-    reach, t = float(student.ppf((1 + CONFIDENCE) / 2)) * error, difference / error
-    return {"low": difference - reach, "high": difference + reach, "t": t, "p": float(2 * student.sf(abs(t)))}
+    special = need(
+        "scipy.special", "a test of significance", "study"
+    )  # scipy.stats takes three times as long to import
+    reach, t = float(special.stdtrit(degrees, (1 + CONFIDENCE) / 2)) * error, difference / error
+    p = float(2 * special.stdtr(degrees, -abs(t)))
+    return {"low": difference - reach, "high": difference + reach, "t": t, "p": p}
 
 
 def compare_all(scores: Mapping[str, Mapping[int, float]], *, overlap: float, paired: bool = True) -> list[PairTest]:

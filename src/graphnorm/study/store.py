@@ -24,17 +24,18 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from graphnorm._version import exact_version
 from graphnorm.errors import GraphnormError, StoreError, StudyError, need
-from graphnorm.study.plan import Plan
 from graphnorm.study.schema import connect, damaged, store_errors, transaction
-from graphnorm.study.selection import best_of
-from graphnorm.training import Outcome, Trial, metric_of
+
+if TYPE_CHECKING:  # these need torch, which takes longer to import than a store to list
+    from graphnorm.study.plan import Plan
+    from graphnorm.training import Outcome, Trial
 
 __all__ = [
     "FINAL",
@@ -122,6 +123,8 @@ class Record:
 
     @property
     def outcome(self) -> Outcome:
+        from graphnorm.training import Outcome
+
         status: Literal["done", "diverged"] = "diverged" if self.status == "diverged" else "done"
         return Outcome(self.trial, dict(self.curves), status, self.seconds, self.device)
 
@@ -153,6 +156,8 @@ class Store:
     Inside ``with Store(path, writable=False)``, a value of the wrong kind is an error that names the file.
 
     >>> import tempfile
+    >>> from graphnorm.study import Plan
+    >>> from graphnorm.training import Trial
     >>> trials = tuple(Trial(dataset="MUTAG", fold=fold) for fold in range(10))
     >>> with tempfile.TemporaryDirectory() as folder, Store(Path(folder) / "graphnorm.db") as store:
     ...     study = store.add(Plan("first", {"dataset": "MUTAG"}, trials), fleets=[range(10)])
@@ -250,6 +255,8 @@ class Store:
         raise StoreError(f"there is no study {name!r}", where=self.path, remedy=remedy)
 
     def plan(self, study: Study) -> Plan:
+        from graphnorm.study.plan import Plan
+
         return Plan(study.name, dict(study.spec), tuple(self.trials(study)))
 
     def trials(self, study: Study) -> list[Trial]:
@@ -271,6 +278,8 @@ class Store:
         return [(fleet, self._trial(*rest)) for fleet, *rest in rows]
 
     def _trial(self, key: str, configuration: int, fold: int, seed: int) -> Trial:
+        from graphnorm.training import Trial
+
         if configuration not in self._settings:
             ((text,),) = self.rows("SELECT settings FROM configurations WHERE id = ?", configuration)
             settings = self._json(text)
@@ -349,11 +358,16 @@ class Store:
                 execute("UPDATE members SET dropped = ? WHERE study = ? AND trial = ?", row)
 
     def save_failed(self, session: int, trials: Sequence[Trial], error: str) -> None:
+        from graphnorm.training import Outcome
+
         with self._writing():
             for trial in trials:
                 self._save(session, Outcome(trial, {}), "failed", error)
 
     def _save(self, session: int, outcome: Outcome, status: Status, error: str | None = None) -> None:
+        from graphnorm.study.selection import best_of
+        from graphnorm.training import metric_of
+
         execute = self._connection.execute
         id_ = self._trial_id(outcome.trial)
         known = execute("SELECT status FROM outcomes WHERE trial = ?", (id_,)).fetchone()
