@@ -13,6 +13,7 @@ from types import NoneType
 from typing import Any, Literal
 
 from graphnorm.analysis.measurement import Measurement
+from graphnorm.analysis.track_record import TrackRecord, track_record
 from graphnorm.errors import listing, require
 from graphnorm.study.result import Result
 
@@ -70,9 +71,13 @@ class Advice(Measurement):
     agreement: str
     """A sentence on which predictions came true; empty without a measurement."""
     statements: tuple[Statement, ...]
+    record: TrackRecord | None = None
+    """How often such predictions were right; None for measurements."""
 
     def __str__(self) -> str:
         lines = [self.verdict, ""]
+        if self.record is not None:  # first where a constant answer does as well
+            lines = [str(self.record), "", *lines] if not self.record.is_better else [*lines, str(self.record), ""]
         for statement in self.statements:
             lines += [f"- {statement.text} [{statement.certainty}: {statement.evidence}]"]
         return "\n".join(lines + (["", self.agreement] if self.agreement else []))
@@ -113,7 +118,7 @@ def _from_predictions(predictions: Sequence[Statement], why: str) -> Advice:
             "These graphs do not strongly favour one normalization. Try graph first: it contains instance as the case "
             f"α = 1. {others}"
         )
-    return Advice("graph", contenders, False, "prediction", verdict, "", tuple(predictions))
+    return Advice("graph", contenders, False, "prediction", verdict, "", tuple(predictions), track_record())
 
 
 def _predictions(facts: Facts) -> Iterator[Statement]:

@@ -25,7 +25,8 @@ Say in plain words which normalization to try first on a dataset, with the evide
 
 There are two kinds of evidence: measured trainings of the same graphs (--study), and predictions from the graphs
 alone. Predictions use the folder of an earlier `graphnorm analyze` if there is one, otherwise a quick look at up to
-1,000 graphs. Each sentence is marked certain (a mathematical fact), likely, or weak (a hint).
+1,000 graphs. Each sentence is marked certain (a mathematical fact), likely, or weak (a hint). Beside predictions stands
+how often they were right on eight benchmarks, and how often a constant answer would have been.
 """
 
 EXAMPLES = """\
@@ -58,7 +59,7 @@ def run(options: argparse.Namespace) -> None:
     graphs = load_graphs(options)
     measured = None if options.study is None else _measured(options.study, graphs)
     parts = _parts(options, graphs)
-    facts = _facts(graphs, parts, progress=not options.json)
+    facts = facts_of(graphs, parts, progress=not options.json)
     advice = advise(facts, measured)
     if options.json:
         values = {"dataset": graphs.name, "fingerprint": graphs.fingerprint} | advice.to_dict()
@@ -120,7 +121,7 @@ def _parts(options: argparse.Namespace, graphs: PackedGraphs) -> dict[str, Any]:
     return {}  # another dataset of the same name
 
 
-def _facts(graphs: PackedGraphs, parts: dict[str, Any], *, progress: bool) -> Facts:
+def facts_of(graphs: PackedGraphs, parts: dict[str, Any], *, progress: bool) -> Facts:
     """Facts from an earlier analysis; the missing ones from a quick look at the graphs."""
     import numpy as np
 
