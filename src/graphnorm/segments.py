@@ -13,7 +13,14 @@ from torch._C import _are_functorch_transforms_active, _get_tracing_state, _len_
 from torch.utils import _pytree as pytree
 
 from graphnorm.backends import debugging, library
-from graphnorm.tracing import can_read_values, is_abstract, is_inference_tensor, may_cache, outside_inference_mode
+from graphnorm.tracing import (
+    can_read_values,
+    is_abstract,
+    is_exporting,
+    is_inference_tensor,
+    may_cache,
+    outside_inference_mode,
+)
 
 __all__ = ["Segments", "as_segments", "check_dense", "check_ids"]
 
@@ -130,7 +137,11 @@ class Segments:
             batch_size = _count("batch_size", "graphs", batch_size)
             _check_number_of_graphs(f"batch_size is {batch_size}", batch_size, self.num_rows)
         if not can_read_values(batch):
-            compiled = torch.compiler.is_compiling() and not torch.compiler.is_exporting()
+            compiled = torch.compiler.is_compiling() and not is_exporting()
+            if compiled and batch.is_cpu and batch_size is not None:
+                self.ptr, self.order = torch.ops.graphnorm.read_batch(batch, batch_size)
+                self._ids, self.may_pad = batch, False
+                return None
             if compiled and batch.is_cpu:
                 inside = batch >= 0 if batch_size is None else (batch >= 0) & (batch < batch_size)
                 torch._assert_async(inside.all(), "batch holds an id outside of 0 … batch_size - 1")
@@ -267,6 +278,8 @@ class Segments:
     def bounded_ids(self, num_rows: int) -> Tensor:
         """As :meth:`ids`, but with G for every row of no graph."""
         ids, graphs = self.ids(num_rows), self.num_graphs
+        if not self.may_pad:
+            return ids
         return torch.where((ids < 0) | (ids >= graphs), graphs, ids)
 
     def _find_ids(self, num_rows: int) -> Tensor:
@@ -453,6 +466,25 @@ def _vector_of_integers(name: str, value: Tensor) -> Tensor:
     if not torch.compiler.is_compiling() and type(value) is not Tensor and hasattr(value, "as_tensor"):
         value = value.as_tensor()  # PyTorch Geometric's Index wraps the ids
     return value.long().contiguous()
+
+
+def _read_ids(batch: Tensor, batch_size: int) -> tuple[Tensor, Tensor]:
+    """Boundaries and order of a batch vector, checked, for compiled programs on a CPU."""
+    found = Segments.temporary(batch, batch_size)
+    order = found.order
+    if order is None:
+        order = torch.arange(batch.shape[0])
+    return found.ptr, order
+
+
+_operators = torch.library.Library("graphnorm", "FRAGMENT")
+_operators.define("read_batch(Tensor batch, SymInt batch_size) -> (Tensor, Tensor)", tags=torch.Tag.pt2_compliant_tag)
+_operators.impl("read_batch", _read_ids, "CPU")
+
+
+@torch.library.register_fake("graphnorm::read_batch", lib=_operators)
+def _read_ids_fake(batch: Tensor, batch_size: int) -> tuple[Tensor, Tensor]:
+    return batch.new_empty(batch_size + 1), torch.empty_like(batch)
 
 
 def _may_check(tensor: Tensor) -> bool:

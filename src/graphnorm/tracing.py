@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
-__all__ = ["can_read_values", "is_abstract", "is_inference_tensor", "may_cache", "outside_inference_mode"]
+__all__ = ["can_read_values", "is_abstract", "is_exporting", "is_inference_tensor", "may_cache", "outside_inference_mode"]
 
 T = TypeVar("T")
 
@@ -28,6 +28,11 @@ def is_abstract(tensor: Tensor) -> bool:
 def can_read_values(tensor: Tensor) -> bool:
     """Whether code may look at a tensor's values now: it is not being compiled, and the tensor is not abstract."""
     return not (torch.compiler.is_compiling() or is_abstract(tensor))
+
+
+def is_exporting() -> bool:
+    """Whether a program is being exported. Before torch 2.13 ``torch.compiler.is_exporting`` says so of every compilation."""
+    return torch.compiler._is_exporting_flag
 
 
 def may_cache(source: Tensor, result: Tensor) -> bool:

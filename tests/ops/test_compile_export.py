@@ -1,16 +1,24 @@
 """torch.compile, torch.export, ONNX and autocast give the results of eager mode."""
 
+import copy
 import warnings
+from functools import partial
 
 import pytest
 import torch
 import torch._dynamo.testing
+from functorch.compile import make_boxed_func, min_cut_rematerialization_partition
 from torch import nn
+from torch._dynamo.backends.common import aot_autograd
+from torch._inductor.decomposition import select_decomp_table
 
+import oracle
 from graphnorm import GraphNorm, LayerNorm, Segments, make_norm
+from graphnorm.backends import library
 from graphnorm.layers import REGISTRY
 
 NAMES = list(REGISTRY)
+needs_library = pytest.mark.skipif(library is None, reason="the C library was not built")
 
 
 @pytest.fixture(autouse=True)
@@ -97,11 +105,91 @@ def test_compile_with_batch_alone():
         assert torch.allclose(compiled(x, shuffled), network(x, shuffled), atol=1e-5)
 
 
-@pytest.mark.parametrize(("ids", "graphs"), [([0, 1, 2, 9], 3), ([0, 1, -1, 2], 3), ([0, 1, -1, 2], None)])
-def test_compiled_programs_refuse_ids_out_of_range(ids, graphs):
+@pytest.mark.parametrize(
+    ("ids", "graphs", "error", "words"),
+    [
+        ([0, 1, 2, 9], 3, ValueError, "batch holds id 9, but batch_size is 3"),
+        ([0, 1, -1, 2], 3, ValueError, "batch holds the negative id -1"),
+        ([0, 1, -1, 2], None, RuntimeError, "outside"),
+    ],
+)
+def test_compiled_programs_refuse_ids_out_of_range(ids, graphs, error, words):
     compiled = torch.compile(Network(), backend="aot_eager", fullgraph=True, dynamic=True)
-    with pytest.raises(RuntimeError, match="outside"):
+    with pytest.raises(error, match=words):
         compiled(torch.randn(4, 3), torch.tensor(ids), graphs)
+
+
+# ---- on a CPU: sums by the library, rows by the compiler -----------------------------------------
+
+
+@needs_library
+def test_the_compiler_sees_through_the_layers_on_a_cpu():
+    """The batch is read once, a ReLU stores no mask, and nothing is computed in double but the means of the graphs."""
+    graphs = {}
+
+    def keep(name):
+        def compiler(graph, _):
+            graphs[name] = graph
+            return make_boxed_func(graph)
+
+        return compiler
+
+    backend = aot_autograd(
+        fw_compiler=keep("forward"), bw_compiler=keep("backward"), decompositions=select_decomp_table(),
+        partition_fn=partial(min_cut_rematerialization_partition, compiler="inductor"),
+    )  # fmt: skip
+    network, (x, batch, size) = Network(), batch_of([40, 20, 50])
+    y = torch.compile(network, backend=backend, fullgraph=True, dynamic=True)(x, batch, size)
+    right = network(x, batch, size)
+    assert agree(gradients(network, y), gradients(network, right))
+    ours = {
+        name: [str(node.target).split(".")[1] for node in graph.graph.nodes if "graphnorm" in str(node.target)]
+        for name, graph in graphs.items()
+    }
+    assert ours == {"forward": ["read_batch", *["standardize_coefficients"] * 2], "backward": ["standardize_slopes"] * 2}
+    (outputs,) = graphs["forward"].graph.find_nodes(op="output")
+    kept = [node.meta["val"] for node in outputs.args[0] if isinstance(node.meta.get("val"), torch.Tensor)]
+    assert torch.bool not in {tensor.dtype for tensor in kept}
+    assert not [tensor for tensor in kept if tensor.dtype == torch.float64 and tensor.shape[0] == len(x)]
+
+
+@needs_library
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        ("graph", torch.float32),
+        ("graph", torch.bfloat16),
+        ("batch-alpha", torch.float32),
+        ("batch-running", torch.float16),
+        ("batch-detached", torch.float64),
+    ],
+    ids=str,
+)
+def test_compiled_layers_are_as_accurate(name, dtype):
+    """Also where means are large, rows are padding, graphs are empty, and there is but one graph."""
+    torch.manual_seed(1)
+    norm = make_norm(name, 5, act="relu")
+    with torch.no_grad():
+        for parameter in norm.parameters():
+            parameter.uniform_(0.3, 1.2)
+    compiled = torch.compile(norm, backend="aot_eager", fullgraph=True, dynamic=True)
+    mean = 1e4 if dtype in (torch.float32, torch.float64) else 0.0
+    shuffled = torch.tensor([1, 3, 0, 3, 1, 0, 1, 3, 3])
+    for training in (True, False):
+        for segments in (Segments(sizes=[3, 0, 5], num_rows=9), Segments(batch=shuffled), None):
+            norm.train(training)
+            x = (torch.randn(9, 5) + mean).to(dtype).requires_grad_()
+            residual, state = torch.randn(9, 5).to(dtype).requires_grad_(), copy.deepcopy(norm.state_dict())
+            found, right = [], []
+            for layer, results in ((compiled, found), (norm, right)):
+                norm.load_state_dict(state)
+                y = layer(x, segments, residual=residual)
+                leaves = [x, residual, *norm.parameters()]
+                results += [y, *torch.autograd.grad(y.float().square().sum(), leaves, allow_unused=True)]
+            tolerance = 5e-6 if mean else 2e-2
+            for f, r in zip(found, right, strict=True):
+                assert f.dtype == r.dtype
+                assert oracle.error(f.double(), r.double()) < tolerance
 
 
 @pytest.mark.slow

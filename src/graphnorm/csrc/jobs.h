@@ -32,6 +32,8 @@ typedef struct {
   int64_t long_segment;  /* the one being worked on by all threads */
   double *long_dparams;  /* and where its gradients of the parameters go */
   int failed;            /* out of memory */
+  void *coefficients;    /* in place of the rows of `out`, which is NULL then: planes of (segments, C), of A; */
+  int64_t coefficient_plane; /* forward mean, scale and offset, backward constant and slope */
 } standardize_job;
 
 typedef struct {

@@ -160,6 +160,26 @@ static PyObject *py_standardize_backward(PyObject *self, PyObject *const *args, 
   return run(backward_kernels, &p);
 }
 
+/* standardize_coefficients(<shared>, plane), `out` being the coefficients in place of rows */
+static PyObject *py_standardize_coefficients(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+  plan p;
+  int64_t a[9];
+  if (!begin(args, count, 1, &p, a)) return NULL;
+  p.shared.coefficients = p.shared.out, p.shared.out = NULL, p.shared.coefficient_plane = a[8];
+  return run(forward_kernels, &p);
+}
+
+/* standardize_slopes(<shared>, plane, dy, dweight, dbias, dmean_scale): the same for the gradient */
+static PyObject *py_standardize_slopes(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+  plan p;
+  int64_t a[13];
+  if (!begin(args, count, 5, &p, a)) return NULL;
+  p.shared.coefficients = p.shared.out, p.shared.out = NULL, p.shared.coefficient_plane = a[8];
+  p.shared.dy = address(a[9]);
+  for (int i = 0; i < 3; i++) p.shared.dparams[i] = (void *)address(a[10 + i]);
+  return run(backward_kernels, &p);
+}
+
 static indices indices_of(const int64_t *a) {
   indices array = {address(a[0]), a[1], a[2]};
   return array;
@@ -258,6 +278,16 @@ static PyObject *py_boundaries(PyObject *self, PyObject *const *args, Py_ssize_t
   return PyLong_FromLongLong(bad);
 }
 
+/* rises(order, rows): whether order is 0, 1, 2, … */
+static PyObject *py_rises(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+  int64_t a[2], wrong = 0;
+  if (!read_integers(args, count, 2, a)) return NULL;
+  const int64_t *order = address(a[0]);
+  for (int64_t i = 0; i < a[1] && !wrong; i += 4096)
+    for (int64_t j = i; j < a[1] && j < i + 4096; j++) wrong |= order[j] ^ j;
+  return PyBool_FromLong(!wrong);
+}
+
 /* measure(ids, members, slots, counts, graphs): (low, high, nodes, edges, full) */
 static PyObject *py_measure(PyObject *self, PyObject *const *args, Py_ssize_t count) {
   int64_t a[5];
@@ -318,6 +348,8 @@ static PyMethodDef methods[] = {
     {"standardize_plan", FAST(py_standardize_plan), "The arguments that calls of one shape share."},
     {"standardize_forward", FAST(py_standardize_forward), "See ops/standardize/cpu.py."},
     {"standardize_backward", FAST(py_standardize_backward), "Its gradients."},
+    {"standardize_coefficients", FAST(py_standardize_coefficients), "Only what rows are computed with."},
+    {"standardize_slopes", FAST(py_standardize_slopes), "The same for gradients."},
     {"output", FAST(py_output), "Memory for an output, in a capsule for DLPack."},
     {"keep", py_keep, METH_O, "How much memory of freed outputs is kept at the most."},
     {"memory", py_memory, METH_NOARGS, "Bytes of outputs: in use, kept, kept at the most."},
@@ -326,6 +358,7 @@ static PyMethodDef methods[] = {
     {"linear", FAST(py_linear), "See ops/linear.py."},
     {"adam", FAST(py_adam), "See training/adam.py."},
     {"boundaries", FAST(py_boundaries), "Pointers of a sorted batch vector."},
+    {"rises", FAST(py_rises), "Whether an order changes nothing."},
     {"measure", FAST(py_measure), "The size of the batch of graph ids; see data/batching.py."},
     {"assemble", FAST(py_assemble), "The batch of graph ids."},
     {"one_hot", FAST(py_one_hot), "Categorical features one-hot."},

@@ -255,7 +255,7 @@ INLINE void NAME(find_coefficients)(const NAME(strip) *s, const int vectors, con
 INLINE void NAME(bring)(const standardize_job *w, span rows) {
   const int64_t C = w->channels, first = (rows.member * w->rows + rows.first) * C;
   const int64_t count = (rows.last - rows.first) * C, line = 64 / (int64_t)sizeof(T);
-  if (C <= NAME(WIDEST) || w->order || count > CACHED_ELEMENTS) return;
+  if (C <= NAME(WIDEST) || w->order || count > CACHED_ELEMENTS || !w->out) return;
   const volatile T *x = (const volatile T *)w->x + first, *dy = (const volatile T *)w->dy + first;
   volatile T *out = (volatile T *)w->out + first;
   for (int64_t at = 0; at < count; at += line) (void)x[at];
@@ -283,10 +283,26 @@ INLINE void NAME(apply_rows)(const NAME(strip) *s, const int vectors, const int6
   }
 }
 
+/* Where another program writes the rows: one of the coefficients that it needs, into `coefficients`. */
+INLINE void NAME(store_coefficient)(const NAME(strip) *s, const int vectors, const int64_t lanes, int64_t which,
+                                    const V *values) {
+  A *to = (A *)s->w->coefficients + which * s->w->coefficient_plane + s->index * s->w->channels + s->at;
+  EACH(v) {
+    if (lanes == NAME(LANES)) STORE_WHOLE(to + v * NAME(LANES), values[v]);
+    else for (int64_t l = 0; l < lanes; l++) to[l] = values[v][l];
+  }
+}
+
 INLINE void NAME(apply)(const NAME(strip) *s, const int vectors, const int64_t lanes, const NAME(statistics) *t) {
   const int relu = s->w->relu != 0, add = s->w->residual != 0;
   NAME(coefficients) c;
   NAME(find_coefficients)(s, vectors, lanes, t, &c);
+  if (s->w->coefficients) {
+    NAME(store_coefficient)(s, vectors, lanes, 0, t->mean);
+    NAME(store_coefficient)(s, vectors, lanes, 1, c.scale);
+    NAME(store_coefficient)(s, vectors, lanes, 2, c.offset);
+    return;
+  }
   if (SPLIT && !relu && !add) NAME(apply_rows)(s, vectors, lanes, t, &c, 0, 0);
   else NAME(apply_rows)(s, vectors, lanes, t, &c, relu, add);
 }
@@ -306,7 +322,7 @@ SPECIALISED(forward_strip, double *)
 INLINE void NAME(fill_outside)(const standardize_job *w, int64_t member, int64_t first, int64_t last) {
   const int64_t C = w->channels, *order = order_of(w, member), base = member * w->rows * C;
   T *out = (T *)w->out + base;
-  for (int64_t i = first; i < last; i++) {
+  for (int64_t i = first; i < last && w->out; i++) {
     if (w->residual) memcpy(ROW(out, i), ROW((const T *)w->residual + base, i), (size_t)C * sizeof(T));
     else memset(ROW(out, i), 0, (size_t)C * sizeof(T));
   }
@@ -349,6 +365,7 @@ static void NAME(long_apply_share)(void *task, int64_t share, int64_t shares) {
   standardize_job known = *(standardize_job *)task;
   known.statistics = GIVEN;
   span part = share_of(span_of(&known, known.long_segment), share, shares);
+  if (known.coefficients && share > 0) return;
   NAME(forward_strip_all)(&known, known.long_segment, part, 0);
   ISA(finish_streaming)();
 }
@@ -465,6 +482,11 @@ INLINE void NAME(gradient)(const NAME(strip) *s, int64_t n, const int vectors, c
     NAME(add_gradient)(to + plane, P[v], s->known - v * NAME(LANES), lanes);
     NAME(add_gradient)(to + 2 * plane, -(t->mean[v] * rows * c->scale[v] * through), s->known - v * NAME(LANES), lanes);
   }
+  if (w->coefficients) {
+    NAME(store_coefficient)(s, vectors, lanes, 0, constant);
+    NAME(store_coefficient)(s, vectors, lanes, 1, slope);
+    return;
+  }
   if (SPLIT && !w->relu) NAME(gradient_rows)(s, vectors, lanes, 0, t, c, slope, constant);
   else NAME(gradient_rows)(s, vectors, lanes, w->relu != 0, t, c, slope, constant);
 }
@@ -571,6 +593,7 @@ static void NAME(long_sums_share)(void *task, int64_t share, int64_t shares) {
 static void NAME(long_gradient_share)(void *task, int64_t share, int64_t shares) {
   standardize_job *w = (standardize_job *)task;
   span part = share_of(span_of(w, w->long_segment), share, shares);
+  if (w->coefficients && share > 0) return;
   NAME(gradient_task) rows = {share == 0 ? w->long_dparams : 0, (double *)w->partial, NAME(ROWS)};
   NAME(backward_strip_all)(w, w->long_segment, part, &rows);
   ISA(finish_streaming)();

@@ -11,6 +11,7 @@ from graphnorm.layers.base import Norm
 from graphnorm.ops.standardize.api import check_features, check_segments
 from graphnorm.ops.standardize.eager import standardize_graphs
 from graphnorm.segments import Segments
+from graphnorm.tracing import is_exporting
 
 __all__ = ["GraphNorm", "GraphSizeNorm", "InstanceNorm", "NoNorm", "size_norm"]
 
@@ -170,7 +171,7 @@ def size_norm(x: Tensor, segments: Segments | None) -> Tensor:
         return x / math.sqrt(max(x.shape[0], 1))
     check_segments(x, segments)
     ids, graphs = segments.bounded_ids(x.shape[0]), segments.num_graphs
-    if torch.compiler.is_exporting():  # ONNX has no searchsorted
+    if is_exporting():  # ONNX has no searchsorted
         counts = torch.zeros(graphs + 1, dtype=torch.int64, device=x.device)
         sizes = counts.scatter_add(0, ids, torch.ones_like(ids))[:graphs]
     else:

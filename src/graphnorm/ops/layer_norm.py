@@ -36,6 +36,7 @@ from graphnorm.backends import TYPES, address, contiguous, library, output_like
 from graphnorm.ops.dispatch import Kernels, choose_kernels
 from graphnorm.ops.function import define
 from graphnorm.ops.precision import accumulation_dtype
+from graphnorm.tracing import is_exporting
 
 __all__ = ["layer_norm"]
 
@@ -59,7 +60,7 @@ def layer_norm(
     Returns:
         y of x's shape and type.
     """
-    if torch.compiler.is_exporting() or x.shape[-1] > WIDEST:
+    if is_exporting() or x.shape[-1] > WIDEST:
         return _torch_layer_norm(x, residual, weight, bias, eps, relu)
     return cast(Tensor, _layer_norm(x, residual, weight, bias, eps, relu))
 

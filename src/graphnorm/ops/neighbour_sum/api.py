@@ -16,6 +16,7 @@ from graphnorm.ops.neighbour_sum.reference import Problem, Wanted
 from graphnorm.ops.precision import accumulation_dtype
 from graphnorm.ops.standardize.api import check_features, check_segments
 from graphnorm.segments import Segments
+from graphnorm.tracing import is_exporting
 
 REDUCTIONS = ("sum", "mean")
 
@@ -117,7 +118,7 @@ def pool(x: Tensor, segments: Segments, reduce: str = "sum") -> Tensor:
 
 
 def _apply(x: Tensor | None, edge_x: Tensor | None, *rest: Any) -> Tensor:
-    if torch.compiler.is_exporting():  # plain torch, so that an exported program runs anywhere
+    if is_exporting():  # plain torch, so that an exported program runs anywhere
         return reference.forward(x, edge_x, Problem(*rest))
     return cast(Tensor, _neighbour_sum(x, edge_x, *rest))
 

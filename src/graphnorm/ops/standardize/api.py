@@ -12,9 +12,10 @@ from graphnorm.ops.dispatch import choose_kernels
 from graphnorm.ops.function import define
 from graphnorm.ops.layer_norm import layer_norm
 from graphnorm.ops.precision import accumulation_dtype, wide_dtype
-from graphnorm.ops.standardize import cpu, reference
+from graphnorm.ops.standardize import compiled, cpu, reference
 from graphnorm.ops.standardize.reference import DETACHED, GIVEN, LIVE, Problem, statistics_shape
 from graphnorm.segments import Segments, check_dense
+from graphnorm.tracing import is_exporting
 
 SCOPES = ("node", "graph", "batch")
 ACTIVATIONS = (None, "relu")
@@ -93,12 +94,18 @@ def standardize(
     if mean is not None and var is not None:
         graphs = 1 if segments is None or scope == "batch" else segments.num_graphs
         _check_statistics(x, graphs, mean, var)
-    options = (float(eps), act == "relu", statistics)
-    if torch.compiler.is_exporting():
-        y, mean, var = _exported(x, segments, scope, residual, (weight, bias, mean_scale, mean, var), options)
+    ptr, order, max_size = layout(x, segments, scope)
+    problem = Problem(
+        weight, bias, mean_scale, ptr, order, mean, var, float(eps), act == "relu", statistics, max_size
+    )  # fmt: skip
+    if is_exporting():  # plain torch, so that an exported program runs anywhere, an ONNX runtime included
+        ids, graphs = _ids(x, segments, scope)
+        y, mean, var = reference.standardize_by_ids(x, residual, ids, problem, graphs)
+    elif torch.compiler.is_compiling() and compiled.can_fuse(x):
+        ids = None if ptr is None else _ids(x, segments, scope)[0]
+        y, mean, var = compiled.standardize_fused(x, residual, ids, problem)
     else:
-        ptr, order, max_size = layout(x, segments, scope)
-        y, mean, var = standardize_op(x, residual, weight, bias, mean_scale, ptr, order, mean, var, *options, max_size)
+        y, mean, var = standardize_op(x, residual, *problem)
     return y if late is None else y + late, mean, var
 
 
@@ -115,24 +122,12 @@ def layout(x: Tensor, segments: Segments | None, scope: str) -> tuple[Tensor | N
     return None, None, rows
 
 
-def _exported(
-    x: Tensor,
-    segments: Segments | None,
-    scope: str,
-    residual: Tensor | None,
-    tensors: tuple[Tensor | None, ...],
-    options: tuple[float, bool, str],
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The operation in plain torch, so that an exported program runs anywhere, an ONNX runtime included."""
+def _ids(x: Tensor, segments: Segments | None, scope: str) -> tuple[Tensor, int]:
+    """The segment that statistics run over of every row, G for rows of none, and G."""
     if segments is None or (scope == "batch" and not segments.may_pad):
-        ids, graphs = torch.zeros(x.shape[0], dtype=torch.int64, device=x.device), 1
-    else:
-        graphs, ids = segments.num_graphs, segments.bounded_ids(x.shape[0])
-        if scope == "batch":
-            ids, graphs = (ids == graphs).long(), 1
-    weight, bias, mean_scale, mean, var = tensors
-    problem = Problem(weight, bias, mean_scale, None, None, mean, var, *options, None)
-    return reference.standardize_by_ids(x, residual, ids, problem, graphs)
+        return torch.zeros(x.shape[0], dtype=torch.int64, device=x.device), 1
+    graphs, ids = segments.num_graphs, segments.bounded_ids(x.shape[0])
+    return (ids, graphs) if scope == "graph" else ((ids == graphs).long(), 1)
 
 
 # ---- the operation ---------------------------------------------------------------------------------------------

@@ -101,6 +101,44 @@ class Plan:
         return dx
 
 
+    def coefficients(self, x: Tensor, parameters: Parameters, mean: Tensor, var: Tensor, found: Tensor) -> None:
+        """Write what rows are computed with into ``found``, and the statistics into ``mean`` and ``var`` if live."""
+        assert library is not None
+        found[:, -1] = 0
+        if x.numel() == 0:
+            found.zero_(), mean.zero_(), var.zero_()
+            return
+        acc = self.acc
+        weight, bias, mean_scale = parameters
+        weight, bias, mean_scale = contiguous(weight, acc), contiguous(bias, acc), contiguous(mean_scale, acc)
+        x, mean, var = x.contiguous(), contiguous(mean, torch.float64), contiguous(var, acc)
+        library.standardize_coefficients(
+            self.shared, torch.get_num_threads(), address(weight), address(bias), address(mean_scale),
+            mean.data_ptr(), var.data_ptr(), x.data_ptr(), found.data_ptr(), found[0].numel(),
+        )  # fmt: skip
+
+    def slopes(
+        self, dz: Tensor, x: Tensor, parameters: Parameters, mean: Tensor, var: Tensor, found: Tensor,
+        dparameters: Parameters,
+    ) -> None:  # fmt: skip
+        """The same for the gradient."""
+        assert library is not None
+        found.zero_()
+        if x.numel() == 0:
+            for gradient in dparameters:
+                gradient.zero_()
+            return
+        acc = self.acc
+        weight, bias, mean_scale = parameters
+        weight, bias, mean_scale = contiguous(weight, acc), contiguous(bias, acc), contiguous(mean_scale, acc)
+        dz, x, mean, var = dz.contiguous(), x.contiguous(), contiguous(mean, torch.float64), contiguous(var, acc)
+        library.standardize_slopes(
+            self.shared, torch.get_num_threads(), address(weight), address(bias), address(mean_scale),
+            mean.data_ptr(), var.data_ptr(), x.data_ptr(), found.data_ptr(), found[0].numel(), dz.data_ptr(),
+            *map(address, dparameters),
+        )  # fmt: skip
+
+
 def forward(x: Tensor, residual: Tensor | None, problem: Problem) -> tuple[Tensor, Tensor, Tensor]:
     """As :func:`graphnorm.ops.standardize.reference.forward`."""
     plan = Plan(x, problem)
