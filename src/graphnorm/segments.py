@@ -20,6 +20,7 @@ from graphnorm.tracing import (
     is_inference_tensor,
     may_cache,
     outside_inference_mode,
+    register_cpu_operator,
 )
 
 __all__ = ["Segments", "as_segments", "check_dense", "check_ids"]
@@ -143,8 +144,7 @@ class Segments:
                 self._ids, self.may_pad = batch, False
                 return None
             if compiled and batch.is_cpu:
-                inside = batch >= 0 if batch_size is None else (batch >= 0) & (batch < batch_size)
-                torch._assert_async(inside.all(), "batch holds an id outside of 0 … batch_size - 1")
+                torch._assert_async((batch >= 0).all(), "batch holds an id outside of 0 … batch_size - 1")
             if compiled and batch_size is None and torch.is_grad_enabled():
                 self._number_consecutively(batch)
             else:
@@ -165,16 +165,15 @@ class Segments:
             if batch_size < 0:
                 raise ValueError(f"batch holds the negative id {batch_size - 1}; graph ids start at 0")
             _check_number_of_graphs(f"batch holds id {batch_size - 1}", batch_size, rows)
-        ptr = batch.new_empty(batch_size + 1)
-        if _write_boundaries(batch, ptr):
-            self.ptr = ptr
-        else:
+        self.ptr = torch.empty(batch_size + 1, dtype=torch.int64)
+        self.max_size = _write_boundaries(batch, self.ptr)
+        if self.max_size is None:
             low, high = map(int, batch.aminmax())
             _check_range(low, high, batch_size)
             sorted_ids, self.order = torch.sort(batch, stable=True)
             self.ptr = _boundaries(sorted_ids, batch_size)
+            self.max_size = _largest(self.ptr)
         self._ids, self.may_pad = batch, False
-        self.max_size = int(self.ptr.diff().max()) if batch_size else 0
 
     def _sort(self, batch: Tensor, batch_size: int, assume_sorted: bool) -> None:
         """Boundaries and order without reading the ids, which may be out of range."""
@@ -468,23 +467,17 @@ def _vector_of_integers(name: str, value: Tensor) -> Tensor:
     return value.long().contiguous()
 
 
-def _read_ids(batch: Tensor, batch_size: int) -> tuple[Tensor, Tensor]:
-    """Boundaries and order of a batch vector, checked, for compiled programs on a CPU."""
+def _read_sized(batch: Tensor, batch_size: int) -> tuple[Tensor, Tensor]:
+    """Boundaries and order of a batch vector, which is checked."""
     found = Segments.temporary(batch, batch_size)
-    order = found.order
-    if order is None:
-        order = torch.arange(batch.shape[0])
-    return found.ptr, order
+    return found.ptr, torch.arange(batch.shape[0]) if found.order is None else found.order
 
 
-_operators = torch.library.Library("graphnorm", "FRAGMENT")
-_operators.define("read_batch(Tensor batch, SymInt batch_size) -> (Tensor, Tensor)", tags=torch.Tag.pt2_compliant_tag)
-_operators.impl("read_batch", _read_ids, "CPU")
-
-
-@torch.library.register_fake("graphnorm::read_batch", lib=_operators)
-def _read_ids_fake(batch: Tensor, batch_size: int) -> tuple[Tensor, Tensor]:
-    return batch.new_empty(batch_size + 1), torch.empty_like(batch)
+register_cpu_operator(
+    "read_batch(Tensor batch, SymInt batch_size) -> (Tensor, Tensor)",
+    _read_sized,
+    lambda batch, batch_size: (batch.new_empty(batch_size + 1), torch.empty_like(batch)),
+)
 
 
 def _may_check(tensor: Tensor) -> bool:
@@ -522,16 +515,23 @@ def _count(name: str, what: str, value: Any) -> int:
     return count
 
 
-def _write_boundaries(batch: Tensor, ptr: Tensor) -> bool:
-    """Fill ``ptr`` (G + 1) from a sorted CPU vector of ids; False, with ptr undefined, if it is unsorted or out of
-    range."""
+def _write_boundaries(batch: Tensor, ptr: Tensor) -> int | None:
+    """Fill ``ptr`` (G + 1) from a sorted CPU vector of ids, and give the rows of the largest graph.
+
+    ``None``, with ptr undefined, if the vector is unsorted or out of range.
+    """
     graphs = ptr.shape[0] - 1
     if library is not None and type(batch) is Tensor:
-        return bool(library.boundaries(batch.data_ptr(), batch.shape[0], graphs, ptr.data_ptr()) < 0)
+        found: int = library.boundaries(batch.data_ptr(), batch.shape[0], graphs, ptr.data_ptr())
+        return -1 - found if found < 0 else None
     if bool(((batch < 0) | (batch >= graphs)).any()) or bool((batch[1:] < batch[:-1]).any()):
-        return False
+        return None
     torch.searchsorted(batch, torch.arange(graphs + 1), out=ptr)
-    return True
+    return _largest(ptr)
+
+
+def _largest(ptr: Tensor) -> int:
+    return int(ptr.diff().max()) if len(ptr) > 1 else 0
 
 
 def _narrowed(ids: Tensor, batch_size: int) -> Tensor:

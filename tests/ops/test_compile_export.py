@@ -146,7 +146,10 @@ def test_the_compiler_sees_through_the_layers_on_a_cpu():
         name: [str(node.target).split(".")[1] for node in graph.graph.nodes if "graphnorm" in str(node.target)]
         for name, graph in graphs.items()
     }
-    assert ours == {"forward": ["read_batch", *["standardize_coefficients"] * 2], "backward": ["standardize_slopes"] * 2}
+    assert ours == {
+        "forward": ["read_batch", *["standardize_coefficients"] * 2],
+        "backward": ["standardize_slopes"] * 2,
+    }
     (outputs,) = graphs["forward"].graph.find_nodes(op="output")
     kept = [node.meta["val"] for node in outputs.args[0] if isinstance(node.meta.get("val"), torch.Tensor)]
     assert torch.bool not in {tensor.dtype for tensor in kept}

@@ -260,22 +260,24 @@ static PyObject *py_adam(PyObject *self, PyObject *const *args, Py_ssize_t count
 }
 
 /* boundaries(batch, rows, segments, ptr): fill ptr (segments + 1) from a sorted vector of ids.
- * Returns -1 when it is sorted and in range, else the first row that is not. */
+ * Returns the first row that is not sorted or in range; -1 - n where all are, n being the rows of the largest segment. */
 static PyObject *py_boundaries(PyObject *self, PyObject *const *args, Py_ssize_t count) {
   int64_t a[4];
   if (!read_integers(args, count, 4, a)) return NULL;
   const int64_t *batch = address(a[0]), rows = a[1], segments = a[2];
-  int64_t *ptr = (int64_t *)address(a[3]), bad = -1, next = 0;
+  int64_t *ptr = (int64_t *)address(a[3]), bad = -1, next = 0, largest = 0;
   Py_BEGIN_ALLOW_THREADS
   for (int64_t i = 0; i < rows; i++) {
     int64_t id = batch[i];
     if (id == next - 1 && id >= 0) continue;
     if (id < next || id >= segments) { bad = i; break; }
+    if (next > 0 && i - ptr[next - 1] > largest) largest = i - ptr[next - 1];
     while (next <= id) ptr[next++] = i;
   }
+  if (next > 0 && rows - ptr[next - 1] > largest) largest = rows - ptr[next - 1];
   while (bad < 0 && next <= segments) ptr[next++] = rows;
   Py_END_ALLOW_THREADS
-  return PyLong_FromLongLong(bad);
+  return PyLong_FromLongLong(bad < 0 ? -1 - largest : bad);
 }
 
 /* rises(order, rows): whether order is 0, 1, 2, … */

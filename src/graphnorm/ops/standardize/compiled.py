@@ -2,10 +2,8 @@ r"""Standardization under ``torch.compile`` on a CPU: sums by the C library, row
 
 Per segment and channel the output is :math:`s\,(x - m) + b`, and the gradient of x is
 :math:`s\,[(dz + u) - v\,(x - m)]`. The library computes these coefficients, a few numbers for each segment. The rows
-are plain torch, so the compiler fuses them with what comes before and after. It also sees where a ReLU has a slope of 0;
-behind an operator for the whole layer it would store a mask.
-
-The operators are registered without ``torch.library.custom_op``, which adds 80 µs to a call.
+are plain torch, so the compiler fuses them with what comes before and after. It also computes again where a ReLU had a
+slope of 0; behind an operator for the whole layer it would store a mask.
 """
 
 from __future__ import annotations
@@ -14,80 +12,69 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._C import _are_functorch_transforms_active
 
-from graphnorm.backends import chosen_backend, library
+from graphnorm.backends import library
 from graphnorm.ops.precision import accumulation_dtype
 from graphnorm.ops.standardize.cpu import Plan
 from graphnorm.ops.standardize.reference import GIVEN, Problem, statistics_shape
+from graphnorm.tracing import register_cpu_operator
 
-__all__ = ["can_fuse", "standardize_fused"]
-
-
-def can_fuse(x: Tensor) -> bool:
-    """Whether to compute x this way while compiling; not inside ``vmap``, for which the operation has its own rule."""
-    can_run = library is not None and x.is_cpu and chosen_backend() in ("auto", "cpu")
-    return can_run and not _are_functorch_transforms_active()
-
+__all__ = ["standardize_fused"]
 
 # ---- the operators ---------------------------------------------------------------------------------------------
-
-
-def _coefficients(x: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
-    """m, s and b, shape (3, G + 1, C), with zeros at the end for rows of no segment; mean and variance."""
-    problem = _problem(*rest)
-    found, mean, var = _fake_coefficients(x, *rest)
-    if problem.statistics == GIVEN:
-        Plan(x, problem).coefficients(x, problem.parameters, problem.mean, problem.var, found)
-    else:
-        Plan(x, problem).coefficients(x, problem.parameters, mean, var, found)
-    return found, mean, var
-
-
-def _slopes(dz: Tensor, x: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """u and v, shape (2, G + 1, C), and the gradients of the parameters."""
-    problem = _problem(*rest)
-    found, *dparameters = _fake_slopes(dz, x, *rest)
-    Plan(x, problem).slopes(dz, x, problem.parameters, problem.mean, problem.var, found, dparameters)
-    return found, *dparameters
-
-
-def _problem(*arguments: Any) -> Problem:
-    *tensors, eps, statistics, max_size = arguments
-    problem = Problem(*tensors, eps, False, statistics, max_size)
-    order = problem.order
-    if order is not None and library is not None and library.rises(order.data_ptr(), order.shape[0]):
-        problem = problem._replace(order=None)
-    return problem
-
-
-def _fake_coefficients(x: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
-    problem = Problem(*rest[:-2], False, *rest[-2:])
-    graphs, acc = problem.graphs, accumulation_dtype(x.dtype)
-    shape = (0,) if problem.statistics == GIVEN else statistics_shape(x, graphs)
-    found = x.new_empty(3, graphs + 1, x.shape[1], dtype=acc)
-    return found, x.new_empty(shape, dtype=torch.float64), x.new_empty(shape, dtype=acc)
-
-
-def _fake_slopes(dz: Tensor, x: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    problem = Problem(*rest[:-2], False, *rest[-2:])
-    shape, acc = x.shape[1:], accumulation_dtype(x.dtype)
-    dweight, dbias, dmean_scale = (x.new_empty(shape, dtype=acc) for _ in range(3))
-    return x.new_empty(2, problem.graphs + 1, x.shape[1], dtype=acc), dweight, dbias, dmean_scale
-
 
 _SHARED = (
     "Tensor? weight, Tensor? bias, Tensor? mean_scale, Tensor? ptr, Tensor? order, Tensor? mean, Tensor? var, "
     "float eps, str statistics, SymInt? max_size"
 )
-_operators = torch.library.Library("graphnorm", "FRAGMENT")
-for _name, _schema, _run, _fake in (
-    ("standardize_coefficients", f"(Tensor x, {_SHARED}) -> (Tensor, Tensor, Tensor)", _coefficients, _fake_coefficients),
-    ("standardize_slopes", f"(Tensor dz, Tensor x, {_SHARED}) -> (Tensor, Tensor, Tensor, Tensor)", _slopes, _fake_slopes),
-):  # fmt: skip
-    _operators.define(_name + _schema, tags=torch.Tag.pt2_compliant_tag)
-    _operators.impl(_name, _run, "CPU")
-    torch.library.register_fake(f"graphnorm::{_name}", _fake, lib=_operators)
+
+
+def _coefficients(x: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """m, s and b, shape (3, G + 1, C), with zeros at the end for rows of no segment; mean and variance."""
+    found, mean, var = _fake_coefficients(x, *rest)
+    _plan(x, rest).coefficients(x, mean, var, found)
+    return found, mean, var
+
+
+def _slopes(dz: Tensor, x: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """u and v, shape (2, G + 1, C), and the gradients of the parameters."""
+    found, dweight, dbias, dmean_scale = _fake_slopes(dz, x, *rest)
+    _plan(x, rest).slopes(dz, x, found, (dweight, dbias, dmean_scale))
+    return found, dweight, dbias, dmean_scale
+
+
+def _plan(x: Tensor, rest: tuple[Any, ...]) -> Plan:
+    problem = _problem(*rest)
+    order = problem.order
+    if order is not None and library is not None and library.rises(order.data_ptr(), order.shape[0]):
+        problem = problem._replace(order=None)
+    return Plan(x, problem)
+
+
+def _problem(*arguments: Any) -> Problem:
+    *tensors, eps, statistics, max_size = arguments
+    return Problem._make((*tensors, eps, False, statistics, max_size))
+
+
+def _fake_coefficients(x: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
+    problem, acc = _problem(*rest), accumulation_dtype(x.dtype)
+    shape = (0,) if problem.statistics == GIVEN else statistics_shape(x, problem.graphs)
+    found = x.new_empty(3, problem.graphs + 1, x.shape[1], dtype=acc)
+    return found, x.new_empty(shape, dtype=torch.float64), x.new_empty(shape, dtype=acc)
+
+
+def _fake_slopes(dz: Tensor, x: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    channels, acc = x.shape[1], accumulation_dtype(x.dtype)
+    dweight, dbias, dmean_scale = (x.new_empty(channels, dtype=acc) for _ in range(3))
+    return x.new_empty(2, _problem(*rest).graphs + 1, channels, dtype=acc), dweight, dbias, dmean_scale
+
+
+register_cpu_operator(
+    f"standardize_coefficients(Tensor x, {_SHARED}) -> (Tensor, Tensor, Tensor)", _coefficients, _fake_coefficients
+)
+register_cpu_operator(
+    f"standardize_slopes(Tensor dz, Tensor x, {_SHARED}) -> (Tensor, Tensor, Tensor, Tensor)", _slopes, _fake_slopes
+)
 
 
 # ---- the rows --------------------------------------------------------------------------------------------------
@@ -146,13 +133,14 @@ def _gradients(ctx: Any, dy: Tensor | None, *_: Any) -> tuple[Tensor | None, ...
     slopes, *gradients = torch.ops.graphnorm.standardize_slopes(dz, x, *rest, *ctx.options)
     u, v = _of_rows(slopes, ids)
     dx = (s * ((dz.to(found.dtype) + u) - v * d)).to(x.dtype)
-    parameters = zip(rest[:3], gradients, strict=True)
-    return dx, dy if ctx.needs_input_grad[1] else None, *(None if p is None else gradient.to(p.dtype) for p, gradient in parameters), *[None] * 9
+    dresidual = dy if ctx.needs_input_grad[1] else None
+    dparameters = [None if p is None else g.to(p.dtype) for p, g in zip(rest[:3], gradients, strict=True)]
+    return dx, dresidual, *dparameters, *[None] * 9
 
 
-# The compiler sees through a triton_op, also one without kernels of Triton. It has trouble with autograd.Function: torch
-# 2.11 mixes up the gradients.
-_standardize_rows = torch.library.triton_op("graphnorm::standardize_rows", _rows, mutates_args=())
+# A compiler sees through a triton_op, one without kernels of Triton too. With autograd.Function torch 2.11 mixes up the
+# gradients.
+_standardize_rows: Any = torch.library.triton_op("graphnorm::standardize_rows", _rows, mutates_args=())
 _standardize_rows.register_autograd(_gradients, setup_context=_save)
 
 

@@ -100,42 +100,39 @@ class Plan:
         )  # fmt: skip
         return dx
 
-
-    def coefficients(self, x: Tensor, parameters: Parameters, mean: Tensor, var: Tensor, found: Tensor) -> None:
-        """Write what rows are computed with into ``found``, and the statistics into ``mean`` and ``var`` if live."""
+    def coefficients(self, x: Tensor, mean: Tensor, var: Tensor, found: Tensor) -> None:
+        """Write what rows are computed with to ``found``, and live statistics to ``mean`` and ``var``."""
         assert library is not None
-        found[:, -1] = 0
+        found[:, -1] = 0  # of rows of no segment
         if x.numel() == 0:
-            found.zero_(), mean.zero_(), var.zero_()
+            for result in (found, mean, var):
+                result.zero_()
             return
-        acc = self.acc
-        weight, bias, mean_scale = parameters
-        weight, bias, mean_scale = contiguous(weight, acc), contiguous(bias, acc), contiguous(mean_scale, acc)
-        x, mean, var = x.contiguous(), contiguous(mean, torch.float64), contiguous(var, acc)
+        given, x, acc = self.problem, x.contiguous(), self.acc
+        if given.mean is not None and given.var is not None:
+            mean, var = given.mean, given.var
+        kept = [contiguous(p, acc) for p in given.parameters]
+        kept += [contiguous(mean, torch.float64), contiguous(var, acc)]
         library.standardize_coefficients(
-            self.shared, torch.get_num_threads(), address(weight), address(bias), address(mean_scale),
-            mean.data_ptr(), var.data_ptr(), x.data_ptr(), found.data_ptr(), found[0].numel(),
+            self.shared, torch.get_num_threads(), *map(address, kept), x.data_ptr(), found.data_ptr(),
+            found[0].numel(),
         )  # fmt: skip
 
-    def slopes(
-        self, dz: Tensor, x: Tensor, parameters: Parameters, mean: Tensor, var: Tensor, found: Tensor,
-        dparameters: Parameters,
-    ) -> None:  # fmt: skip
-        """The same for the gradient."""
+    def slopes(self, dz: Tensor, x: Tensor, found: Tensor, dparameters: Parameters) -> None:
+        """The same for the gradient, and the gradients of the parameters."""
         assert library is not None
         found.zero_()
         if x.numel() == 0:
             for gradient in dparameters:
+                assert gradient is not None
                 gradient.zero_()
             return
-        acc = self.acc
-        weight, bias, mean_scale = parameters
-        weight, bias, mean_scale = contiguous(weight, acc), contiguous(bias, acc), contiguous(mean_scale, acc)
-        dz, x, mean, var = dz.contiguous(), x.contiguous(), contiguous(mean, torch.float64), contiguous(var, acc)
+        given, dz, x, acc = self.problem, dz.contiguous(), x.contiguous(), self.acc
+        kept = [contiguous(p, acc) for p in given.parameters]
+        kept += [contiguous(given.mean, torch.float64), contiguous(given.var, acc)]
         library.standardize_slopes(
-            self.shared, torch.get_num_threads(), address(weight), address(bias), address(mean_scale),
-            mean.data_ptr(), var.data_ptr(), x.data_ptr(), found.data_ptr(), found[0].numel(), dz.data_ptr(),
-            *map(address, dparameters),
+            self.shared, torch.get_num_threads(), *map(address, kept), x.data_ptr(), found.data_ptr(),
+            found[0].numel(), dz.data_ptr(), *map(address, dparameters),
         )  # fmt: skip
 
 

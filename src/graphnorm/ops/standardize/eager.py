@@ -23,6 +23,7 @@ from graphnorm.segments import Segments
 
 _FEW_ROWS = 64  # of a single graph: GPU kernels then need its boundaries, and the segments have them already
 _MAX_PLANS = 64  # per segments; far more than a model has widths
+_plans_of_one_graph: dict[Any, Any] = {}  # for calls without segments, on a CPU: they hold numbers alone
 
 
 class _Planned(torch.autograd.Function):
@@ -74,19 +75,20 @@ def standardize_graphs(
 
     Not to be called while compiling.
     """
-    if segments is None or _are_functorch_transforms_active() or _len_torch_dispatch_stack():
+    if _are_functorch_transforms_active() or _len_torch_dispatch_stack():
         return None
-    if not is_plain(x, weight, bias, mean_scale, residual):
+    if not is_plain(x, weight, bias, mean_scale, residual) or (segments is None and not x.is_cpu):
         return None
+    plans = _plans_of_one_graph if segments is None else segments.plans
     key = x.shape, x.dtype, eps, act, chosen_backend()
-    found = segments.plans.get(key)
+    found = plans.get(key)
     if found is None:
         plan = _make_plan(x, segments, eps, act)
         if plan is None:
             return None
-        if len(segments.plans) >= _MAX_PLANS:
-            segments.plans.clear()
-        found = segments.plans[key] = (plan, x.device, x.shape, x.shape[1:])
+        if len(plans) >= _MAX_PLANS:
+            plans.clear()
+        found = plans[key] = (plan, x.device, x.shape, x.shape[1:])
     plan, device, shape, width = found
     if (
         x.device != device
@@ -107,16 +109,16 @@ def standardize_graphs(
     return _apply(x, residual, weight, bias, mean_scale, plan)  # type: ignore[no-any-return]
 
 
-def _make_plan(x: Tensor, segments: Segments, eps: float, act: str | None) -> Any:
+def _make_plan(x: Tensor, segments: Segments | None, eps: float, act: str | None) -> Any:
     """A plan for calls like this one; ``None`` where the call is wrong, or left to the reference."""
-    if x.dim() != 2 or not x.is_floating_point() or act not in ACTIVATIONS or segments.device != x.device:
+    if x.dim() != 2 or not x.is_floating_point() or act not in ACTIVATIONS:
         return None
-    if segments.num_rows not in (None, x.shape[0]):
+    if segments is not None and (segments.device != x.device or segments.num_rows not in (None, x.shape[0])):
         return None
-    kernels = kernels_for(x, segments.num_graphs)
+    kernels = kernels_for(x, 1 if segments is None else segments.num_graphs)
     if not hasattr(kernels, "Plan"):
         return None
     ptr, order, max_size = layout(x, segments, "graph")
-    if ptr is None and x.shape[0] <= _FEW_ROWS:
+    if ptr is None and x.shape[0] <= _FEW_ROWS and segments is not None:
         ptr = segments.ptr
     return kernels.Plan(x, Problem(None, None, None, ptr, order, None, None, float(eps), act == "relu", LIVE, max_size))
