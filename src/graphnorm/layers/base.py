@@ -25,7 +25,7 @@ class Norm(nn.Module):
         in_channels: C, the number of features of a node; ``None`` in layers that take any number.
         eps: ε, added to the second moment.
         affine: whether there are a weight γ and a bias β.
-        act: ``"relu"`` to apply it in the same pass, or ``None``.
+        act: ``"relu"`` to apply it in the same pass, or ``None``. Its slope at exactly 0 is 1, where torch's is 0.
         device: where the parameters live.
         dtype: what they are stored in.
     """
