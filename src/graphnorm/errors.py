@@ -46,7 +46,7 @@ class DataError(GraphnormError):
 
 
 class DataWarning(UserWarning):
-    """Part of the user's data was left out, on request; the command line prints this as a note."""
+    """What the user should know about how the data was read; the command line prints this as a note."""
 
 
 class CodeWarning(UserWarning):

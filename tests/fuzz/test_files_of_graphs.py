@@ -21,7 +21,7 @@ TU_TEXTS = {f"TINY_{part}.txt": text.encode() for part, text in TU_FILES.items()
     "TINY_node_attributes.txt": b"1,2\n3,4\n5,6\n7,8\n9,0.5\n1e3,2\n"
 }
 OGB_TEXTS = {f"{name}.csv.gz": gzip.compress(text.encode(), mtime=0) for name, text in OGB_FILES.items()}
-TABLE = b"smiles,label\nCCO,1\nc1ccccc1,0\nC[C@H](N)C(=O)O,1\nF/C=C/F,0\n"
+TABLE = b"smiles,label,a,b,part\nCCO,1,,0.5,train\nc1ccccc1,0,1,-2,val\nCC(=O)O,1,0,1e3,test\nOCC,0,1,,train\n"
 
 
 @pytest.fixture(scope="module")
@@ -87,11 +87,60 @@ def test_ogb_folders(place: Path, data: st.DataObject, inside: bool) -> None:
     load_or_refuse(place / "ogbg_tiny")
 
 
-@given(content=damaged(TABLE), skip=st.booleans())
+OPTIONS = st.fixed_dictionaries(
+    {},
+    optional={
+        "target": st.sampled_from(["label", "a,b", "a", "absent", "", ","]),
+        "task": st.sampled_from(["classes", "binary", "values"]),
+        "threshold": st.sampled_from(["median", 0.5]),
+        "split": st.sampled_from(["scaffold", "random", "part", "absent"]),
+        "skip_invalid": st.booleans(),
+        "skip_unlabelled": st.booleans(),
+        "unlabelled": st.booleans(),
+    },
+)
+
+
+@given(content=damaged(TABLE), options=OPTIONS, packed=st.booleans())
 @pytest.mark.filterwarnings("ignore::graphnorm.data.DataWarning")
-def test_tables(place: Path, content: bytes, skip: bool) -> None:
-    write(place, {"t.csv": content})
-    load_or_refuse(place / "t.csv", skip_invalid=skip)
+def test_tables(place: Path, content: bytes, options: dict[str, Any], packed: bool) -> None:
+    name = "t.csv.gz" if packed else "t.csv"
+    write(place, {name: gzip.compress(content) if packed else content})
+    load_or_refuse(place / name, **options)
+
+
+@pytest.fixture(scope="module")
+def parquet(place: Path) -> bytes:
+    import pyarrow
+    from pyarrow import parquet
+
+    parquet.write_table(pyarrow.table({"smiles": ["CCO", "CC", "C"], "y": [0.5, None, 2]}), place / "t.parquet")
+    return (place / "t.parquet").read_bytes()
+
+
+@given(data=st.data())
+@pytest.mark.filterwarnings("ignore::graphnorm.data.DataWarning")
+def test_parquet(place: Path, parquet: bytes, data: st.DataObject) -> None:
+    write(place, {"t.parquet": data.draw(damaged(parquet))})
+    load_or_refuse(place / "t.parquet")
+
+
+SPLITS = {
+    "split.json": b'{"train": [0, 1], "valid": [2], "test": [3]}',
+    "split.csv": b"row,part\n0,train\n1,train\n2,valid\n3,test\n",
+}
+
+
+@given(data=st.data(), name=st.sampled_from(sorted(SPLITS)))
+@pytest.mark.filterwarnings("ignore::graphnorm.data.DataWarning")
+def test_files_of_splits(place: Path, data: st.DataObject, name: str) -> None:
+    write(place, {"good.csv": TABLE, name: data.draw(damaged(SPLITS[name]))})
+    graphs = answer_or_refusal(load, place / "good.csv", target="label", split=place / name)
+    if isinstance(graphs, PackedGraphs):
+        ids = [k for part in graphs.splits.values() for k in part.tolist()]
+        assert {"train", "test"} <= set(graphs.splits)
+        assert len(set(ids)) == len(ids)
+        assert set(ids) <= set(range(4))
 
 
 @pytest.fixture(scope="module")

@@ -30,7 +30,7 @@ from graphnorm.data.images import Images, read_cifar10
 from graphnorm.data.molecules import from_table, molecules
 from graphnorm.data.ogb import is_ogb, read_ogb
 from graphnorm.data.packed import FORMAT, PackedGraphs, TaskName, announce, open_packed, save_packed
-from graphnorm.data.splits import read_split
+from graphnorm.data.splits import note_crossing, read_split
 from graphnorm.data.table import TABLE_SUFFIXES, Table, is_table, read_table
 from graphnorm.data.targets import Threshold
 from graphnorm.data.tu import is_tu, read_tu
@@ -149,7 +149,8 @@ def load(
 def _with_split(graphs: PackedGraphs, split: str | None, file: Path | None) -> PackedGraphs:
     if file:
         parts = read_split(file, graphs.rows, graphs.num_graphs + len(graphs.left_out))
-        return replace(graphs, splits={name: torch.from_numpy(ids) for name, ids in parts.items()})
+        splits = {name: torch.from_numpy(ids) for name, ids in parts.items()}
+        return replace(graphs, splits=splits, notes=graphs.notes + note_crossing(graphs.groups, parts))
     return replace(graphs, splits={}) if split == "random" else graphs
 
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from graphnorm.data.archive import Integers, Place
 from graphnorm.data.build import RawGraphs, by_graph, join_edges, pack
 from graphnorm.data.packed import UNKNOWN, PackedGraphs, TaskName, announce
-from graphnorm.data.splits import scaffold_split, split_by_words
+from graphnorm.data.splits import note_crossing, scaffold_split, split_by_words
 from graphnorm.data.table import TARGET_COLUMNS, Table, listed, named_columns, one_column
 from graphnorm.data.targets import MISSING, NUMBER, Targets, Threshold, as_columns, find_targets, missing_rows
 from graphnorm.errors import DataError, need, require
@@ -257,7 +257,7 @@ def _pack(
         groups=groups,
         splits=splits,
         source=place(0)["where"],
-        notes=notes + ((note,) if note else ()),
+        notes=(*notes, *((note,) if note else ()), *note_crossing(groups, splits)),
     )
     return replace(pack(raw), left_out=tuple(sorted({*invalid, *dropped})))
 
@@ -318,7 +318,7 @@ def _duplicates(
     differ = repeated[((ours != theirs) & ~np.isnan(ours) & ~np.isnan(theirs)).any(1)]
     note = (
         f"{len(repeated):,} of {len(groups):,} molecules are duplicates of others, by their canonical SMILES; "
-        "duplicates stay on one side of every split"
+        "folds keep duplicates on one side"
     )
     if differ.size:
         pairs = [(place(int(groups[g])), place(int(g))) for g in differ[:3]]

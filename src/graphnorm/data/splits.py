@@ -13,7 +13,7 @@ from graphnorm.data.archive import Integers, Place, decoding, refuse_irregular
 from graphnorm.data.table import read_table
 from graphnorm.errors import DataError, listing
 
-__all__ = ["PARTS", "check_parts", "read_split", "scaffold_split", "split_by_words"]
+__all__ = ["PARTS", "check_parts", "note_crossing", "read_split", "scaffold_split", "split_by_words"]
 
 PARTS = ("train", "valid", "test")
 WORDS = {
@@ -142,3 +142,18 @@ def check_parts(
             problem = f"graph {int(times.argmax())} is in the split {int(times.max())} times"
     if problem:
         raise DataError(problem, **place, remedy=remedy)
+
+
+def note_crossing(groups: Any, parts: Mapping[str, Any]) -> tuple[str, ...]:
+    """A note about groups that a chosen split does not keep together: at most one.
+
+    >>> note_crossing(np.array([0, 0, 2]), {"train": np.array([0]), "test": np.array([1, 2])})
+    ('1 of the 2 test graphs is a duplicate of one in another part of the split',)
+    """
+    if groups is None or "test" not in parts:
+        return ()
+    own = np.asarray(groups)[np.asarray(parts["test"])]
+    others = [np.asarray(groups)[np.asarray(ids)] for part, ids in parts.items() if part != "test"]
+    count = int(np.isin(own, np.concatenate(others)).sum())
+    verb = "is a duplicate" if count == 1 else "are duplicates"
+    return (f"{count:,} of the {len(own):,} test graphs {verb} of one in another part of the split",) if count else ()
