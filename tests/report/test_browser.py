@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -154,7 +155,8 @@ def test_a_reader_with_a_phone(browser: Any, address: str) -> None:
     page.locator("summary").last.click()
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     goes_on = [
-        part.evaluate("part => part.scrollWidth > part.clientWidth") for part in page.locator("[role=region]").all()
+        part.evaluate("part => part.scrollWidth > part.clientWidth")
+        for part in page.locator("[role=region]:not(.claims *)").all()
     ]
     assert goes_on == [False, True, True]  # claims, Table 1, scores
     assert [hint.is_visible() for hint in page.locator(".more").all()] == goes_on
@@ -169,11 +171,67 @@ def test_a_reader_with_a_phone(browser: Any, address: str) -> None:
 
 
 def test_paper(browser: Any, address: str) -> None:
+    """Everything is opened and drawn, no chart is larger than its place, and afterwards all is as before."""
     opened = Opened(browser, address, color_scheme="dark")
-    opened.page.evaluate("dispatchEvent(new Event('beforeprint'))")
-    opened.page.wait_for_function("document.querySelectorAll('.chart:not([data-drawn])').length === 0", timeout=60_000)
-    printed = opened.page.pdf()
-    assert printed.startswith(b"%PDF")
-    opened.page.evaluate("dispatchEvent(new Event('afterprint'))")
-    assert opened.page.evaluate("document.documentElement.dataset.theme") is None
+    page = opened.page
+    closed = "document.querySelectorAll('details:not([open])').length"
+    before = page.evaluate(closed)
+    assert before > 0
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    page.wait_for_function("document.querySelectorAll('.chart:not([data-drawn])').length === 0", timeout=60_000)
+    page.emulate_media(media="print")
+    assert page.evaluate(closed) == 0
+    boxes = page.evaluate(
+        "[...document.querySelectorAll('.charts > figure')]"
+        ".flatMap(figure => [figure, figure.querySelector('.main-svg')]"
+        ".map(part => part.getBoundingClientRect()).map(box => [box.left, box.top, box.right, box.bottom]))"
+    )
+    for (left, top, right, bottom), drawn in zip(boxes[::2], boxes[1::2], strict=True):
+        assert (drawn[0] >= left - 1, drawn[1] >= top - 1, drawn[2] <= right + 1, drawn[3] <= bottom + 1) == (True,) * 4
+    for one, other in combinations(boxes[::2], 2):
+        assert one[2] <= other[0] + 1 or other[2] <= one[0] + 1 or one[3] <= other[1] + 1 or other[3] <= one[1] + 1
+    assert page.pdf().startswith(b"%PDF")
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert page.evaluate("document.documentElement.dataset.theme") is None
+    assert page.evaluate(closed) == before
     assert opened.complaints == []
+
+
+def test_many_studies(browser: Any, result: Result, tmp_path: Path) -> None:
+    """They are folded, a link opens the one that it leads to, and the contents stay in view."""
+    path = tmp_path / "page.html"
+    path.write_text(build_page([Chapter(result, told_apart=name) for name in ("a", "b")]))
+    page = browser.new_page(viewport={"width": 1300, "height": 700})
+    page.goto(path.as_uri())
+    study = "[...document.querySelectorAll('details.study')].map(part => part.open)"
+    assert page.evaluate(study) == [False, False]
+    page.click("nav a[href='#part-2']")
+    page.wait_for_selector("#part-2-train-curves[data-drawn]", timeout=60_000)
+    assert page.evaluate(study) == [False, True]
+    page.evaluate("scrollTo(0, 1e6)")
+    assert page.locator("nav a[href='#part-1']").bounding_box()["y"] >= 0
+    page.goto(f"{path.as_uri()}#part-1-train-curves")
+    page.reload()
+    assert page.evaluate(study)[0]
+    page.set_viewport_size({"width": 390, "height": 700})
+    assert not page.is_visible("nav a[href='#part-1']")
+    page.click("nav summary")
+    page.click("nav a[href='#part-1']")
+    assert not page.is_visible("nav a[href='#part-1']")
+
+
+def test_bands_are_those_of_up_to_four_curves(browser: Any, address: str) -> None:
+    opened = Opened(browser, address)
+    bands = (
+        "document.getElementById('part-1-train-curves').data.filter(of => of.fill === 'toself' && of.visible).length"
+    )
+    assert opened.page.evaluate(bands) == 0  # of five
+    opened.page.click(".chip[data-norm=layer]")
+    assert opened.page.evaluate(bands) == 4
+    opened.page.click(".chip[data-norm=layer]")
+    assert opened.page.evaluate(bands) == 0
+
+
+def test_nothing_that_takes_the_focus_is_inside_of_an_image_or_a_button(browser: Any, address: str) -> None:
+    nested = ":is([role=img], [role=button], button, summary) :is(a, button, input, [tabindex])"
+    assert Opened(browser, address).page.locator(nested).count() == 0

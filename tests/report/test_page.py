@@ -15,7 +15,8 @@ from graphnorm.errors import GraphnormError
 from graphnorm.paper.items import QUICK
 from graphnorm.paper.output import QUICK_NOTE
 from graphnorm.report import Chapter, build_page, model_sections, read_studies
-from graphnorm.settings import Grid
+from graphnorm.report.page import leading
+from graphnorm.settings import Grid, colour
 from graphnorm.study import Result, Score, Store
 from graphnorm.study.protocol import find_protocol
 from graphnorm.study.reported import Reported
@@ -58,7 +59,7 @@ def test_it_says_what_the_result_says(page: str, result: Result) -> None:
     table = [dict(zip(result.table.columns[1:], row[1:], strict=True)) for row in result.table.rows]
     assert list(rows.values()) == table
     assert rows["layer"]["accuracy %"].endswith("(1 diverged)")
-    best = re.findall(r'<tr class="best"><th.*?>(?:<span.*?></span>)(.*?)</th>', page)
+    best = re.findall(r'<tr class="leads"><th.*?>(?:<span.*?></span>)(.*?)</th>', page)
     assert tuple(best) == result.groups[0]
     assert "1 configuration; 5 folds; trained on fake." in text
     facts = dict(re.findall("<dt>(.*?)</dt><dd>(.*?)</dd>", page))
@@ -69,11 +70,13 @@ def test_it_says_what_the_result_says(page: str, result: Result) -> None:
 def test_every_chart_has_words_and_data(page: str) -> None:
     reader = Reader(page)
     places = {of["id"]: of for of in reader.having("id") if of.get("class") == "chart"}
+    figure = r'<figure>.*?class="chart" id="(.*?)".*?<figcaption>(.*?) <a href'
+    captions = dict(re.findall(figure, page, re.DOTALL))
     assert set(places) == set(reader.charts) == set(reader.data)
     for name in ("train-curves", "valid-curves", "scores", "signal-kept", "alpha"):
         assert f"part-1-{name}" in places
     for name, rows in reader.data.items():
-        assert len(places[name]["aria-label"]) > 40
+        assert len(captions[name]) > 40
         assert len(rows) > 3
         assert len({len(row) for row in rows}) == 1
 
@@ -195,11 +198,30 @@ def test_contents_by_dataset(result: Result) -> None:
     page = build_page([Chapter(result, told_apart="more"), others, baseline])
     contents = page[page.index("<nav") : page.index("</nav>")]
     assert re.findall('<h3>(.*?)</h3>|<a href="(.*?)">(.*?)</a>', contents) == [
+        ("", "#main", "Overview"),
         ("synthetic:trees", "", ""),
         ("", "#part-1", "gin, paper: more"),
         ("", "#part-3", "wl, paper"),
         ("others", "", ""),
         ("", "#part-2", "gcn, paper"),
     ]
-    best = f"graph {result.norms['graph'].shown}"
-    assert re.findall(r'class="tag".*?>(.*?)</span>', contents) == [best, f"baseline wl {wl.shown}", best]
+    assert re.findall(r'class="tag.*?>(.*?)</span>', contents) == ["graph", f"baseline wl {wl.shown}", "graph"]
+
+
+def test_only_one_that_is_better_than_all_others_is_marked_as_the_winner(result: Result) -> None:
+    """Its name has its colour in the contents; in the overview, all that lead are bold."""
+    assert leading(result) == ("graph",)
+    graph, batch = result.norms["graph"], result.norms["batch"]
+    twins = {"graph": graph, "layer": replace(graph, name="layer"), "batch": batch}
+    few = {name: replace(score, choices=score.choices[:1]) for name, score in twins.items()}
+    page = build_page(
+        [
+            Chapter(replace(result, spec={**result.spec, "dataset": name}, norms=norms))
+            for name, norms in {"clear": result.norms, "tied": twins, "few": few}.items()
+        ]
+    )
+    tags = re.findall(r'class="(tag.*?)"(.*?)>(.*?)</span>', page[: page.index("</nav>")])
+    won = f' style="--paint: {colour("graph")}"'
+    assert tags == [("tag won", won, "graph"), ("tag", "", "2 of 3 tied"), ("tag", "", "no verdict")]
+    overview = page[page.index('id="overview"') : page.index("</article>", page.index('id="overview"'))]
+    assert [row.count('class="leads"') for row in re.findall(r'<tr><th scope="row".*?</tr>', overview)] == [1, 2, 0]

@@ -75,6 +75,25 @@ def test_claims(folder: Path, result: Result) -> None:
     assert reader.text.count(EVIL) == 5  # three times in words, once as a claim, once in the table
 
 
+def test_the_page_opens_with_the_verdicts_and_the_figure(folder: Path, result: Result) -> None:
+    (folder / "fig2.svg").write_text("<svg/>")
+    (folder / "fig2.json").write_text(json.dumps({"title": f"Figure 2: {EVIL}"}))
+    page = build_page([Chapter(result)], reproduced=read_reproduced(folder))
+    top = page[page.index('class="strip"') : page.index('id="claims"')]
+    assert re.findall(r'class="(\w+)" style="flex-grow: 1"><strong>1</strong> (.*?)</a>', top) == [
+        ("yes", "holds"),
+        ("part", "in part"),
+        ("no", "does not hold here"),
+        ("open", "undecided"),
+    ]
+    (picture,) = [attributes for tag, attributes in Reader(top).tags if tag == "img"]
+    assert picture == {"src": "data:image/svg+xml;base64,PHN2Zy8+", "alt": f"Figure 2: {EVIL}"}
+    rules = re.findall(
+        r'<details class="plain"><summary>How a claim is judged</summary>(.*?)</details>', page, re.DOTALL
+    )
+    assert ["<em>holds</em>" in rule for rule in rules] == [True]
+
+
 def test_a_table_in_rows(folder: Path) -> None:
     (table,) = read_reproduced(folder).tables
     assert (table["id"], table["title"], table["names"]) == ("table1", "Table 1: accuracy", 3)

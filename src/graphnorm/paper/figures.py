@@ -267,6 +267,8 @@ def plot_panels(
     columns = min(4, max(1, len(shown)))
     rows = max(1, -(-len(shown) // columns))
     figure = new_figure(max(3.1 * columns, 5.5), 2.6 * rows + 0.6)
+    room_for_wider_fonts: Any = figure.get_layout_engine()
+    room_for_wider_fonts.set(rect=(0, 0, 0.985, 1))
     axes: Any = figure.subplots(rows, columns, squeeze=False).reshape(-1)
     with_bands = _has_bands(panels)
     for axis, (panel, variant, of_panel) in zip(axes, shown, strict=False):

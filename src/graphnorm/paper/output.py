@@ -146,6 +146,7 @@ def smaller(svg: str) -> str:
     >>> smaller('<path d="M 1.00004 2 L 2.51234 3.1 L 3.5 3.1 z" style="fill: none; opacity: 0.123456"/>')
     '<path d="M1 2l1.5 1.1 1 0z" style="fill:none;opacity:0.12"/>'
     """
+    svg = svg.replace("*{stroke-linejoin", "text{text-rendering: geometricPrecision} *{stroke-linejoin")
     return re.sub(r"<[^>]+>", lambda tag: _smaller_tag(tag[0]), re.sub(r"\n\s*", "\n", svg))
 
 

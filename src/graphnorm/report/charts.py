@@ -172,7 +172,8 @@ def _curves(result: Result, curve: str) -> Chart | None:
     return Chart(
         name=f"{curve}-curves",
         title=f"{TITLES[curve]} {metric.name} by epoch",
-        text=f"Mean over {result.protocol.unit}s with a band of one standard deviation: {'; '.join(ends)}.",
+        text=f"Mean over {result.protocol.unit}s; up to four curves have a band of one standard deviation. "
+        f"{'; '.join(ends)}.",
         data=Table(("norm", "epoch", "mean", "std"), rows),
         traces=traces,
         layout=_axes("epoch", metric.label),

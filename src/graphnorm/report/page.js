@@ -12,6 +12,9 @@
     return { ink: value("--ink"), card: value("--card"), line: value("--line"), axis };
   };
   const below = { yref: "container", y: 0, yanchor: "bottom", font: { size: 10 } };  // where a legend leaves no room
+  let before = null;  // what to go back to after printing
+  const millimetre = 96 / 25.4;
+  const printed = { autosize: false, width: 86 * millimetre, height: 60 * millimetre };  // as the style sheet has it
   const layout = (chart) => {
     const { ink, card, line, axis } = look();
     const own = chart.layout;
@@ -26,6 +29,7 @@
       dragmode: coarse ? false : "zoom",
       modebar: { bgcolor: "rgba(0,0,0,0)", color: line, activecolor: ink },
       xaxis: { ...axis, ...own.xaxis }, yaxis: { ...axis, ...own.yaxis },
+      ...(before === null ? {} : printed),
     };
   };
   const colours = (chart) => {
@@ -39,8 +43,8 @@
       "xaxis.zerolinecolor": full.xaxis.zerolinecolor, "yaxis.zerolinecolor": full.yaxis.zerolinecolor,
     };
   };
-  const repaint = () => charts.filter((chart) => chart.drawn)
-    .forEach((chart) => Plotly.relayout(chart.id, colours(chart)));
+  const repaint = (size = {}) => charts.filter((chart) => chart.drawn)
+    .forEach((chart) => Plotly.relayout(chart.id, { ...colours(chart), ...size }));
 
   // Light, dark, or as the system says.
   const root = document.documentElement;
@@ -49,7 +53,28 @@
     root.dataset.theme = dark ? "light" : "dark";
     repaint();
   });
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", repaint);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => repaint());
+
+  // The contents stay beside the page; where there is no room, they open from its top. A link opens what it leads to.
+  const contents = document.getElementById("contents");
+  const wide = matchMedia("(min-width: 75rem)");
+  const place = () => { if (contents) contents.open = wide.matches; };
+  place();
+  wide.addEventListener("change", place);
+  contents?.addEventListener("click", (event) => { if (event.target.closest("a")) place(); });
+  const reveal = () => {
+    const target = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    if (!target) return;
+    const study = target.closest(".study") || target.querySelector(":scope > .study");
+    if (study) study.open = true;
+    target.closest("details")?.setAttribute("open", "");
+    target.scrollIntoView();
+  };
+  addEventListener("hashchange", reveal);
+  document.querySelectorAll('a[href^="#"]').forEach((link) => link.addEventListener("click", () => {
+    if (link.hash === location.hash) reveal();
+  }));
+  reveal();
 
   // Tables that are wider than the page say so.
   const measure = () => document.querySelectorAll(".scroll").forEach((part) => {
@@ -62,7 +87,11 @@
 
   // Normalizations are shown and hidden in all charts of their chapter.
   const hidden = {};
-  const shown = (chart) => chart.traces.map((trace) => !(hidden[chart.chapter] || new Set()).has(trace.meta));
+  const shown = (chart) => {
+    const seen = chart.traces.map((trace) => !(hidden[chart.chapter] || new Set()).has(trace.meta));
+    const lines = chart.traces.filter((trace, k) => seen[k] && !trace.isBand).length;
+    return seen.map((visible, k) => visible && !(chart.traces[k].isBand && lines > 4));  // many bands cover each other
+  };
   document.querySelectorAll(".chip").forEach((chip) => chip.addEventListener("click", () => {
     const chapter = chip.closest("article").dataset.chapter;
     const off = chip.getAttribute("aria-pressed") === "true";
@@ -100,7 +129,7 @@
     if (!band) return [line];
     const edge = (sign) => line.y.map((y, k) => Math.min(Math.max(y + sign * band[k], 0), 100));
     const { hovertemplate, ...area } = line;
-    return [{ ...area, x: [...line.x, ...line.x.slice().reverse()], y: [...edge(1), ...edge(-1).reverse()],
+    return [{ ...area, isBand: true, x: [...line.x, ...line.x.slice().reverse()], y: [...edge(1), ...edge(-1).reverse()],
       line: { width: 0 }, fill: "toself", fillcolor: `${line.line.color}1f`, hoverinfo: "skip", showlegend: false }, line];
   };
   charts = JSON.parse(await unpackPart("charts"));
@@ -127,18 +156,20 @@
     draw(charts.find((chart) => chart.id === entry.target.id));
   }), { rootMargin: "600px" });
   charts.forEach((chart) => near.observe(document.getElementById(chart.id)));
-  let theme = null;  // what to go back to after printing
   addEventListener("beforeprint", () => {
-    if (theme !== null) return;
-    theme = root.dataset.theme || "";
+    if (before !== null) return;
+    before = { theme: root.dataset.theme || "", closed: [...document.querySelectorAll("details:not([open])")] };
     root.dataset.theme = "light";
-    document.querySelectorAll("details").forEach((part) => { part.open = true; });
+    before.closed.forEach((part) => { part.open = true; });
+    repaint(printed);
     charts.forEach(draw);
-    repaint();
   });
   addEventListener("afterprint", () => {
-    if (theme) root.dataset.theme = theme; else delete root.dataset.theme;
-    theme = null;
-    repaint();
+    if (before === null) return;
+    if (before.theme) root.dataset.theme = before.theme; else delete root.dataset.theme;
+    const { closed } = before;
+    before = null;
+    repaint({ autosize: true });
+    closed.forEach((part) => { part.open = false; });
   });
 })();

@@ -23,7 +23,7 @@ from graphnorm.paper.output import QUICK_NOTE
 from graphnorm.report.chapters import Chapter
 from graphnorm.report.charts import Chart, Section, graph_section, packed, result_charts
 from graphnorm.report.reproduced import Reproduced, inline
-from graphnorm.settings import colour
+from graphnorm.settings import COLOURS, DEFAULT_NORMS, colour, dash
 from graphnorm.study.render import NOTHING, counted, signed
 
 if TYPE_CHECKING:
@@ -41,8 +41,21 @@ class Row(NamedTuple):
     name: str
     colour: str
     """Empty if the row is not ranked."""
-    is_best: bool
+    dash: str
+    leads: bool
+    """Whether it is the best, or not significantly worse."""
     cells: Sequence[str]
+
+
+class Line(NamedTuple):
+    """A row of the overview: for each normalization its mean, and whether it leads; None if it has none."""
+
+    part: Part
+    cells: Sequence[tuple[str, bool] | None]
+
+
+Overview = tuple[Sequence[str], Sequence[Line]]
+"""Normalizations, and lines with a cell for each of them."""
 
 
 @dataclass
@@ -64,9 +77,13 @@ class Part:
     models: Section | None = None
 
     @property
-    def best(self) -> Row | None:
-        """The row that the contents show: the best one, or the first of baselines."""
-        return next((row for row in self.rows if row.is_best), self.rows[0] if self.rows else None)
+    def tag(self) -> tuple[str, str]:
+        """A few words for the contents, and a colour: of a normalization that is better than all others."""
+        leaders, ranked = leading(self.chapter.result), self.chapter.result.ranking
+        if len(ranked) > 1:
+            return (leaders[0], colour(leaders[0])) if len(leaders) == 1 else (_tie(leaders, ranked), "")
+        first = self.rows[0] if self.rows else None
+        return ("" if first is None else f"{first.name} {first.cells[0]}", "")
 
     @property
     def aggregation(self) -> Aggregation:
@@ -129,6 +146,7 @@ def build_page(
         if not above:
             part.models = _joined([section for of, section in models if of == fingerprint])
         parts.append(part)
+    overview, more = _overview(parts)
     contents: dict[str, list[Part]] = {}
     for part in parts:
         contents.setdefault(part.chapter.result.dataset, []).append(part)
@@ -140,6 +158,8 @@ def build_page(
             quick=_quick(chapters),
             reproduced=reproduced,
             parts=parts,
+            overview=overview,
+            more=more,
             contents=contents,
             charts=packed(json.dumps(_for_plotly(parts), separators=(",", ":"))),
             css=_file("page.css"),
@@ -156,7 +176,7 @@ def _table(chapter: Chapter) -> tuple[list[str], list[Row]]:
     result = replace(chapter.result, baselines={**chapter.unranked, **chapter.result.baselines})
     table = result.table
     scores = {label: score for _, group in result.grouped for label, score in group.items()}
-    leaders = result.groups[0] if result.groups and result.learned else ()
+    leaders = leading(result)
     columns = [column for column in table.columns if column not in ("paper", "configuration")]
     columns[2:2] = ["paper", "difference"] if "paper" in table.columns else []
     columns += ["configuration"] if "configuration" in table.columns else []
@@ -168,8 +188,59 @@ def _table(chapter: Chapter) -> tuple[list[str], list[Row]]:
             cells["difference"] = signed(score.mean - score.paper.mean)
         name = bare if (bare := label.removeprefix("baseline ")) in chapter.unranked else label
         shade = colour(name) if name in result.norms else ""
-        rows.append(Row(name, shade, name in leaders, [cells[column] for column in columns[1:]]))
+        rows.append(Row(name, shade, dash(name), name in leaders, [cells[column] for column in columns[1:]]))
     return columns, rows
+
+
+def leading(result: Result) -> tuple[str, ...]:
+    """The best normalization and those that are not significantly worse; none if nothing was learned or tested."""
+    tested = any(test.p_adjusted is not None for test in result.tests)
+    return result.groups[0] if result.learned and tested else ()
+
+
+def _tie(leaders: Sequence[str], ranked: Sequence[str]) -> str:
+    """In a few words, that several lead.
+
+    >>> _tie(["a", "b"], ["a", "b"]), _tie(["a", "b"], ["a", "b", "c"]), _tie([], ["a", "b"])
+    ('all tied', '2 of 3 tied', 'no verdict')
+    """
+    if not leaders:
+        return "no verdict"
+    return "all tied" if len(leaders) == len(ranked) else f"{len(leaders)} of {len(ranked)} tied"
+
+
+def _overview(parts: Sequence[Part]) -> tuple[Overview, Overview]:
+    """A line for each dataset, with its first model and protocol, and a line for each other model and protocol.
+
+    Of several comparisons that of most of the usual normalizations counts, then that of most configurations.
+    """
+    best: dict[tuple[str, str, str], Part] = {}
+    for part in parts:
+        result = part.chapter.result
+        question = result.dataset, result.model, result.protocol.name
+        if len(result.ranking) > 1 and (question not in best or _usual(part) > _usual(best[question])):
+            best[question] = part
+    names = [*MODELS, *(model for _, model, _ in best)]
+    first: dict[str, Part] = {}
+    for question in sorted(best, key=lambda question: names.index(question[1])):
+        first.setdefault(question[0], best[question])
+    others = [part for part in best.values() if part is not first[part.chapter.result.dataset]]
+    return _grid([part for part in best.values() if part not in others]), _grid(others)
+
+
+def _usual(part: Part) -> int:
+    return len(set(part.chapter.result.ranking).intersection(DEFAULT_NORMS))
+
+
+def _grid(parts: Sequence[Part]) -> Overview:
+    found = {name for part in parts for name in part.chapter.result.ranking}
+    norms = [name for name in COLOURS if name in found] + sorted(found - COLOURS.keys())
+    lines = []
+    for part in parts:
+        result, leaders = part.chapter.result, leading(part.chapter.result)
+        cells = [(f"{result.norms[n].mean:.1f}", n in leaders) if n in result.ranking else None for n in norms]
+        lines.append(Line(part, cells))
+    return norms, lines
 
 
 def _facts(values: Mapping[str, Any]) -> list[tuple[str, str]]:

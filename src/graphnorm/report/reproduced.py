@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import html
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -17,10 +19,12 @@ __all__ = ["Reproduced", "inline", "read_reproduced"]
 
 TABLES = (("table1", ("-wide", "")), ("table1", ("-fair",)), ("table2", ("-wide", "")))
 """Items with their layouts, the preferred one first."""
+FIGURE = "fig2"
+"""The picture at the top of the page."""
 NAMES = ("dataset", "model", "norm")
 """The columns of a table that name its rows."""
 TONES = {"holds": "yes", "in part": "part", "does not hold here": "no", "undecided": "open", "not tested": "open"}
-"""The CSS class of each verdict."""
+"""The CSS class of each verdict, in the order of the strip."""
 REMEDY = "graphnorm reproduce all --no-train --store STORE --out FOLDER writes it"
 
 
@@ -29,17 +33,33 @@ class Reproduced(NamedTuple):
 
     claims: Mapping[str, Any] | None
     tables: Sequence[Mapping[str, Any]]
+    figure: Picture | None = None
+
+
+class Picture(NamedTuple):
+    """A figure as an image inside the page."""
+
+    title: str
+    link: str
 
 
 def read_reproduced(folder: Path) -> Reproduced:
     """Read the claims and Tables 1 and 2 of a folder; those of a quick pass if there are no others."""
     claims = _read(folder, "claims", _claims)
     tables = [_read(folder, item, partial(_table, item, layouts)) for item, layouts in TABLES]
-    found = Reproduced(claims, [table for table in tables if table is not None])
+    found = Reproduced(claims, [table for table in tables if table is not None], _read_picture(folder))
     if not any(found):
         problem = "there are neither claims nor tables in it" if folder.is_dir() else "there is no such folder"
         raise GraphnormError(problem, where=folder, remedy=REMEDY)
     return found
+
+
+def _read_picture(folder: Path) -> Picture | None:
+    file = next((path for stem in (FIGURE, f"{FIGURE}-quick") if (path := folder / f"{stem}.svg").exists()), None)
+    if file is None:
+        return None
+    title = _read(folder, FIGURE, lambda found: str(found["title"])) or file.stem
+    return Picture(title, "data:image/svg+xml;base64," + base64.b64encode(file.read_bytes()).decode())
 
 
 def _read(folder: Path, stem: str, make: Callable[[Any], Any]) -> Any:
@@ -56,14 +76,11 @@ def _read(folder: Path, stem: str, make: Callable[[Any], Any]) -> Any:
 
 def _claims(found: Mapping[str, Any]) -> dict[str, Any]:
     texts = ("claim", "verdict", "tally", "words", "remark", "notes", "provenance", "columns", "rows")
-    rows = [
-        {
-            **{name: one[name] for name in texts},
-            "tone": TONES.get(one["verdict"], ""),
-        }
-        for one in found["claims"]
-    ]
-    return {"quick": found["quick"], "rules": found["rules"], "unjudged": dict(found["unjudged"]), "rows": rows}
+    rows = [{**{name: one[name] for name in texts}, "tone": TONES.get(one["verdict"], "")} for one in found["claims"]]
+    counts = Counter(row["verdict"] for row in rows)
+    strip = [(verdict, TONES[verdict], counts[verdict]) for verdict in TONES if counts[verdict]]
+    unjudged = dict(found["unjudged"])
+    return {"quick": found["quick"], "rules": found["rules"], "unjudged": unjudged, "rows": rows, "strip": strip}
 
 
 def _table(item: str, layouts: Sequence[str], found: Mapping[str, Any]) -> dict[str, Any] | None:
