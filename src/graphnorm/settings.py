@@ -13,7 +13,7 @@ import re
 import reprlib
 import tomllib
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from numbers import Real
 from pathlib import Path
@@ -69,6 +69,10 @@ class Option:
         """
         if self.kind is tuple:
             return _names(name, value)
+        if isinstance(value, list | tuple):
+            raise GraphnormError(
+                f"{name} has several values", remedy="give one; compare and search tune settings of the model"
+            )
         if self.is_time and isinstance(value, str):
             value = seconds(name, value)
         if self.kind is bool:
@@ -87,6 +91,19 @@ class Option:
             if self.choices and value not in self.choices:
                 raise unknown(name, str(value), self.choices)
         return self.kind(value)
+
+    def check_all(self, name: str, values: Sequence[Any]) -> tuple[Any, ...]:
+        """Check several values of the option, which must differ.
+
+        >>> options_of(Hyperparameters)["lr"].check_all("lr", [1, 0.1])
+        (1.0, 0.1)
+        """
+        if not values:
+            raise GraphnormError(f"{name} has no value", remedy=f"give {self.meaning}")
+        checked = tuple(self.check(name, value) for value in values)
+        if len(set(checked)) < len(checked):
+            raise GraphnormError(f"{name} has a value twice: {reprlib.repr(values)}", remedy="remove one of them")
+        return checked
 
     @property
     def meaning(self) -> str:
@@ -164,8 +181,20 @@ class Hyperparameters:
         metavar="E",
     )
     batch_size: int = option(128, "graphs in a batch (default: 128)", low=1, high=1e9, metavar="B")
+    last_batch: str = option(
+        "keep",
+        "graphs left over at the end of an epoch: keep them as a smaller batch, drop them, or even out all batches "
+        "(default: keep under the protocol paper, otherwise even)",
+        later=True,
+        choices=("keep", "drop", "even"),
+        metavar="NAME",
+    )
     lr: float = option(
-        1e-2, "initial learning rate; it decays to 0 (default: 0.01)", low=math.nextafter(0, 1), high=1e6, metavar="LR"
+        1e-2,
+        "initial learning rate; it decays to 0 (default: 0.01); several, as in 0.01,0.001, are tuned like a grid",
+        low=math.nextafter(0, 1),
+        high=1e6,
+        metavar="LR[,LR…]",
     )
     weight_decay: float = option(0.0, "weight decay (default: 0)", low=0, high=1e6, metavar="W")
     dropout: float = option(
@@ -317,8 +346,9 @@ class Grid:
         return [dict(zip(self.axes, values, strict=True)) for values in itertools.product(*self.axes.values())]
 
     def fixed(self, **settings: Any) -> Grid:
-        """Fix some settings to one value each."""
-        return Grid(self.name, {**self.axes, **{name: (value,) for name, value in settings.items()}})
+        """Fix some settings to one value each, or to several as a tuple."""
+        given = {name: value if isinstance(value, tuple) else (value,) for name, value in settings.items()}
+        return Grid(self.name, {**self.axes, **given})
 
     def to_dict(self) -> dict[str, Any]:
         return {"name": self.name, **{axis: list(values) for axis, values in self.axes.items()}}

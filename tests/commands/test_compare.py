@@ -127,3 +127,13 @@ def test_measurements_with_and_without_a_threshold(run: Run, fleets: type[FakeFl
     assert code == 0
     assert "12 different numbers in 'label' are taken as measurements" in err
     assert run("compare", table, "--folds", "2", "--threshold", "median", "--norms", "none", *HERE)[0] == 0
+
+
+def test_several_values_of_a_setting(run: Run) -> None:
+    options = ("--norms", "graph", "--folds", "2", "--epochs", "1", "--hidden", "4", "--layers", "2", "--device", "cpu")
+    code, out, _ = run("compare", "synthetic:trees", *options, "--lr", "0.01,0.001", "--json")
+    assert (code, json.loads(out)["spec"]["grid"]["lr"]) == (0, [0.01, 0.001])
+    code, _, err = run("train", "synthetic:trees", "--lr", "0.01,0.001", "--out", "m.safetensors")
+    assert (code, "lr has several values" in err) == (2, True)
+    code, _, err = run("compare", "synthetic:trees", "--lr", "0.01,x")
+    assert (code, "'x' is not a number" in err) == (2, True)

@@ -21,7 +21,7 @@ from graphnorm.errors import GraphnormError, StudyError
 from graphnorm.layers import REGISTRY
 from graphnorm.models import BASELINES, MODELS, NORMALIZED
 from graphnorm.settings import Grid, Running
-from graphnorm.study import Result, Store
+from graphnorm.study import Result, Store, settle
 from graphnorm.study.api import STORE, WRITTEN, train
 from graphnorm.study.worker import pack_code, register_code
 from graphnorm.training import Trial
@@ -170,6 +170,35 @@ def test_regular_graphs_are_told_apart_by_batchnorm_alone(tmp_path: Path) -> Non
     assert result.convergence.slowest == "instance"
     again = compare(graphs, norms="batch", **options | {"workers": 2})
     assert again.norms["batch"].scores == result.norms["batch"].scores  # whatever processes train it
+
+
+def test_several_values_are_tuned_for_each_normalization(fleets: type[FakeFleet], tmp_path: Path) -> None:
+    def by_rate(trial: Trial, epoch: int) -> dict[str, float]:
+        """The best rate is 0.1 for one normalization, and 0.01 for the other."""
+        best = trial.lr == {"graph": 0.1, "batch": 0.01}[trial.norm]
+        return {"loss": 1.0, "train": 0.7, "valid": (0.9 if best else 0.6) + 0.01 * trial.fold, "test": 0.5}
+
+    fleets.values = staticmethod(by_rate)
+    result = compare(norms="graph,batch", lr=[0.1, 0.01], folds=3, out=tmp_path / "out")
+    assert {name: score.chosen for name, score in result.norms.items()} == {"graph": {"lr": 0.1}, "batch": {"lr": 0.01}}
+    assert (result.trials, result.spec["grid"]["lr"]) == (12, [0.1, 0.01])
+    assert "2 configurations" in result.title
+    again = compare(norms="graph,batch", lr=(0.1, 0.01), folds=3, out=tmp_path / "out")
+    assert again.study == result.study
+    for wrong, words in (([0.1, 0.1], "twice"), ([], "no value"), ([0.1, -1.0], "lr is -1.0")):
+        with pytest.raises(GraphnormError, match=words):
+            compare(lr=wrong)
+    found = graphnorm.search(
+        TREES, "quick", lr=[0.1, 0.01], norms="graph", folds=2, workers=1, device="cpu", progress=False,
+        store=tmp_path / "s.db",
+    )  # fmt: skip
+    assert found.spec["grid"]["lr"] == [0.1, 0.01]
+
+
+def test_the_last_batch_is_evened_out_but_under_the_protocol_of_the_paper() -> None:
+    assert settle(TREES).last_batch == "keep"
+    assert settle(TREES, protocol="fair").last_batch == "even"
+    assert settle(TREES, protocol="fair", last_batch="drop").last_batch == "drop"
 
 
 def test_every_model_trains() -> None:

@@ -149,5 +149,5 @@ def test_a_small_last_batch_is_noted() -> None:
     assert set(small) - set(full) == set(note_on_last_batch([360], 119))
     (note,) = note_on_last_batch([360], 119)
     assert "has 3 graphs (others 119)" in note
-    assert note.endswith("--batch-size 120 leaves 120")
+    assert note.endswith("--last-batch even makes all about equal")
     assert note_on_last_batch([360], 360) == note_on_last_batch([], 7) == []

@@ -14,8 +14,9 @@ from graphnorm.training.trial import Split, Trial
 GRAPHS = synthetic.trees(num_graphs=50, seed=0)
 
 
-def schedule(*counts: int, batch_size: int = 8, epochs: int = 5) -> Schedule:
-    trials = [Trial(dataset="trees", seed=k, batch_size=batch_size, epochs=epochs) for k in range(len(counts))]
+def schedule(*counts: int, batch_size: int = 8, epochs: int = 5, last_batch: str = "keep") -> Schedule:
+    options = {"batch_size": batch_size, "epochs": epochs, "last_batch": last_batch}
+    trials = [Trial(dataset="trees", seed=k, **options) for k in range(len(counts))]
     splits = [Split(np.arange(count), np.arange(count, 50)) for count in counts]
     return Schedule(trials, splits, 50, torch.device("cpu"))
 
@@ -29,6 +30,20 @@ def test_every_epoch_has_each_training_graph_once_in_the_order_of_its_hash():
             expected = sorted(range(count), key=lambda graph: derive(member, 1, epoch, graph))
             assert ids[ids >= 0].tolist() == expected
             assert (ids[count:] == -1).all()
+
+
+def test_the_last_batch_is_kept_dropped_or_evened_out():
+    for last_batch, sizes in (
+        ("keep", [[8, 8, 1], [8, 8, 0], [5, 0, 0]]),
+        ("drop", [[8, 8], [8, 8], [5, 0]]),
+        ("even", [[6, 6, 5], [8, 8, 0], [5, 0, 0]]),
+    ):
+        batches = schedule(17, 16, 5, last_batch=last_batch).batches(0, 2)
+        assert (batches[0] >= 0).sum(-1).T.tolist() == sizes
+        for member, count in enumerate((17, 16, 5)):
+            ids = batches[1, :, member].flatten()
+            order = sorted(range(count), key=lambda graph: derive(member, 1, 1, graph))
+            assert ids[ids >= 0].tolist() == order[: sum(sizes[member])]
 
 
 def test_keys_do_not_depend_on_the_other_members():

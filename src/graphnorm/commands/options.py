@@ -6,11 +6,12 @@ import argparse
 import os
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from graphnorm.errors import GraphnormError, StudyError
-from graphnorm.settings import DEFAULT_NORMS, Hyperparameters, Loading, Running, Settings, options_of
+from graphnorm.settings import DEFAULT_NORMS, VARIABLE, Hyperparameters, Loading, Running, Settings, options_of
 
 if TYPE_CHECKING:
     from graphnorm.data import PackedGraphs
@@ -50,7 +51,8 @@ def add_options(parser: argparse.ArgumentParser, title: str, cls: type, *names: 
         if about.kind is bool:
             group.add_argument(flag, action="store_true", default=None, help=about.help)
         else:
-            kind = str if about.is_time else {int: whole_number, float: _number}.get(about.kind, str)
+            kind: Any = str if about.is_time else {int: whole_number, float: _number}.get(about.kind, str)
+            kind = partial(_several, kind) if cls is Hyperparameters and name in VARIABLE else kind
             group.add_argument(flag, type=kind, metavar=about.metavar or name.upper(), help=about.help)
 
 
@@ -158,6 +160,12 @@ def whole_number(text: str) -> int:
         return int(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
+
+
+def _several(kind: Callable[[str], Any], text: str) -> Any:
+    """Argument type of a setting: a value, or a list of values with commas between them."""
+    values = [kind(part.strip()) for part in text.split(",")]
+    return values if len(values) > 1 else values[0]
 
 
 def _number(text: str) -> float:

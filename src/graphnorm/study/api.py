@@ -20,7 +20,7 @@ from graphnorm.errors import PATH, GraphnormError, StudyError, require
 from graphnorm.files import refuse_unwritable, replacing
 from graphnorm.settings import VARIABLE, Grid, Loading, Option, Running, Settings, find_grid, options_of
 from graphnorm.study.halving import adapt, estimate_seconds
-from graphnorm.study.plan import Plan, make_plan, pack, settle
+from graphnorm.study.plan import Plan, make_plan, pack, settle_grid
 from graphnorm.study.progress import Callback, Display
 from graphnorm.study.render import Table
 from graphnorm.study.result import Result
@@ -111,7 +111,8 @@ def compare(
     given, running, loading = _split_options(options)
     require("out", out, (*PATH, type(None)), "the path of a folder")
     graphs, origin = _open(data, loading)
-    plan = make_plan(graphs, settle(graphs, **given), origin=origin)
+    settings, tuned = settle_grid(graphs, **given)
+    plan = make_plan(graphs, settings, tuned, origin=origin)
     try_code(plan, graphs, running)  # before anything is written
     shown = [*callbacks, *([Display()] if progress else [])]
     if out is None:
@@ -266,8 +267,10 @@ def plan_search(
     if budget and running.engine == "ray":
         raise StudyError("--budget needs a time measurement on this machine", remedy="give --trials instead")
     graphs, origin = _open(data, loading)
-    settings = settle(graphs, **given)
-    fixed = {option: getattr(settings, option) for option in VARIABLE if given.get(option) is not None}
+    settings, tuned = settle_grid(graphs, **given)
+    fixed = {option: getattr(settings, option) for option in VARIABLE if given.get(option) is not None} | dict(
+        tuned.axes
+    )
     plan = make_plan(graphs, settings, find_grid(grid).fixed(**fixed), name=name, origin=origin)
     if not (budget or trials):
         return graphs, plan, running

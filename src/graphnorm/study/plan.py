@@ -14,7 +14,7 @@ from graphnorm.data import CATALOG, Entry, PackedGraphs
 from graphnorm.errors import GraphnormError, unknown
 from graphnorm.layers import REGISTRY, norm_code
 from graphnorm.models import BASELINES, MODELS, NORMALIZED, find_model, name_model
-from graphnorm.settings import QUICK_EPOCHS, Grid, Hyperparameters, Settings, options_of
+from graphnorm.settings import QUICK_EPOCHS, VARIABLE, Grid, Hyperparameters, Settings, options_of
 from graphnorm.study.protocol import find_protocol, make_splits
 from graphnorm.training import Fleet, KernelFleet, Split, Trial, default_device, metric_of, task_of
 from graphnorm.training.task import RARE, choose_metric, smaller_class, task_name
@@ -31,6 +31,7 @@ __all__ = [
     "pack",
     "role",
     "settle",
+    "settle_grid",
 ]
 
 MOST_ON_CPU = 10
@@ -105,6 +106,18 @@ def catalogued(graphs: PackedGraphs) -> Entry | None:
     return entry if entry is not None and entry.counts in (None, found) else None
 
 
+def settle_grid(graphs: PackedGraphs, **given: Any) -> tuple[Settings, Grid]:
+    """As :func:`settle`, and a grid of the settings that have several values."""
+    about = options_of(Hyperparameters)
+    axes = {
+        name: about[name].check_all(name, values)
+        for name, values in given.items()
+        if name in VARIABLE and isinstance(values, list | tuple)
+    }
+    settings = settle(graphs, **given | {name: values[0] for name, values in axes.items()})
+    return settings, Grid("tuned" if axes else "single", axes)
+
+
 def settle(graphs: PackedGraphs, **given: Any) -> Settings:
     """Fill in defaults for settings that are not given (None), and refuse those that do not fit.
 
@@ -161,6 +174,7 @@ def settle(graphs: PackedGraphs, **given: Any) -> Settings:
     if not one_split and chosen.get("folds", 2) < 2:
         raise GraphnormError(f"folds is {chosen['folds']}", remedy="give at least 2")
     defaults: dict[str, Any] = {"epochs": QUICK_EPOCHS, "readout": entry.readout if entry else "sum"}
+    defaults["last_batch"] = "keep" if protocol == "paper" else "even"
     if one_split:
         defaults |= {"folds": 1, "seeds": SEEDS}
     if one_split or spec.inputs == "edges":

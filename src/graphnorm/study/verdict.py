@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
@@ -118,7 +117,7 @@ def cautions(result: Result) -> list[str]:
         found.append(f"{counted(failed, 'trial')} failed: `graphnorm runs show` tells why, --retry-failed tries again")
     if result.norms and protocol.name == "paper":
         found.append("protocol paper: the same folds choose the epoch and are reported, so numbers are optimistic")
-    if result.norms and len(sizes := result.values_of("batch_size")) == 1:
+    if result.values_of("last_batch") == ["keep"] and len(sizes := result.values_of("batch_size")) == 1:
         found += note_on_last_batch(spec.get("train_sizes") or (), sizes[0])
     compared = [score.compared for score in result.norms.values() if score.choices]
     if len(set(compared)) > 1:
@@ -163,25 +162,17 @@ def _about_tests(result: Result) -> str:
 
 
 def note_on_last_batch(train_sizes: Collection[int], batch_size: int) -> list[str]:
-    """Warn if the last mini-batch of an epoch is small, and name a batch size that leaves more graphs for it.
+    """Warn if the last mini-batch of an epoch is small.
 
     train_sizes: numbers of training graphs.
 
     >>> print(*note_on_last_batch([3329], 128))
-    the last mini-batch has 1 graph (others 128), which can slow training; --batch-size 129 leaves 104
+    the last mini-batch has 1 graph (others 128), which can slow training; --last-batch even makes all about equal
     >>> note_on_last_batch([3699], 128)
     []
     """
-    if not train_sizes or max(train_sizes) <= batch_size:
+    smallest = min(((graphs - 1) % batch_size + 1 for graphs in train_sizes), default=batch_size)
+    if max(train_sizes, default=0) <= batch_size or smallest * SMALL_LAST_BATCH >= batch_size:
         return []
-
-    def smallest(size: int) -> int:
-        return min((graphs - 1) % size + 1 for graphs in train_sizes)
-
-    if smallest(batch_size) * SMALL_LAST_BATCH >= batch_size:
-        return []
-    nearby = range(math.ceil(batch_size / 2), min(2 * batch_size, *train_sizes))
-    better = [size for size in sorted(nearby, key=lambda size: abs(size - batch_size)) if 2 * smallest(size) >= size]
-    remedy = f"; --batch-size {better[0]} leaves {smallest(better[0])}" if better else ""
-    few = counted(smallest(batch_size), "graph")
-    return [f"the last mini-batch has {few} (others {batch_size}), which can slow training{remedy}"]
+    few = f"the last mini-batch has {counted(smallest, 'graph')} (others {batch_size})"
+    return [f"{few}, which can slow training; --last-batch even makes all about equal"]

@@ -28,6 +28,22 @@ def padded_ids(sets: Sequence[npt.NDArray[np.int64]]) -> Tensor:
     return ids
 
 
+def _places(counts: Sequence[int], batch_size: int, last_batch: str) -> Tensor:
+    """(M, steps, B): which of a member's graphs, in the order of an epoch, are in each batch; -1 for an empty place.
+
+    >>> [(_places([7], 3, last_batch) >= 0).sum(-1).tolist() for last_batch in ("keep", "drop", "even")]
+    [[[3, 3, 1]], [[3, 3]], [[3, 2, 2]]]
+    """
+    graphs = torch.tensor(counts)[:, None]
+    if last_batch == "drop":
+        graphs = torch.where(graphs < batch_size, graphs, graphs - graphs % batch_size)
+    own_steps = -(-graphs // batch_size)
+    step = torch.arange(int(own_steps.max()) + 1)
+    ends = (-(-graphs * step // own_steps) if last_batch == "even" else step * batch_size).clamp(max=graphs)
+    place = ends[:, :-1, None] + torch.arange(batch_size)
+    return torch.where(place < ends[:, 1:, None], place, -1)
+
+
 MOST_LEVELS = 8
 ROWS_A_LEVEL_COSTS = 10_000_000
 """A GPU trains about this many rows in the time it takes to record one more step."""
@@ -37,20 +53,20 @@ class Schedule:
     """The schedule of a fleet, computed on its device from the members' seeds, training sets and learning rates.
 
     In each epoch a member's graphs are sorted by the hash of (seed, epoch, graph). So the order depends neither on the
-    device nor on the other members. Members with fewer graphs have a shorter last step, or none: empty places are -1.
+    device nor on the other members. ``last_batch`` says what becomes of the
+    graphs that are left over. Members with fewer graphs have a shorter last step, or none: empty places are -1.
     """
 
     def __init__(self, trials: Sequence[Trial], splits: Sequence[Split], num_graphs: int, device: torch.device) -> None:
         first = trials[0]
         self.epochs, self.batch_size, self.members = first.epochs, first.batch_size, len(trials)
-        counts = [len(split.train) for split in splits]
-        self.steps = -(-max(counts) // self.batch_size)
+        self._places = _places([len(split.train) for split in splits], self.batch_size, first.last_batch).to(device)
+        self.steps = self._places.shape[1]
         self._num_graphs, self._device = num_graphs, device
         training = torch.zeros(self.members, num_graphs, dtype=torch.bool)
         for row, split in zip(training, splits, strict=True):
             row[torch.as_tensor(split.train)] = True
         self._training = training.to(device)
-        self._counts = torch.tensor(counts, device=device)
         seeds = torch.tensor([trial.seed for trial in trials], device=device)
         self._order_keys = bits(seeds, _ORDER)
         self._dropout_keys = bits(seeds, _DROPOUT)
@@ -62,12 +78,9 @@ class Schedule:
         keys = bits(self._order_keys, epochs[:, None])
         order = bits(keys[..., None], torch.arange(self._num_graphs, device=self._device))
         order = torch.where(self._training, order, _LAST).argsort(dim=-1, stable=True)
-        room = self.steps * self.batch_size
-        order = order[..., :room]
-        order = torch.where(torch.arange(order.shape[-1], device=self._device) < self._counts[:, None], order, -1)
-        order = torch.nn.functional.pad(order, (0, room - order.shape[-1]), value=-1)
-        stacked = order.view(len(epochs), self.members, self.steps, self.batch_size)
-        return stacked.transpose(1, 2).contiguous()
+        places = self._places.flatten(1).expand(len(epochs), -1, -1)
+        ids = torch.where(places >= 0, order.gather(-1, places.clamp(min=0)), -1)
+        return ids.view(len(epochs), *self._places.shape).transpose(1, 2).contiguous()
 
     def dropout_keys(self, first: int, last: int) -> Tensor:
         """(last - first, steps, M): the dropout key of each step."""
