@@ -34,7 +34,7 @@ class Network(nn.Module):
         self.first, self.second = nn.Linear(3, 8), nn.Linear(8, 8)
         self.norms = nn.ModuleList([make_norm(name, 8), make_norm(name, 8, act="relu")])
 
-    def forward(self, x, batch, batch_size=None):
+    def forward(self, x, batch=None, batch_size=None):
         h = torch.relu(self.norms[0](self.first(x), batch, batch_size))
         return self.norms[1](self.second(h), batch, batch_size, residual=h)
 
@@ -245,17 +245,21 @@ def test_export_with_segments(name, segments, strict, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "with_size"),
-    [("graph", True), ("graph", False), ("layer", True), ("size", True), ("size", False), ("batch", False)],
+    ("name", "given"),
+    [
+        *[(name, 3) for name in ("graph", "layer", "size", "pair", "rms")],
+        *[(name, 2) for name in ("graph", "size", "batch", "mean-subtraction")],
+        *[(name, 1) for name in ("size", "instance")],
+    ],
 )
-def test_onnx(name, with_size, tmp_path):
+def test_onnx(name, given, tmp_path):
+    """Of a model that is called with x alone, with batch, or with batch and batch_size."""
     pytest.importorskip("onnxscript")
     runtime = pytest.importorskip("onnxruntime")
     network = Network(name).eval()
-    x, batch, graphs = batch_of([4, 2, 5])
+    arguments = batch_of([4, 2, 5])[:given]
     rows = torch.export.Dim("rows", min=2)
-    arguments = (x, batch, graphs) if with_size else (x, batch)
-    shapes = ({0: rows}, {0: rows}, None)[: len(arguments)]
+    shapes = ({0: rows}, {0: rows}, None)[:given]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the exporter's own
         torch.onnx.export(
@@ -265,7 +269,7 @@ def test_onnx(name, with_size, tmp_path):
     x, batch, _ = batch_of([3, 9, 2])
     names = [entry.name for entry in session.get_inputs()]
     (found,) = session.run(None, dict(zip(names, (x.numpy(), batch.numpy()), strict=False)))
-    assert torch.allclose(torch.from_numpy(found), network(x, batch), atol=1e-5)
+    assert torch.allclose(torch.from_numpy(found), network(*(x, batch)[:given]), atol=1e-5)
 
 
 @pytest.mark.parametrize("layer", [GraphNorm, LayerNorm])

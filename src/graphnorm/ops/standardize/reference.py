@@ -164,6 +164,12 @@ def _statistics(x: Tensor, rows: _Rows, problem: Problem) -> _Statistics:
     return _Statistics(centred, centre.to(wide_dtype(x)) + rest, rows.average(spread * spread))
 
 
+def means_by_ids(x: Tensor, ids: Tensor, graphs: int) -> Tensor:
+    """(N, C): the mean of the segment of every row, 0 for rows of no segment."""
+    rows = _rows(ids, graphs)
+    return rows.average(x)[rows.ids]
+
+
 def standardize_by_ids(
     x: Tensor, residual: Tensor | None, ids: Tensor, problem: Problem, graphs: int
 ) -> tuple[Tensor, Tensor, Tensor]:
