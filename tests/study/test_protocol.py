@@ -169,9 +169,9 @@ def test_a_split_without_a_validation_part_gets_a_tenth_of_the_training_part() -
         ({"test": []}, "part 'test' .* is empty"),
         ({"test": [3, 90]}, "has the graph 90.*count from 0 to 79"),
         ({"test": [-1, 79]}, "has the graph -1"),
-        ({"test": [0, 3, 79]}, "1 graphs, such as 0, are in the parts 'test' and 'train'"),
+        ({"test": [0, 3, 79]}, "1 graphs, such as 0, are in the parts 'train' and 'test'"),
         ({"test": [3, 3, 79]}, "a graph twice"),
-        ({"test": list(range(0, 80, 2))}, "'test' and 'train' are the same graphs"),
+        ({"test": list(range(0, 80, 2))}, "'train' and 'test' are the same graphs"),
         ({"val": [3, 79]}, "part 'val'.*name the parts train, valid and test"),
         ({"test": [1, 3, 5]}, "part 'test' .* one class only, so ROC-AUC is not defined"),
     ],
@@ -181,6 +181,13 @@ def test_wrong_splits_are_refused(changed: dict[str, list[int]], message: str) -
     ids = {name: torch.tensor(part, dtype=torch.int64) for name, part in parts.items()}
     graphs = replace(with_classes(40, 40), splits=ids)
     with pytest.raises(GraphnormError, match=message):
+        make_splits(graphs, [Trial(dataset="dots", protocol="ogb", folds=1)])
+
+
+def test_no_tenth_of_few_training_graphs() -> None:
+    parts = {"train": torch.arange(3, 11), "test": torch.tensor([0, 1, 60])}
+    graphs = replace(with_classes(40, 40), splits=parts)
+    with pytest.raises(GraphnormError, match=r"no tenth of its 8 training graphs can be held out.*part 'valid'"):
         make_splits(graphs, [Trial(dataset="dots", protocol="ogb", folds=1)])
 
 

@@ -188,7 +188,7 @@ def test_mistakes_are_named():
         Fleet(GRAPHS, [trials(1)[0], dataclasses.replace(trials(1)[0], norm="none")], [split(0)] * 2, device="cpu")
     with pytest.raises(ValueError, match="as many splits"):
         Fleet(GRAPHS, trials(2), [split(0)], device="cpu")
-    with pytest.raises(ValueError, match="fold 0 has none"):
+    with pytest.raises(GraphnormError, match=r"fold 0 of .* is empty"):
         Fleet(GRAPHS, trials(1), [Split(np.arange(9), np.arange(0))], device="cpu")
     for device in ("gpu", "meta", "cuda:99"):
         with pytest.raises(GraphnormError, match="device" if device != "meta" else "cpu or cuda") as caught:
@@ -208,3 +208,32 @@ def test_on_regular_graphs_graphnorm_learns_and_instancenorm_cannot():
     assert reached["graph"] > 0.95
     largest_class = np.bincount(graphs.labels[split(0).train]).max() / len(split(0).train)
     assert reached["instance"] <= largest_class + 1e-6
+
+
+def test_real_values_go_on_from_a_checkpoint_and_in_a_smaller_fleet() -> None:
+    graphs = with_targets("values")
+    members, parts = trials(norm="graph", task="values"), [split(k) for k in range(3)]
+    whole, begun, later = (Fleet(graphs, members, parts, device="cpu") for _ in range(3))
+    whole.advance()
+    begun.advance(2)
+    later.load_state_dict(begun.state_dict())
+    later.advance()
+    kept = begun.keep([2])
+    kept.advance()
+    for name, curve in whole.outcomes()[2].curves.items():
+        for other in (later.outcomes()[2], kept.outcomes()[0]):
+            np.testing.assert_array_equal(other.curves[name], curve)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (Split(np.arange(50), np.arange(50, 61)), "'valid' of the split of fold 0 of .* has the graph 60"),
+        (Split(np.arange(50), np.arange(50, 55), np.arange(54, 60)), "1 graphs, such as 54"),
+        (Split(np.arange(50), np.arange(50, 55), np.arange(50)), "'train' and 'test' are the same graphs"),
+        (Split(np.arange(0), np.arange(50, 55)), "'train' .* is empty"),
+    ],
+)
+def test_wrong_splits_are_refused(wrong: Split, message: str) -> None:
+    with pytest.raises(GraphnormError, match=message):
+        Fleet(GRAPHS, trials(1), [wrong], device="cpu")

@@ -630,8 +630,9 @@ class CurvatureProbe:
 
         def loss(model: nn.Module) -> Tensor:
             scores = model(**inputs)
-            measure = TASKS["binary" if scores.shape[-1] == 1 else "classes"].loss
-            return measure(scores[None], batch.labels[None])[0]
+            one_score = graphs.task == "classes" and scores.shape[-1] == 1
+            task = TASKS["binary" if one_score else graphs.task]
+            return task.loss(scores[None], task.wanted(batch)[None])[0]
 
         function = module_loss(model, loss)
         parameters: dict[str, Tensor] = dict(model.named_parameters())

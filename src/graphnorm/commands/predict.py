@@ -101,7 +101,9 @@ def _predict(
         for k, name in enumerate(saved.target_names):
             shown[name if saved.task.name == "values" else f"P({name})"] = _plain(predicted[:, k])
             if wanted is not None:
-                shown[f"{name} (given)"] = _plain(wanted[:, k])
+                given = _plain(wanted[:, k])
+                whole = saved.task.name == "binary"
+                shown[f"{name} (given)"] = [None if v is None else int(v) for v in given] if whole else list(given)
     else:
         shown["class"] = [saved.classes[k] for k in predicted.argmax(axis=1)]
         shown["probability"] = _plain(predicted.max(axis=1))

@@ -23,7 +23,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from typing import Literal
 
 import numpy as np
@@ -164,39 +163,27 @@ def _own_split(graphs: PackedGraphs, strata: Ids | None) -> Split:
             f"{graphs.name} has no split of its own (no part {', '.join(missing)})",
             remedy="use the protocol fair, or paper",
         )
-    others = "give every graph to one part, or leave the split out (--protocol fair)"
-    for name, ids in parts.items():
-        if name not in Split._fields:
-            raise GraphnormError(
-                f"the split of {graphs.name} has a part {name!r}", remedy="name the parts train, valid and test"
-            )
-        if not len(ids):
-            raise GraphnormError(f"the part {name!r} of the split of {graphs.name} is empty", remedy=others)
-        if ids.min() < 0 or ids.max() >= graphs.num_graphs:
-            wrong = int(ids.min() if ids.min() < 0 else ids.max())
-            raise GraphnormError(
-                f"the part {name!r} of the split of {graphs.name} has the graph {wrong}",
-                remedy=f"graphs count from 0 to {graphs.num_graphs - 1}",
-            )
-        if len(np.unique(ids)) < len(ids):
-            raise GraphnormError(f"the part {name!r} of the split of {graphs.name} has a graph twice", remedy=others)
-    for first, second in combinations(parts, 2):
-        common = np.intersect1d(parts[first], parts[second])
-        if len(common):
-            what = f"{len(common)} graphs, such as {common[0]}, are in the parts {first!r} and {second!r} of the split"
-            if len(common) == len(parts[first]) == len(parts[second]):
-                what = f"the parts {first!r} and {second!r} are the same graphs in the split"
-            raise GraphnormError(
-                f"{what} of {graphs.name}: the score would not be that of unseen graphs", remedy=others
-            )
+    if wrong := parts.keys() - set(Split._fields):
+        raise GraphnormError(
+            f"the split of {graphs.name} has a part {min(wrong)!r}", remedy="name the parts train, valid and test"
+        )
+    if not len(parts["test"]):
+        raise GraphnormError(
+            f"the part 'test' of the split of {graphs.name} is empty",
+            remedy="give it graphs, or leave the split out (--protocol fair)",
+        )
+    Split(parts["train"], parts.get("valid", parts["train"]), parts["test"]).check(
+        graphs.num_graphs, graphs.name, validated="valid" in parts
+    )
     if "valid" not in parts:
-        if len(parts["train"]) < HELD_OUT:
+        units, what = _units(graphs, parts["train"])
+        if units < HELD_OUT:
             raise GraphnormError(
-                f"the split of {graphs.name} has no part 'valid', and of its {len(parts['train'])} training graphs no "
-                "tenth can be held out",
+                f"the split of {graphs.name} has no part 'valid', and no tenth of its {units} training {what} can be "
+                "held out",
                 remedy="add a part 'valid', which selects the epoch",
             )
-        if strata is not None and np.bincount(strata[parts["train"]]).max() < HELD_OUT:
+        if strata is not None and np.unique(strata[parts["train"]], return_counts=True)[1].min() < HELD_OUT:
             strata = None
         parts["train"], parts["valid"] = _folds(graphs, parts["train"], strata, HELD_OUT)[0]
     return Split(parts["train"], parts["valid"], parts["test"])
@@ -233,10 +220,15 @@ def _refuse_undefined(graphs: PackedGraphs, trial: Trial, splits: Sequence[Split
                 )
 
 
+def _units(graphs: PackedGraphs, ids: Ids) -> tuple[int, str]:
+    """How many graphs, or groups of them, can be divided."""
+    if graphs.groups is None:
+        return len(ids), "graphs"
+    return len(torch.unique(graphs.groups[torch.from_numpy(ids)])), "groups of graphs"
+
+
 def _refuse_few_graphs(graphs: PackedGraphs, folds: int, protocol: str) -> None:
-    units, what = graphs.num_graphs, "graphs"
-    if graphs.groups is not None:
-        units, what = len(torch.unique(graphs.groups)), "groups of graphs"
+    units, what = _units(graphs, np.arange(graphs.num_graphs))
     if units < folds or (protocol == "fair" and units - -(-units // folds) < HELD_OUT):
         raise GraphnormError(
             f"{units} {what} are too few for {folds} folds", remedy="use fewer folds, or --protocol paper"

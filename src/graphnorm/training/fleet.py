@@ -97,8 +97,7 @@ class Fleet:
         if len(splits) != len(trials):
             raise ValueError(f"{len(trials)} trials need as many splits, got {len(splits)}")
         for trial, split in zip(trials, splits, strict=True):
-            if not len(split.train) or not len(split.valid):
-                raise ValueError(f"a trial needs graphs to train on and to choose by; fold {trial.fold} has none")
+            split.check(graphs.num_graphs, f"fold {trial.fold} of {graphs.name}", validated=False)
         self.device = default_device(device)
         spec, self.task = find_model(trials[0].model), task_of(trials[0])
         self._given, self.graphs = graphs, spec.prepared(trials[0], graphs).to(self.device)

@@ -6,11 +6,13 @@ import hashlib
 import json
 from dataclasses import dataclass, field, fields
 from functools import cached_property
+from itertools import combinations
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from graphnorm.errors import GraphnormError
 from graphnorm.models.registry import find_model
 from graphnorm.settings import Hyperparameters
 
@@ -93,6 +95,32 @@ class Split(NamedTuple):
     train: npt.NDArray[np.int64]
     valid: npt.NDArray[np.int64]
     test: npt.NDArray[np.int64] = np.empty(0, dtype=np.int64)
+
+    def check(self, num_graphs: int, where: str, *, validated: bool = True) -> None:
+        """Raise an error if a part has graphs that are not there, or twice, or that another part has.
+
+        where: what the split belongs to, for the message.
+        validated: whether the validation part must be apart from the training part.
+        """
+        remedy = "give every graph to one part, or leave the split out (--protocol fair)"
+        for name, ids in zip(self._fields, self, strict=True):
+            part = f"the part {name!r} of the split of {where}"
+            if not len(ids) and name != "test":
+                raise GraphnormError(f"{part} is empty", remedy=remedy)
+            if len(ids) and (ids.min() < 0 or ids.max() >= num_graphs):
+                wrong = int(ids.min() if ids.min() < 0 else ids.max())
+                raise GraphnormError(f"{part} has the graph {wrong}", remedy=f"graphs count from 0 to {num_graphs - 1}")
+            if len(np.unique(ids)) < len(ids):
+                raise GraphnormError(f"{part} has a graph twice", remedy=remedy)
+        for first, second in combinations(self._fields, 2):
+            one, other = getattr(self, first), getattr(self, second)
+            common = np.intersect1d(one, other)
+            if not len(common) or (second == "valid" and not validated):
+                continue
+            what = f"{len(common)} graphs, such as {common[0]}, are in the parts {first!r} and {second!r} of the split"
+            if len(common) == len(one) == len(other):
+                what = f"the parts {first!r} and {second!r} are the same graphs in the split"
+            raise GraphnormError(f"{what} of {where}: a score on graphs that were seen says nothing", remedy=remedy)
 
 
 @dataclass(frozen=True, eq=False)
