@@ -62,6 +62,17 @@ def test_guessing_is_no_victory(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found(str(result), "NEXT") == ["train longer: --epochs 100"]
 
 
+def test_guessing_is_no_tie(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One seed proves nothing, but what guesses does not share the lead of what has learned."""
+    monkeypatch.setitem(LEVEL, "none", 0.3)
+    result = compare(OFFICIAL, norms="none,graph", seeds=1)
+    assert not result.is_worse("none")
+    assert result.groups == (("graph",), ("none",))
+    assert [title for title, _ in result.grouped] == ["best", "no better than chance"]
+    assert found(str(result), "BEST")[0].endswith("no other is better than chance")
+    assert found(str(result), "AVOID") == ["none: no better than chance"]
+
+
 @pytest.mark.parametrize("width", [50, 80, 100])
 def test_it_fits(width: int) -> None:
     result = compare(baselines="wl", folds=3, norms="none,graph")

@@ -54,6 +54,8 @@ def _leaders(result: Result) -> list[Finding]:
     if not result.groups or not result.learned:
         return [Finding("CAUTION", result.verdict)]
     (best, *equals), *rest = result.groups
+    worse = [name for group in rest for name in group if result.is_worse(name)]
+    guessing = [name for group in rest for name in group if not result.is_worse(name)]
     score = f"{result.norms[best].shown} {result.metric.unit}".rstrip()
     if equals:
         tested = all(result.pair(best, name).p_adjusted is not None for name in equals)
@@ -70,10 +72,13 @@ def _leaders(result: Result) -> list[Finding]:
             text = f"{listing(lead)}: {verdict.units(result)} do not tell them apart"
         found = [Finding("TIED", text)]
     elif rest:
-        found = [Finding("BEST", f"{best}: {score}, significantly better than every other")]
+        why = f"significantly better than {listing(worse)}" if worse else "no other is better than chance"
+        why = why if guessing else "significantly better than every other"
+        found = [Finding("BEST", f"{best}: {score}, {why}")]
     else:
         found = [Finding("BEST", f"{best}: {score}; there is nothing to compare it with")]
-    return found + [Finding("AVOID", f"{_behind(result, group)}: significantly worse than {best}") for group in rest]
+    found += [Finding("AVOID", f"{_behind(result, worse)}: significantly worse than {best}")] if worse else []
+    return found + ([Finding("AVOID", f"{listing(guessing)}: no better than chance")] if guessing else [])
 
 
 def _behind(result: Result, names: Sequence[str]) -> str:

@@ -373,15 +373,29 @@ class Result:
 
     @property
     def groups(self) -> tuple[tuple[str, ...], ...]:
-        """The best normalization with those that are not significantly worse, and the others; best first."""
-        leaders = [name for name in self.ranking if not (test := self.against_best(name)) or not test.significant]
-        others = [name for name in self.ranking if name not in leaders]
+        """The best normalization with those that are not significantly worse, and the others; best first.
+
+        Where the best is better than guessing, those that are not belong to the others.
+        """
+        others = [name for name in self.ranking if self.is_worse(name) or (self.learned and self.guesses(name))]
+        leaders = [name for name in self.ranking if name not in others]
         return tuple(tuple(group) for group in (leaders, others) if group)
+
+    def is_worse(self, name: str) -> bool:
+        """Whether a normalization is significantly worse than the best."""
+        test = self.against_best(name)
+        return test is not None and test.significant
+
+    def guesses(self, name: str) -> bool:
+        """Whether a normalization is no better than chance."""
+        return not self.metric.learned(self.norms[name].mean, self.chance)
 
     @property
     def grouped(self) -> list[tuple[str, dict[str, Score]]]:
         """All scores in the order of the table: the titles of groups, and their scores by label."""
-        titles = ["best", "significantly worse"]
+        proven = [self.is_worse(name) for group in self.groups[1:] for name in group]
+        reasons = ["significantly worse"] * any(proven) + ["no better than chance"] * (not all(proven))
+        titles = ["best", ", or ".join(reasons)]
         if self.groups and len(self.groups[0]) > 1:
             titles[0] = "tied for the best"
         if len(self.groups) == 1 and (not self.learned or all(test.p is None for test in self.tests)):
@@ -398,7 +412,7 @@ class Result:
     @property
     def learned(self) -> bool:
         """Whether the best normalization is better than guessing."""
-        return self.best is not None and self.metric.learned(self.norms[self.best].mean, self.chance)
+        return self.best is not None and not self.guesses(self.best)
 
     # Text, HTML, figure, data frame
 

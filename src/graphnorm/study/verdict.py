@@ -45,15 +45,18 @@ def judge(result: Result) -> str:
         return f"No clear winner: {listing([best, *tied])} share the {metric.best} {metric.name} {where}, {score}."
     if all(result.pair(best, name).p_adjusted is None for name in others):
         return f"No clear winner: {highest}, but there are too few scores to tell that from chance."
-    equals, *worse = result.groups
-    if len(equals) == 1:
-        return f"{highest}, significantly better than every other one: {listing(worse[0])} {behind(result, worse[0])}."
+    equals, *rest = result.groups
+    worse = [name for group in rest for name in group if result.is_worse(name)]
+    guessing = [name for group in rest for name in group if not result.is_worse(name)]
+    if len(equals) == 1 and not guessing:
+        return f"{highest}, significantly better than every other one: {listing(worse)} {behind(result, worse)}."
     lead = leading(result)
     unsettled = [name for name in equals if name not in lead]
     said = (
         [f"{listing(unsettled)} {behind(result, unsettled)}, which {units(result)} cannot settle"] if unsettled else []
     )
-    said += [f"{listing(worse[0])} {behind(result, worse[0])}, significantly"] if worse else []
+    said += [f"{listing(worse)} {behind(result, worse)}, significantly"] if worse else []
+    said += [f"{listing(guessing)} {'is' if len(guessing) == 1 else 'are'} no better than chance"] if guessing else []
     if len(lead) == 1:
         return f"No clear winner: {highest}; {'; '.join(said)}."
     within = f"{listing(lead)} are within {metric.distance(result.pair(best, lead[-1]).difference or 0.0, mean)}"
@@ -69,7 +72,7 @@ def leading(result: Result) -> list[str]:
     best = result.ranking[0]
     ps = [result.pair(best, name).p for name in result.ranking[1:]]
     apart = (place for place, p in enumerate(ps, start=1) if p is not None and p < 1 - CONFIDENCE)
-    return result.ranking[: next(apart, len(result.ranking))]
+    return [name for name in result.ranking[: next(apart, len(result.ranking))] if name in result.groups[0]]
 
 
 def units(result: Result) -> str:
