@@ -280,7 +280,7 @@ def test_images_of_another_item_bring_their_remarks() -> None:
     images["remarks"] = [lossy, "PROTEINS is of no matter here."]
     (found,) = judge(fig4=images, fig10=sizes)
     assert (found["item"], found["agree"], found["disagree"], found["verdict"]) == ("fig10", 0, 0, "not tested")
-    assert found["tally"].endswith("noisier in 1")
+    assert found["tally"] == "noisier in 1 of 2, one training each"
     assert [row[2:] for row in found["rows"]] == [["10.0 (5.0)", "above", "10.0 (20.0)", "below"]]
     assert found["notes"] == [*sizes["remarks"], lossy]
 
@@ -327,10 +327,10 @@ def test_what_is_said_of_the_graphs() -> None:
 
 def test_what_is_unfinished_is_said_with_every_claim_of_an_item() -> None:
     cells = [cell(norm, 90.0, within_one_sd=True) for norm in ("graph", "layer", "batch", "instance")]
-    notes = ["4 of 4 cells lie within.", "Not trained: PTC, gin."]
+    notes = ["4 of 4 cells lie within.", "Not trained: PTC, gin.", "Trained on cpu: baselines."]
     found = judge(table1={"cells": cells, "studies": [{"finished": 1234, "trials": 4000}], "sentences": notes})
     assert len(found) == 2
-    assert {tuple(one["notes"]) for one in found} == {tuple(notes[1:])}  # the first is the claim's own number
+    assert {tuple(one["notes"]) for one in found} == {(notes[1],)}  # the first is the claim's own number
     assert found[0]["provenance"].endswith("1,234 of 84,700 trials.")  # of the whole item
     page = claims_markdown(judge_claims(ITEMS, {"table1": ABOUT | {"cells": cells, "sentences": notes}}))
     assert page.count(f"- {notes[1]}") == 1  # once for an item

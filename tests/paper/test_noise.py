@@ -300,11 +300,12 @@ def test_figures_come_of_the_store_alone(reproduction: Reproduction, monkeypatch
     assert set(output.figures) == {""}
     assert len(output.figures[""].axes) == 6
     assert output.facts["missing"] == [f"{TREES}, GIN", f"{REGULAR}, GIN", f"{IMAGES}, ResNet18"]
-    short, lossy, missing = output.facts["remarks"]
-    assert short.endswith("1 of 2 epochs.")
-    assert lossy.endswith("JPEG.")
-    seeds = (f"{TREES}, GIN (1 of 3 seeds)", f"{REGULAR}, GIN (0 of 3 seeds)", f"{IMAGES}, ResNet18 (1 of 3 seeds)")
-    assert missing == f"Trained in part: {'; '.join(seeds)}."
+    assert output.facts["remarks"] == [
+        f"1 of 2 epochs: {IMAGES}, ResNet18.",
+        f"The images of {IMAGES} went through JPEG.",
+        f"1 of 3 seeds: {TREES}, GIN; {IMAGES}, ResNet18.",
+        f"0 of 3 seeds: {REGULAR}, GIN.",
+    ]
     assert {name: run_["epochs"] for name, run_ in output.facts["trainings"].items()} == {
         f"{TREES}, GIN": 2,
         f"{IMAGES}, ResNet18": 1,
@@ -321,7 +322,7 @@ def test_a_shorter_training_stands_in_for_one_that_is_missing(reproduction: Repr
     fill_seen(reproduction.store, noise_plan(replace(GRAPHS, name=TREES), 64, 3), 3)  # of another batch size
     output = reproduction.make(item(noise=NoiseRuns(datasets=(TREES,), epochs=3, seeds=1)), train=False)
     assert output.facts["trainings"][f"{TREES}, GIN"]["epochs"] == 2
-    assert output.facts["remarks"] == [f"{TREES}, GIN was trained for 2 of 3 epochs."]
+    assert output.facts["remarks"] == [f"2 of 3 epochs: {TREES}, GIN."]
 
 
 def test_learned_alpha(reproduction: Reproduction, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -152,8 +152,10 @@ def _notes(facts: Facts) -> list[str]:
     """The sentences of an item on what is unfinished or different from the paper."""
     if "remarks" in facts:
         return list(facts["remarks"])
-    of_table = "cells" in facts or "as_printed" in facts  # the first sentence of a table counts its cells
-    return list(facts["sentences"][1:]) if of_table else []
+    more = facts.get("sentences", ())[1:]  # the first sentence of a table counts its cells
+    if "cells" in facts:
+        return [text for text in more if text.startswith(("One standard deviation", "Rows ", "Not trained"))]
+    return list(more) if "as_printed" in facts else []
 
 
 def _provenance(item: str, facts: Facts, planned: int) -> str:
@@ -456,12 +458,12 @@ def noisier_than_images(facts: Facts) -> Judged | None:
             of_layer.append(_Contest("", "graphs", sides, "ahead", "seed"))
         outcomes += [one.outcome for one in of_layer]
         shown = [f"{one.ours:.1f} ({one.rivals['images']:.1f})" for one in of_layer]
-        said = [one.outcome if one.decisive is not None else "above" if one.lead > 0 else "below" for one in of_layer]
+        said = [one.outcome if one.decisive is not None else _side(one.lead) for one in of_layer]
         rows.append((ours["what"], readable_layer(ours["layer"]), shown[0], said[0], shown[1], said[1]))
     agree, disagree, tally = _tally(outcomes, "ahead")
     if "not tested" in outcomes:
         higher = sum(said == "above" for row in rows for said in row[3::2])
-        tally += f" (one training each): noisier in {higher}"
+        tally = f"noisier in {higher} of {len(outcomes)}, one training each"
     words = (
         "Distance of a batch from the dataset after the last epoch, in percent of the dataset's standard deviation; "
         "images at the same depth in brackets"
@@ -470,6 +472,11 @@ def noisier_than_images(facts: Facts) -> Judged | None:
         words += ", as of batches of the same size: those of 128 times √(128 / size)"
     columns = ("", "layer", "mean (images)", "", "standard deviation (images)", "")
     return Judged(agree, disagree, len(outcomes), tally, words, columns, tuple(rows), set(outcomes) != {"not tested"})
+
+
+def _side(lead: float) -> str:
+    """On which side it is of the images, as far as the digits that are shown tell."""
+    return "level" if abs(lead) < 0.05 else "above" if lead > 0 else "below"
 
 
 def _percents(values: Sequence[float], factor: float) -> _Scores:

@@ -344,7 +344,8 @@ def batch_noise(work: Work) -> Output:
     assert runs is not None
     found: dict[str, list[NoiseRun]] = {}
     missing: dict[str, int] = {}
-    remarks: list[str] = []
+    short: dict[tuple[int, int], dict[str, None]] = {}
+    lossy: dict[str, None] = {}
     for plan in work.probed:
         trial, run = plan.trials[0], read_noise(work.store, plan)
         model = "ResNet18" if trial.dataset == IMAGES else "GIN"
@@ -355,15 +356,20 @@ def batch_noise(work: Work) -> Output:
             continue
         found.setdefault(title, []).append(run._replace(layers=[run.layers[depth] for depth in runs.layers]))
         if run.record.epochs < trial.epochs:
-            remarks.append(f"{title} was trained for {run.record.epochs} of {trial.epochs} epochs.")
+            short.setdefault((run.record.epochs, trial.epochs), {})[title] = None
         if run.lossy:
-            remarks.append(f"The images of {trial.dataset} went through JPEG.")
+            lossy[f"The images of {trial.dataset} went through JPEG."] = None
     if not found:
         raise NothingThereError(work.item.name, work.store.path)
-    if missing:
-        gaps = [f"{title} ({len(found.get(title, ()))} of {runs.seeds} seeds)" for title in missing]
-        remarks.append(f"Trained in part: {'; '.join(gaps)}.")
-    remarks = [*dict.fromkeys(remarks), *work.remarks]
+    gaps: dict[int, list[str]] = {}
+    for title in missing:
+        gaps.setdefault(len(found.get(title, ())), []).append(title)
+    remarks = [
+        *(f"{done} of {wanted} epochs: {'; '.join(titles)}." for (done, wanted), titles in short.items()),
+        *lossy,
+        *(f"{done} of {runs.seeds} seeds: {'; '.join(titles)}." for done, titles in gaps.items()),
+        *work.remarks,
+    ]
     rows: list[list[str | int | float | None]] = []
     sentences, ends = [], []
     parts = ("relative_deviation", "of_mean", "of_std")

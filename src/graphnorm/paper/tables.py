@@ -789,7 +789,7 @@ def theory(work: Work) -> Output:
         holds, numbers = interlacing(result).summary(), conditions(result).summary()
         medians = [numbers[f"median_{key}"] for key in ("condition_q", "condition_shifted", "improvement")]
         rows.append([name, graphs.num_graphs, holds["graphs"], holds["holds"], *medians])
-        for aggregation in (AUTHORS_Q, Aggregation("gin"), Aggregation("gcn")):
+        for aggregation in (AUTHORS_Q, Aggregation("gcn")):
             of_q = numbers if aggregation == AUTHORS_Q else conditions(spectra(graphs, ids, aggregation)).summary()
             kept = ("better", "equal", "worse", "median_improvement")
             condition.append({"dataset": name, "aggregation": aggregation.label} | {key: of_q[key] for key in kept})
