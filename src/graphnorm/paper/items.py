@@ -594,7 +594,8 @@ _ITEMS = (
     ),
     Item(
         name="theory",
-        caption="Theory: Theorem 1 on every graph, the linear example, the gradient formula, Fact 1",
+        caption="Theory: Theorem 1, Propositions 1 and 2 and condition numbers on every graph; the linear example, "
+        "the gradient formula, Fact 1",
         make=tables.theory,
         graphs=TU,
         claims=(
