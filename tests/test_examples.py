@@ -17,6 +17,7 @@ NEEDS = {
     "pyg_drop_in": "torch_geometric",
     "own_smiles_table": "rdkit",
     "custom_norm": "sklearn",
+    "own_model": "torch_geometric",
     "study_on_ray": "ray",
     "spectra_by_hand": "scipy",
     "demo": "torch",
@@ -25,6 +26,7 @@ SHORT = {
     "pyg_drop_in": (["--epochs", "2"], "epoch 2: accuracy"),
     "own_smiles_table": (["--epochs", "1"], "open smiles-example/report.html"),
     "custom_norm": (["--epochs", "1"], "root-mean-square"),
+    "own_model": (["--epochs", "1"], "own_model.py:Net@"),
     "study_on_ray": (["--epochs", "1"], "kept in ray-example.db"),
     "spectra_by_hand": ([], "they interlace: True"),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import hashlib
 import importlib
 import importlib.abc
@@ -218,13 +219,25 @@ def pack_code(contents: Any, files: Iterable[Path], task: str) -> bytes:
     for name, module in list(sys.modules.items()):
         if name.startswith(written) and name not in modules:
             cloudpickle.register_pickle_by_value(module)
-    return pickle.dumps((modules, cloudpickle.dumps(contents)))
+    # PyTorch Geometric evaluates annotations with the names of the module, and that of the worker is another.
+    main = vars(sys.modules["__main__"])
+    imported = {
+        name: cloudpickle.dumps(value)
+        for name, value in main.items()
+        if isinstance(value, type | ModuleType) or type(value).__module__ in ("typing", "collections.abc")
+        if getattr(value, "__module__", "") != "__main__" and not name.startswith("_")
+    }
+    return pickle.dumps((modules, imported, cloudpickle.dumps(contents)))
 
 
 def unpack_code(packed: bytes) -> Any:
     """Undo :func:`pack_code`; the modules are imported from their packed source."""
-    modules, contents = pickle.loads(packed)
+    modules, imported, contents = pickle.loads(packed)
     sys.meta_path.insert(0, _FromMemory(modules))
+    main = vars(sys.modules["__main__"])
+    for name in imported.keys() - main.keys():
+        with contextlib.suppress(ImportError):
+            main[name] = pickle.loads(imported[name])
     return pickle.loads(contents)
 
 
