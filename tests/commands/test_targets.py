@@ -18,7 +18,8 @@ import graphnorm
 from graphnorm import cli
 from graphnorm.data import PackedGraphs, save_packed, synthetic
 from graphnorm.errors import DataWarning
-from graphnorm.study import Result, load_result
+from graphnorm.report import read_studies
+from graphnorm.study import Result, Store, load_result
 from graphnorm.training.model_file import load_model
 
 safe_open = pytest.importorskip("safetensors").safe_open
@@ -164,3 +165,27 @@ def test_weights_of_nan_are_warned_about(tmp_path: Path) -> None:
     with pytest.warns(DataWarning, match="NaN or infinite"):
         saved = load_model(model)
     assert np.isnan(saved.predict(graphs)).all()
+
+
+def test_a_folder_holds_one_metric_and_a_page_does_not_join_two(run: Run, tmp_path: Path) -> None:
+    path, out = tmp_path / "g.safetensors", tmp_path / "out"
+    save_packed(with_targets("values", 1), path)
+    quick = (*QUICK, "--norms", "none", "--folds", "2", "--epochs", "1")
+    assert run("compare", path, "--out", out, *quick)[0] == 0
+    code, _, err = run("compare", path, "--out", out, "--metric", "mae", *quick)
+    assert code == 2
+    assert "its metric is rmse, not mae" in err
+    for metric in ("rmse", "mae"):
+        assert run("search", path, "--grid", "curves", "--metric", metric, "--out", tmp_path, *quick)[0] == 0
+    with Store(tmp_path / "graphnorm.db", writable=False) as store:
+        chapters = read_studies(store, store.studies())
+    assert sorted(chapter.result.metric.key for chapter in chapters) == ["mae", "rmse"]
+
+
+def test_search_has_the_verdict_of_compare(tmp_path: Path) -> None:
+    graphs = with_targets("values", 1)
+    keywords: dict[str, Any] = {**SETTINGS, "norms": "none,graph", "lr": 0.01, "batch_size": 128, "dropout": 0.5}
+    compared = graphnorm.compare(graphs, **keywords)
+    searched = graphnorm.search(graphs, "curves", store=tmp_path / "s.db", **keywords)
+    assert searched.verdict == compared.verdict
+    assert searched.findings[:-1] == compared.findings[:-1]

@@ -146,9 +146,9 @@ def read_studies(store: Store, studies: Sequence[Study], *, fold: bool = False) 
 
 
 def _question(plan: Plan) -> Hashable:
-    """Rungs, graphs, protocol, folds and configurations: equal for studies of one question."""
+    """Rungs, graphs, protocol, folds, metric and configurations: equal for studies of one question."""
     of_norms = [trial for trial in plan.trials if role(trial)[0] == "norms"]
-    shared = ("fingerprint", "protocol", "folds", *OPTIONS)
+    shared = ("fingerprint", "protocol", "folds", "task", "metric", *OPTIONS)
     return plan.rungs, frozenset(tuple(getattr(trial, name) for name in shared) for trial in of_norms or plan.trials)
 
 
@@ -220,8 +220,9 @@ def _same_but_grid(one: Chapter, other: Chapter) -> bool:
 
 
 def _folds(chapter: Chapter) -> tuple[Any, ...]:
-    """Equal if the same graphs were trained on and held out."""
-    return tuple(chapter.result.spec[name] for name in ("fingerprint", "protocol", "folds"))
+    """Equal if the same graphs were trained on and held out, and the same metric was measured."""
+    shared = (chapter.result.spec[name] for name in ("fingerprint", "protocol", "folds"))
+    return (*shared, chapter.result.metric.key)
 
 
 def _add_parts(chapter: Chapter, inside: Sequence[Chapter], alone: Sequence[Chapter]) -> Chapter:

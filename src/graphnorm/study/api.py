@@ -171,7 +171,7 @@ def _differences(there: Mapping[str, Any], asked: Mapping[str, Any]) -> list[str
     """How the spec of a stored study differs from the request, apart from normalizations and baselines."""
     if there.get("fingerprint") != asked["fingerprint"]:
         return [f"its graphs ({there.get('dataset')}) differ"]
-    names = ("model", "protocol", "folds", "seeds", "grid", *VARIABLE)
+    names = ("model", "protocol", "metric", "folds", "seeds", "grid", *VARIABLE)
     values = {name: (there.get(name), asked.get(name)) for name in names}
     return [f"its {name} is {old}, not {new}" for name, (old, new) in values.items() if old != new]
 

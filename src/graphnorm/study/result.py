@@ -460,8 +460,9 @@ class Result:
         test = self.against_best(label)
         if test is None or test.difference is None:
             return NOTHING
-        low, high = (None if end is None else self.metric.signed(-end) for end in (test.high, test.low))
-        return self.metric.signed(-test.difference) + ("" if low is None else f" [{low}, {high}]")
+        best = self.norms[test.first].mean
+        low, high = (None if end is None else self.metric.signed(-end, best) for end in (test.high, test.low))
+        return self.metric.signed(-test.difference, best) + ("" if low is None else f" [{low}, {high}]")
 
     def shown_p(self, name: str) -> str:
         """The adjusted p-value, with a star if the best is significantly better."""

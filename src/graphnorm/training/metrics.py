@@ -109,13 +109,13 @@ class Metric:
         """
         return f"{self.text(abs(difference), like)}{' points' if self.unit else ''}"
 
-    def signed(self, difference: float) -> str:
-        """A difference of two scores with its sign.
+    def signed(self, difference: float, like: float | None = None) -> str:
+        """A difference of two scores with its sign; for ``like`` see :meth:`text`.
 
         >>> METRICS["accuracy"].signed(-2.54), METRICS["rmse"].signed(0.25)
         ('−2.5', '+0.250')
         """
-        return ("−" if difference < 0 else "+") + self.text(abs(difference))
+        return ("−" if difference < 0 else "+") + self.text(abs(difference), like)
 
     def text(self, value: float, like: float | None = None) -> str:
         """A shown value as text, with as many decimals as ``like`` (by default the value itself) needs.
