@@ -10,6 +10,10 @@ INSTALL = $(PY) -m pip install --quiet --disable-pip-version-check -c constraint
 # The store of a full reproduction, trained anywhere; see docs/howto/reproduce.md.
 STORE  ?= results/graphnorm.db
 
+# What `make dist` tries its files with.
+PYTHONS ?= python3.11 python3.12 python3.13
+TORCH   ?= torch --extra-index-url https://download.pytorch.org/whl/cpu
+
 .PHONY: help venv demo reproduce-quick gallery queue test fuzz lint bench docs dist clean
 .DEFAULT_GOAL := help
 
@@ -62,8 +66,14 @@ docs: $(READY)  ## build the documentation into docs/_build/html
 	$(PY) -m sphinx -W --keep-going -q -b html docs docs/_build/html
 	@echo "open docs/_build/html/index.html"
 
-dist: $(READY)  ## build the sdist and the wheel into dist/
-	$(PY) -m build
+dist: $(READY)  ## build sdist and wheels into dist/, and try each without a compiler (PYTHONS, TORCH)
+	rm -rf dist build/lib* build/bdist* build/wheel
+	$(PY) -m build --sdist --outdir dist
+	$(PY) -m build --wheel --outdir build/wheel
+	PATH="$(abspath $(dir $(PY))):$$PATH" $(PY) -m auditwheel repair --wheel-dir dist build/wheel/*.whl
+	rm -rf build/lib* build/bdist*
+	GRAPHNORM_PURE=1 $(PY) -m build --wheel --outdir dist
+	$(PY) packaging/try_wheels.py dist --torch "$(TORCH)" $(PYTHONS)
 
 clean:          ## remove everything that the other targets make
 	rm -rf $(VENV) build dist docs/_build src/*.egg-info src/graphnorm/*.so

@@ -1,8 +1,10 @@
 """The one compiled part: a small C library, which needs no torch ABI.
 
-It is optional: where it cannot be built, the package still installs and the layers run on plain torch.
+It is optional: where it cannot be built, the package still installs and the layers run on plain torch. With
+``GRAPHNORM_PURE=1`` it is left out, which makes a wheel for every system.
 """
 
+import os
 from pathlib import Path
 
 from setuptools import Extension, setup
@@ -17,4 +19,5 @@ kernels = Extension(
     optional=True,
 )
 
-setup(ext_modules=[kernels], options={"bdist_wheel": {"py_limited_api": "cp311"}})
+pure = os.environ.get("GRAPHNORM_PURE", "0") != "0"
+setup(ext_modules=[] if pure else [kernels], options={} if pure else {"bdist_wheel": {"py_limited_api": "cp311"}})

@@ -6,7 +6,7 @@ import os
 from functools import cache
 from pathlib import Path
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.2.0"
 
 GIT_SECONDS = 5.0
 """That git may take."""
@@ -17,7 +17,7 @@ _ABOUT_ANOTHER_REPOSITORY = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE")
 def exact_version() -> str:
     """The version that results are recorded with: in a git checkout with its commit, else the version alone.
 
-    ``0.1.0.dev0+0123456789``, and ``-dirty`` after it where tracked files under ``src`` differ from the commit. Git is
+    ``0.2.0+0123456789``, and ``-dirty`` after it where tracked files under ``src`` differ from the commit. Git is
     asked once, when this is first called; where it cannot tell, nothing is added.
     """
     source = Path(__file__).resolve().parents[1]

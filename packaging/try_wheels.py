@@ -1,0 +1,112 @@
+"""Install every file of a folder into a fresh environment without a compiler, and use it.
+
+    python packaging/try_wheels.py dist python3.11 python3.12 python3.13
+
+Where there is no torch for a Python, only the compiled module of the wheel is loaded.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+EXTENSION = """
+import importlib.machinery, importlib.util, pathlib, sysconfig
+folder = pathlib.Path(sysconfig.get_path("platlib")) / "graphnorm"
+(file,) = folder.glob("_kernels*")
+loader = importlib.machinery.ExtensionFileLoader("graphnorm._kernels", str(file))
+module = importlib.util.module_from_spec(importlib.util.spec_from_loader("graphnorm._kernels", loader))
+loader.exec_module(module)
+assert callable(module.standardize_forward)
+"""
+LAYERS = """
+import importlib.util, sys
+import torch
+import graphnorm
+
+compiled = importlib.util.find_spec("graphnorm._kernels") is not None
+assert compiled is (sys.argv[1] == "compiled"), compiled
+x = torch.randn(7, 3, requires_grad=True)
+batch = torch.tensor([0, 0, 0, 1, 1, 1, 1])
+y = graphnorm.GraphNorm(3)(x, batch)
+for graph in (0, 1):
+    rows = x[batch == graph]
+    expected = (rows - rows.mean(0)) / (rows.var(0, correction=0) + 1e-5).sqrt()
+    torch.testing.assert_close(y[batch == graph], expected)
+y.square().sum().backward()
+assert x.grad.isfinite().all()
+print("graphnorm", graphnorm.__version__, "torch", torch.__version__)
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("pythons", nargs="+", metavar="PYTHON")
+    parser.add_argument("--torch", default="torch", metavar="ARGUMENTS", help="of pip install, for torch")
+    options = parser.parse_args()
+    files = sorted(path.resolve() for path in options.folder.iterdir() if path.suffix in (".whl", ".gz"))
+    kinds = [kind_of(path) for path in files]
+    if sorted(kinds) != ["compiled", "pure", "source"]:
+        sys.exit(f"{options.folder} has {', '.join(path.name for path in files) or 'nothing'}: one of each is needed")
+    tried = 0
+    for python in options.pythons:
+        if not works(python):
+            print(f"{python}: not to be had, left out")
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            try_all(python, Path(folder), dict(zip(kinds, files, strict=True)), shlex.split(options.torch))
+        tried += 1
+    if not tried:
+        sys.exit("none of these Pythons is to be had")
+
+
+def kind_of(path: Path) -> str:
+    return "source" if path.suffix == ".gz" else "pure" if path.name.endswith("py3-none-any.whl") else "compiled"
+
+
+def works(python: str) -> bool:
+    found = shutil.which(python)
+    return found is not None and subprocess.run([found, "-c", ""], capture_output=True, check=False).returncode == 0
+
+
+def try_all(python: str, folder: Path, files: dict[str, Path], torch: Sequence[str]) -> None:
+    subprocess.run([python, "-m", "venv", folder], check=True)
+    # Nothing but the environment's own programs can be found; a compiler named by its path fails.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL"))}
+    environment |= {"PATH": str(folder / "bin"), "CC": "/bin/false", "CXX": "/bin/false"}
+    own = str(folder / "bin" / "python")
+
+    def run(*arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        command = [own, *arguments]
+        return subprocess.run(command, cwd=folder, env=environment, check=check, capture_output=True, text=True)
+
+    def install(*what: str, check: bool = True) -> bool:
+        return run("-m", "pip", "install", "--quiet", *what, check=check).returncode == 0
+
+    version = run("--version").stdout.strip()
+    has_torch = install("--only-binary", ":all:", *torch, check=False)
+    for kind, path in files.items():
+        install("--no-deps", "--force-reinstall", str(path))
+        said = "installed; there is no torch to use it with"
+        if kind == "compiled":
+            run("-c", EXTENSION)
+            said = "the compiled module loads; there is no torch to use it with"
+        if has_torch:
+            said = run("-c", LAYERS, "compiled" if kind == "compiled" else "plain").stdout.strip()
+            assert run("-m", "graphnorm", "--version").stdout.strip()
+        print(f"{version}, {path.name}: {said}", flush=True)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except subprocess.CalledProcessError as error:
+        sys.exit(f"{shlex.join(map(str, error.cmd))}\n{error.stdout or ''}{error.stderr or ''}")
