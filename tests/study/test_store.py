@@ -35,7 +35,7 @@ TRIALS = tuple(
     Trial(dataset="MUTAG", norm=norm, fold=fold, epochs=20) for norm in ("graph", "batch") for fold in range(5)
 )
 FLEETS = [range(5), range(5, 10)]
-PLAN = Plan("first", {"grid": "quick"}, TRIALS)
+PLAN = Plan("first", {"dataset": "MUTAG"}, TRIALS)
 
 
 @pytest.fixture

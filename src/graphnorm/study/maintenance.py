@@ -207,7 +207,7 @@ def recover(damaged: Path, target: Path) -> Recovered:
             with closing(sqlite3.connect(copy)) as source:
                 try:
                     found = _copy(source, goal)
-                except sqlite3.DatabaseError as error:
+                except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
                     raise _no_store(damaged) from error
             if not found.studies and not found.outcomes:
                 raise _no_store(damaged)
@@ -224,7 +224,7 @@ def _opens(path: Path) -> bool:
     with closing(sqlite3.connect(path)) as connection:
         try:
             return bool(connection.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'outcomes'").fetchone()[0])
-        except sqlite3.DatabaseError:
+        except (sqlite3.DatabaseError, UnicodeDecodeError):
             return False
 
 
@@ -308,7 +308,7 @@ def _rows(source: sqlite3.Connection, query: str, first: int, last: int) -> Iter
     """The rows with keys from ``first`` to ``last``; where the range cannot be read, those of either half."""
     try:
         yield from source.execute(query, (first, last)).fetchall()
-    except sqlite3.Error:
+    except (sqlite3.Error, UnicodeDecodeError):
         if first < last:
             middle = (first + last) // 2
             yield from _rows(source, query, first, middle)

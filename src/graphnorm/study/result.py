@@ -619,6 +619,8 @@ class Result:
                 tuple(values["code"]),
                 tuple(values["errors"]),
             )
+            if not norms:
+                raise KeyError("norms")
             _ = str(found), found.to_dict()  # a value that is missing or does not fit raises here
             return found
         except UNFIT as error:

@@ -173,6 +173,8 @@ def store_errors(path: Path) -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         raise _explain(error, path) from error
+    except UnicodeDecodeError as error:  # of a message of SQLite that quotes the damaged file
+        raise damaged(path, error) from error
 
 
 def damaged(path: Path, why: object) -> StoreError:

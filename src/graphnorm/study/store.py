@@ -23,14 +23,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from types import TracebackType
+from types import NoneType, TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from graphnorm._version import exact_version
-from graphnorm.errors import GraphnormError, StoreError, StudyError, need
+from graphnorm.errors import GraphnormError, StoreError, StudyError, listing, need
 from graphnorm.study.schema import connect, damaged, store_errors, transaction
 
 if TYPE_CHECKING:  # these need torch, which takes longer to import than a store to list
@@ -61,6 +61,15 @@ STATUS = "CASE WHEN m.dropped IS NOT NULL THEN 'dropped' WHEN o.status = 'droppe
 """The status of a trial in one study: a trial that only another study dropped has none."""
 UNFIT = (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, RecursionError)
 """What a value of the wrong type or a missing one leads to, in a file that was edited by hand or damaged."""
+SPEC: dict[str, Any] = {
+    **dict.fromkeys(("dataset", "fingerprint", "model", "protocol", "task", "metric"), str),
+    **dict.fromkeys(("norms", "baselines", "classes", "target_names", "train_sizes", "rungs"), list),
+    **dict.fromkeys(("folds", "seeds", "graphs", "configurations"), int),
+    **dict.fromkeys(("chance", "smaller_class"), (int, float, NoneType)),
+    "grid": dict,
+    "origin": (dict, NoneType),
+}
+"""The types of the values of a spec."""
 MOST_NAMED = 5  # studies that an error lists
 
 
@@ -232,10 +241,18 @@ class Store:
         studies = []
         for id_, name, spec, created in self.rows("SELECT id, name, spec, created FROM studies ORDER BY id"):
             rows = by_status.get(id_, [])
-            counts = {status: number for status, number, _ in rows if status is not None}
+            counts = {str(status): number for status, number, _ in rows if status is not None}
             trials, seconds = sum(number for _, number, _ in rows), sum(seconds for *_, seconds in rows)
-            studies.append(Study(id_, str(name), dict(self._json(spec)), str(created), trials, counts, seconds))
+            studies.append(Study(id_, str(name), self._spec(spec), str(created), trials, counts, seconds))
         return studies
+
+    def _spec(self, text: str) -> dict[str, Any]:
+        spec = self._json(text)
+        if not isinstance(spec, dict):
+            raise damaged(self.path, f"the spec of a study is {spec!r:.20}")
+        if wrong := [name for name, kind in SPEC.items() if name in spec and not isinstance(spec[name], kind)]:
+            raise damaged(self.path, f"the spec of a study does not fit: {listing(wrong)}")
+        return spec
 
     def study(self, name: str) -> Study:
         """Find a study by its name, or by a prefix that no other study has."""
@@ -284,8 +301,14 @@ class Store:
             ((text,),) = self.rows("SELECT settings FROM configurations WHERE id = ?", configuration)
             settings = self._json(text)
             if unknown := settings.keys() - {item.name for item in fields(Trial)}:
-                problem = f"a trial has settings that this version does not know: {', '.join(sorted(unknown))}"
+                problem = f"a trial has settings that this version does not know: {listing(sorted(map(repr, unknown)))}"
                 raise StoreError(problem, where=self.path, remedy="update graphnorm")
+            kinds = {item.name: type(item.default) for item in fields(Trial) if item.name != "dataset"} | {
+                "dataset": str
+            }
+            wrong = [name for name, value in settings.items() if not _is(value, kinds[name])]
+            if wrong:
+                raise damaged(self.path, f"a trial's setting does not fit: {listing(wrong)}")
             self._settings[configuration] = settings
         trial = Trial(**self._settings[configuration], fold=fold, seed=seed)
         trial.__dict__["key"] = key  # a cached property: the stored key saves hashing the trial again
@@ -548,6 +571,11 @@ def unpack_array(data: bytes) -> npt.NDArray[Any]:
     """Undo :func:`pack_array`; damaged bytes raise ``zlib.error``, ``ValueError`` or ``EOFError``."""
     found: npt.NDArray[Any] = np.load(io.BytesIO(zlib.decompress(data)), allow_pickle=False)
     return found
+
+
+def _is(value: Any, kind: type) -> bool:
+    """Whether a value has the type of a setting; a whole number may stand for a number."""
+    return type(value) is kind or (kind is float and type(value) is int)
 
 
 def _now() -> str:
