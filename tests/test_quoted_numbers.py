@@ -260,6 +260,20 @@ def test_what_dropout_after_every_convolution_scores(model: str, said: str, lr: 
     assert f"| {model} | {said} | {row} |" in text(REPRODUCTION)
 
 
+def test_what_the_authors_choices_change() -> None:
+    page = text(REPRODUCTION)
+    with (ROOT / "benchmarks" / "results" / "as-authors.csv").open(encoding="utf-8") as opened:
+        rows = list(csv.DictReader(opened))
+    assert len(rows) == 12
+    assert min(float(row["p"]) for row in rows) > 0.05
+    lines: dict[str, list[str]] = {}
+    for row in rows:
+        numbers = f"{float(row['ours']):.1f}, {float(row['as_authors']):.1f} ({float(row['p']):.2f})"
+        lines.setdefault(f"{row['dataset']}, {row['model'].upper()}", []).append(numbers)
+    for where, numbers in lines.items():
+        assert f"| {where} | {' | '.join(numbers)} |" in page
+
+
 def test_what_becomes_of_errors_of_running_averages() -> None:
     with (ROOT / "benchmarks" / "results" / "running-averages.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
