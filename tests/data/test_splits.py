@@ -32,7 +32,9 @@ def parts(graphs: PackedGraphs) -> dict[str, list[int]]:
 def test_by_scaffold(table: Path) -> None:
     graphs = load(table, split="scaffold")
     assert parts(graphs) == {"test": [8], "train": list(range(8)), "valid": [9]}
-    assert load(table).splits == {}
+    assert load(table, split="random").splits == {}
+    with pytest.warns(DataWarning, match="'part' looks like a split, but is not used; --split part uses it"):
+        assert load(table).splits == {}
     with pytest.raises(DataError, match=r"no graphs in the part train and valid.*--split random"):
         scaffold_split(["one"] * 10)
     with pytest.raises(DataError, match="split cannot be used with synthetic:trees"):

@@ -179,7 +179,8 @@ def _show(options: argparse.Namespace) -> None:
     found: dict[str, Any] = {"name": graphs.name, "where": graphs.source, "task": graphs.task}
     found |= {"classes": graphs.classes} if graphs.targets is None else {"targets": graphs.target_names}
     if graphs.splits:
-        found["split"] = {name: len(ids) for name, ids in graphs.splits.items()}
+        sizes = {name: len(graphs.splits[name]) for name in ("train", "valid", "test") if name in graphs.splits}
+        found["split"] = sizes if options.json else ", ".join(f"{name} {size:,}" for name, size in sizes.items())
     print(facts(found | _measure(graphs), as_json=options.json))
 
 

@@ -92,58 +92,69 @@ def load(
     if not os.fspath(name_or_path):
         raise DataError("the name is empty", remedy="give a dataset's name, or the path of graphs")
     split, split_file = _split_option(split)
-    for_files: dict[str, Any] = {
+    source = _as_path(name_or_path) or find(str(name_or_path))
+    kind = source.format if isinstance(source, Entry) else _kind(source)
+    given: dict[str, Any] = {
+        "smiles": smiles,
+        "target": target,
+        "task": task,
+        "threshold": threshold,
+        "split": None if split == "random" else split,
+        "skip_invalid": skip_invalid,
+        "skip_unlabelled": skip_unlabelled,
         "features": features,
         "symmetrise": symmetrise,
         "merge_duplicates": merge_duplicates,
     }
-    for_tables: dict[str, Any] = {
-        "smiles": smiles,
-        "target": target,
-        "threshold": threshold,
-        "skip_invalid": skip_invalid,
-        "skip_unlabelled": skip_unlabelled,
-    }
-    fixed = None if split == "random" else split
-    path = _as_path(name_or_path)
-    entry = find(str(name_or_path)) if path is None else None
-    if entry is not None and entry.format == "smiles":
-        _refuse_options(entry.name, for_files | {"smiles": smiles, "task": task})
-        options = for_tables | {"split": entry.split if split is None and not split_file else fixed}
-        graphs = _load_benchmark(entry, obtain(entry, root, download=download), options, max_size)
-    elif path is not None and is_table(path):
-        _refuse_options(str(path), for_files)
-        options = for_tables | {"task": task, "split": fixed, "unlabelled": unlabelled}
-        graphs = _load_table(path, path.name.partition(".")[0], options, max_size)
-    elif entry is not None and entry.format == "molecules":
-        _refuse_options(entry.name, for_tables | for_files | {"task": task})
-        if fixed not in (None, "scaffold"):
-            raise DataError(f"there is no column {fixed!r}", remedy="use --split scaffold, or name a file")
-        graphs = _cached(("molecules", fixed, _rdkit_version()), lambda: molecules(fixed))
-    elif entry is not None and entry.format == "synthetic":
-        _refuse_options(entry.name, for_tables | for_files | {"task": task, "split": fixed})
-        graphs = synthetic.FAMILIES[entry.name.removeprefix("synthetic:")]()
-    elif entry is not None:
-        _refuse_options(entry.name, for_tables | {"split": fixed})
-        graphs = _load_entry(entry, root, features, symmetrise, task, max_size, download)
+    others = {name: value for name, value in given.items() if name not in APPLICABLE[kind]}
+    _refuse_options(source.name if isinstance(source, Entry) else str(source), others)
+    options = {name: given[name] for name in APPLICABLE[kind]}
+    if kind in ("table", "smiles"):
+        options["split"] = "random" if split_file else split
+    if isinstance(source, Entry):
+        graphs = _load_known(source, root, options, max_size, download)
+    elif kind == "table":
+        name = source.name.partition(".")[0]
+        graphs = _load_table(source, name, options | {"unlabelled": unlabelled}, max_size)
+    elif kind == "packed":
+        graphs = open_packed(source)
     else:
-        assert path is not None
-        _refuse_options(str(path), for_tables | {"split": fixed})
-        if path.suffix == ".safetensors" and not path.is_dir():
-            _refuse_options(str(path), for_files | {"task": task})
-            graphs = open_packed(path)
-        else:
-            if path.is_file() and path.suffix != ".zip" and not zipfile.is_zipfile(path):
-                raise DataError(
-                    "graphs cannot be read from files of this kind",
-                    where=path,
-                    remedy="name a folder or .zip in TU or OGB format, a table of SMILES "
-                    f"({', '.join(TABLE_SUFFIXES)}), or a .safetensors file of packed graphs",
-                )
-            graphs = _load_files(path, None, features or "auto", symmetrise, merge_duplicates, task, max_size)
+        graphs = _load_files(source, None, options, max_size)
     graphs = _with_split(graphs, split, split_file)
     announce(graphs)
     return graphs
+
+
+OF_TABLES = ("smiles", "target", "task", "threshold", "split", "skip_invalid", "skip_unlabelled")
+OF_FILES = ("features", "symmetrise", "merge_duplicates", "task")
+APPLICABLE: dict[str, tuple[str, ...]] = {
+    "table": OF_TABLES,
+    "smiles": ("target", "threshold", "split", "skip_invalid", "skip_unlabelled"),
+    "molecules": ("split",),
+    "tu": OF_FILES,
+    "ogb": OF_FILES,
+    "files": OF_FILES,
+    "packed": (),
+    "synthetic": (),
+    "images": (),
+}
+"""The options of :func:`load` that apply to each form of data."""
+
+
+def _kind(path: Path) -> str:
+    """The form of the user's data."""
+    if is_table(path):
+        return "table"
+    if path.suffix == ".safetensors" and not path.is_dir():
+        return "packed"
+    if path.is_file() and path.suffix != ".zip" and not zipfile.is_zipfile(path):
+        raise DataError(
+            "graphs cannot be read from files of this kind",
+            where=path,
+            remedy="name a folder or .zip in TU or OGB format, a table of SMILES "
+            f"({', '.join(TABLE_SUFFIXES)}), or a .safetensors file of packed graphs",
+        )
+    return "files"
 
 
 def _with_split(graphs: PackedGraphs, split: str | None, file: Path | None) -> PackedGraphs:
@@ -182,11 +193,12 @@ def as_graphs(data: Any, root: str | os.PathLike[str] | None = None, **loading: 
         names = [str(name) for name in data.columns]
         if len(set(names)) < len(names):
             raise DataError("two columns of the DataFrame have the same name", remedy="rename one")
-        allowed = {name: given.pop(name) for name in FOR_TABLES if name in given}
+        allowed = {name: given.pop(name) for name in OF_TABLES if name in given}
         _refuse_options("a DataFrame", given)
         columns = {name: data.iloc[:, k].tolist() for k, name in enumerate(names)}
         table = Table(columns, list(range(len(data))))
-        graphs = _with_split(from_table(table, "dataframe", "DataFrame", split=fixed, **allowed), split, split_file)
+        chosen = "random" if split_file else split
+        graphs = _with_split(from_table(table, "dataframe", "DataFrame", split=chosen, **allowed), split, split_file)
         announce(graphs)
         return graphs
     require("data", data, Iterable, "a name, a path, PackedGraphs, a DataFrame, or a list of graphs of PyG or NetworkX")
@@ -202,9 +214,6 @@ def as_graphs(data: Any, root: str | os.PathLike[str] | None = None, **loading: 
     else:
         packed = from_networkx(graphs_list, find_labels(graphs_list, target), **find_features(graphs_list), **repairs)
     return _with_split(packed, split, split_file)
-
-
-FOR_TABLES = ("smiles", "target", "task", "threshold", "skip_invalid", "skip_unlabelled")
 
 
 def _split_option(split: str | os.PathLike[str] | None) -> tuple[str | None, Path | None]:
@@ -240,7 +249,8 @@ def _load_table(
 def _load_benchmark(entry: Entry, path: Path, options: dict[str, Any], max_size: float | None) -> PackedGraphs:
     """A table of MoleculeNet. Molecules that RDKit cannot read are left out, and a note says so."""
     assert entry.table is not None
-    options |= {"task": entry.task if options["threshold"] is None else None, "skip_invalid": True}
+    task = entry.task if options["threshold"] is None else None
+    options |= {"task": task, "skip_invalid": True, "split": options["split"] or entry.split}
     graphs = _load_table(path, entry.name, options, max_size, entry)
     rows, targets = graphs.num_graphs + len(graphs.left_out), max(1, len(graphs.target_names))
     few = options["target"] is not None or targets == entry.table.num_targets
@@ -344,20 +354,28 @@ def _refuse_options(what: str, options: Mapping[str, object]) -> None:
         raise DataError(f"{', '.join(given)} cannot be used with {what}", remedy="leave it out")
 
 
-def _load_entry(
+def _load_known(
     entry: Entry,
     root: str | os.PathLike[str] | None,
-    features: FeatureRule | None,
-    symmetrise: bool,
-    task: TaskName | None,
+    options: dict[str, Any],
     max_size: float | None,
     download: bool,
 ) -> PackedGraphs:
+    """A dataset of the catalogue."""
+    if entry.format == "synthetic":
+        return synthetic.FAMILIES[entry.name.removeprefix("synthetic:")]()
     if entry.format == "images":
         raise DataError(f"{entry.name} holds images, not graphs", remedy="use graphnorm.data.load_cifar10()")
+    if entry.format == "molecules":
+        if options["split"] not in (None, "scaffold"):
+            raise DataError(f"there is no column {options['split']!r}", remedy="use --split scaffold, or name a file")
+        return _cached((entry.format, options, _rdkit_version()), lambda: molecules(**options))
     path = obtain(entry, root, download=download)
+    if entry.format == "smiles":
+        return _load_benchmark(entry, path, options, max_size)
     # Duplicate edges of a published dataset count once, as in TUDataset.
-    graphs = _load_files(path, entry.name, features or entry.features, symmetrise, True, task, max_size)
+    known = {"features": options["features"] or entry.features, "merge_duplicates": True}
+    graphs = _load_files(path, entry.name, options | known, max_size)
     found = (graphs.num_graphs, graphs.num_nodes, graphs.num_edges)
     if entry.counts is not None and found != entry.counts:
         raise DataError(
@@ -368,15 +386,7 @@ def _load_entry(
     return graphs
 
 
-def _load_files(
-    path: Path,
-    name: str | None,
-    features: FeatureRule,
-    symmetrise: bool,
-    merge_duplicates: bool,
-    task: TaskName | None,
-    max_size: float | None,
-) -> PackedGraphs:
+def _load_files(path: Path, name: str | None, options: dict[str, Any], max_size: float | None) -> PackedGraphs:
     archive = Archive(path, max_size)
     if not is_ogb(archive) and not is_tu(archive):
         raise DataError(
@@ -386,14 +396,8 @@ def _load_files(
             "an OGB folder holds raw/edge.csv.gz",
         )
     read = read_ogb if is_ogb(archive) else read_tu
-    options: dict[str, Any] = {
-        "name": name,
-        "features": features,
-        "symmetrise": symmetrise,
-        "merge_duplicates": merge_duplicates,
-        "task": task,
-    }
-    return _cached(("files", archive.stamp(), options), lambda: read(archive, **options))
+    chosen = options | {"name": name, "features": options["features"] or "auto"}
+    return _cached(("files", archive.stamp(), chosen), lambda: read(archive, **chosen))
 
 
 def _rdkit_version() -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,7 +17,7 @@ import numpy.typing as npt
 from graphnorm.data.archive import Integers, Place
 from graphnorm.data.build import RawGraphs, by_graph, join_edges, pack
 from graphnorm.data.packed import UNKNOWN, PackedGraphs, TaskName, announce
-from graphnorm.data.splits import note_crossing, scaffold_split, split_by_words
+from graphnorm.data.splits import WORDS, note_crossing, scaffold_split, split_by_words
 from graphnorm.data.table import TARGET_COLUMNS, Table, listed, named_columns, one_column
 from graphnorm.data.targets import MISSING, NUMBER, Targets, Threshold, as_columns, find_targets, missing_rows
 from graphnorm.errors import DataError, need, require
@@ -91,7 +92,8 @@ def from_table(
         meant.
     threshold: the labels are measurements, and the classes are "above" the threshold and "not above". ``"median"``
         makes the classes equally large.
-    split: ``"scaffold"``, see :func:`scaffold_split`, or a column of the words train, valid and test.
+    split: ``"scaffold"``, see :func:`~graphnorm.data.splits.scaffold_split`; a column of the words train, valid and
+        test; or ``"random"``, which gives no parts, as None does, but expects no column of them.
     skip_invalid: leave out molecules that RDKit cannot read, with a :class:`DataWarning`, instead of an error.
     skip_unlabelled: leave out rows without any target, with a :class:`DataWarning`.
     unlabelled: also accept a table whose targets are absent or not filled in everywhere, or labels that are all the
@@ -102,10 +104,16 @@ def from_table(
     smiles_column = find_smiles_column(columns, smiles, where)
     others = [column for column in columns if column != smiles_column]
     notes: tuple[str, ...] = ()
-    split_column = None if split is None or split == "scaffold" else one_column(others, split, "split", where)
+    split_column = (
+        None if split is None or split in ("scaffold", "random") else one_column(others, split, "split", where)
+    )
+    parts = [column for column in others if _looks_like_parts(columns[column])]
     names = () if target is None else named_columns(others, target, where)
     if not names:
-        names, notes = _target_columns(columns, [c for c in others if c != split_column], where, unlabelled)
+        rest = [column for column in others if column != split_column and column not in parts]
+        names, notes = _target_columns(columns, rest, where, unlabelled)
+    if split is None and parts:
+        notes += (f"the column {parts[0]!r} looks like a split, but is not used; --split {parts[0]} uses it",)
     targets: dict[str, Any] = {column: columns[column] for column in names}
     drop = missing_rows(targets) if skip_unlabelled else []
     if drop:
@@ -333,8 +341,10 @@ _ATOM_INDICES: list[Index] = [{value: k for k, value in enumerate(values)} for v
 _BOND_INDICES: list[Index] = [{value: k for k, value in enumerate(values)} for values in BOND_FEATURES.values()]
 
 
-def _categories(values: Sequence[Any], indices: Sequence[Index]) -> list[int]:
-    return [index.get(value, len(index) - 1) for index, value in zip(indices, values, strict=True)]
+@lru_cache(1 << 16)  # a dataset has few kinds of atoms and bonds
+def _categories(values: tuple[Any, ...]) -> list[int]:
+    tables = _ATOM_INDICES if len(values) == len(_ATOM_INDICES) else _BOND_INDICES
+    return [index.get(value, len(index) - 1) for index, value in zip(tables, values, strict=True)]
 
 
 def _featurize(molecule: Any) -> tuple[npt.NDArray[np.int16], npt.NDArray[np.int64], npt.NDArray[np.int16]]:
@@ -351,8 +361,7 @@ def _featurize(molecule: Any) -> tuple[npt.NDArray[np.int16], npt.NDArray[np.int
                 atom.GetHybridization().name,
                 atom.GetIsAromatic(),
                 atom.IsInRing(),
-            ),
-            _ATOM_INDICES,
+            )
         )
         for atom in molecule.GetAtoms()
     ]
@@ -361,7 +370,7 @@ def _featurize(molecule: Any) -> tuple[npt.NDArray[np.int16], npt.NDArray[np.int
         pair = (bond.GetBeginAtomIdx(), bond.GetEndAtomIdx())
         values = (bond.GetBondType().name, bond.GetStereo().name, bond.GetIsConjugated())
         ends += [pair, pair[::-1]]
-        tags += [_categories(values, _BOND_INDICES)] * 2
+        tags += [_categories(values)] * 2
     return (
         np.array(atoms, np.int16),
         np.array(ends, np.int64).reshape(-1, 2),
@@ -444,6 +453,11 @@ def _target_columns(
     ids = [name for name in others if name not in names]
     note = f"{listed(ids, 5)} is taken for a name of the molecules, not for a target; --target names the targets"
     return tuple(names), (note,) if ids else ()
+
+
+def _looks_like_parts(values: Sequence[Any]) -> bool:
+    words = {str(value).strip().casefold() for value in values[:100]}
+    return len(words) > 1 and words <= WORDS.keys()
 
 
 def _looks_like_names(column: str, values: Sequence[Any]) -> bool:

@@ -117,9 +117,9 @@ def one_column(columns: Collection[str], wanted: str, option: str, where: str | 
     """The wanted column, or an error that lists the columns."""
     if wanted not in columns:
         near = difflib.get_close_matches(str(wanted), columns, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        hint = f"; did you mean {near[0]!r}?" if near else f"; the columns are {listed(columns)}"
         raise DataError(
-            f"there is no column {wanted!r}{hint}; the columns are {listed(columns)}",
+            f"there is no column {wanted!r}{hint}",
             where=where,
             line=1,
             remedy=f'name one of them: {option}="…" (--{option})',
