@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphnorm._version import exact_version
-from graphnorm.commands.options import add_data, add_json, load_graphs
+from graphnorm.commands.options import add_data, add_json, fitted, load_graphs
 from graphnorm.errors import GraphnormError
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def _analyze(options: argparse.Namespace, subject: Subject, parts: list[str], fo
         return
     for finding in findings.values():
         print(f"{finding.title}\n")
-        print("\n\n".join(finding.text), end="\n\n")
+        print("\n\n".join(map(fitted, finding.text)), end="\n\n")
     print(f"{time.monotonic() - start:.0f} s. Figures, analysis.json and summary.md are in {folder}/")
 
 

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from graphnorm.commands.options import add_json, add_options, given, whole_number
+from graphnorm.commands.options import add_json, add_options, fitted, given, whole_number
 from graphnorm.errors import StudyError
 from graphnorm.settings import Loading, Running
 
@@ -150,7 +150,7 @@ def _make(options: argparse.Namespace, reproduction: Reproduction, items: list[I
         if not options.json:
             print(f"{item.name}: {output.title}")
             for sentence in output.sentences:
-                print(f"  {sentence}")
+                print(fitted(f"  {sentence}"))
     written["claims"] = _write_claims(folder, options.quick)
     if options.json:
         print(json.dumps(written, indent=1))
