@@ -321,3 +321,50 @@ def test_normalizations_of_ones_own_that_are_refused(
     assert (code, out) == (2, "")
     assert message in err
     assert not Path("m.safetensors").exists()
+
+
+def test_a_model_of_ones_own(run: Run, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch_geometric", exc_type=ImportError)
+    monkeypatch.chdir(tmp_path)
+    source = (Path(__file__).parents[1] / "training" / "own_model.py").read_text()
+    Path("net.py").write_text(source)
+    fast = ("--epochs", "4", "--hidden", "8", "--device", "cpu")
+    code, out, err = run("train", table, "--all", "--model", "net.py:OwnGIN", "--out", "m.safetensors", "--json", *fast)
+    assert (code, json.loads(out)["dataset"]) == (0, "mine"), err
+    code, out, whole = run("predict", "m.safetensors", table, "--model", "net.py:OwnGIN")
+    assert (code, len(out.splitlines())) == (0, 25)
+    Path("net.py").write_text(source + "# edited\n")
+    code, again, err = run("predict", "m.safetensors", table, "--model", "net.py:OwnGIN")
+    assert (code, again) == (0, out)
+    assert "was trained with net.py:OwnGIN@" in err
+    assert "was trained with" not in whole
+    Path("net.py").write_text(
+        source.replace("widths = [in_features, hidden, hidden]", "widths = [in_features, hidden]")
+    )
+    code, _, err = run("predict", "m.safetensors", table, "--model", "net.py:OwnGIN")
+    assert (code, "the weights are not those of the model" in err) == (2, True)
+
+
+FAILING = """
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self, in_features, num_outputs, norm):
+        super().__init__()
+        self.head = nn.Linear(in_features + 1, num_outputs)
+
+    def forward(self, x, edge_index, batch):
+        return self.head(x)
+"""
+
+
+def test_a_model_that_fails_leaves_nothing(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("net.py").write_text(FAILING)
+    code, out, err = run("compare", "synthetic:trees", "--model", "net.py:Net", "--out", "there")
+    assert (code, out) == (2, "")
+    assert re.match(
+        r"graphnorm: .*net.py:10: the model net.py:Net@\w{8} fails on two graphs .* RuntimeError: mat1", err
+    )
+    assert len(err.splitlines()) == 1
+    assert not Path("there").exists()

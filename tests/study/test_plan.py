@@ -151,3 +151,14 @@ def test_fleets_for_gpus_that_are_elsewhere() -> None:
     fleets = pack(TREES, trials, "cuda", slots=64)
     assert len(fleets) == 64
     assert sorted(place for fleet in fleets for place in fleet) == list(range(len(trials)))
+
+
+def test_it_is_known_whether_edge_features_are_used() -> None:
+    kinds = torch.zeros(TREES.num_edges, 1, dtype=torch.uint8)
+    bonds = replace(TREES, edge_tags=kinds, edge_cardinalities=(3,))
+    unused = {
+        name: make_plan(bonds, Settings(model=name)).spec["unused_edge_features"]
+        for name in ("gin", "pyg:GIN", "pyg:GAT")
+    }
+    assert unused == {"gin": 3, "pyg:GIN": 3, "pyg:GAT": 0}
+    assert make_plan(TREES, Settings()).spec["unused_edge_features"] == 0

@@ -144,8 +144,14 @@ class ReadsAValue(OwnGIN):
         return super().forward(x * float(x.max()), edge_index, batch, batch_size)
 
 
+class PoolsWithoutSize(OwnGIN):
+    def forward(self, x, edge_index, batch):
+        return super().forward(x, edge_index, batch, None)
+
+
 @pytest.mark.parametrize(
-    ("model", "why"), [(OwnGIN, ""), (ReadsAValue, "vmap cannot take it"), (Frozen, "padded rows would change")]
+    ("model", "why"),
+    [(OwnGIN, ""), (PoolsWithoutSize, ""), (ReadsAValue, "vmap cannot take it"), (Frozen, "padded rows would change")],
 )
 def test_whether_vmap_takes_a_model_is_found_out(model, why):
     (trial,) = members(1, model=model)

@@ -69,17 +69,22 @@ class NormOfNodes(nn.Module):
         return y
 
 
-class _KeyedDropout(TorchFunctionMode):
-    """Draws the masks of ``torch.nn.functional.dropout`` from a key, so that they do not depend on other members."""
+class _InTraining(TorchFunctionMode):
+    """Draws the masks of ``torch.nn.functional.dropout`` from a key, so that they do not depend on other members.
 
-    def __init__(self, key: Tensor) -> None:
+    ``batch.max()``, which PyG's poolings ask for without a ``batch_size``, is known: ``vmap`` could not read it.
+    """
+
+    def __init__(self, key: Tensor, ids: Tensor, last: int | None) -> None:
         super().__init__()
-        self._key, self._site = key, 0
+        self._key, self._site, self._ids, self._last = key, 0, ids, last
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is not nn.functional.dropout:
-            return func(*args, **kwargs or {})
-        return self._dropout(*args, **kwargs or {})
+        if func is nn.functional.dropout:
+            return self._dropout(*args, **kwargs or {})
+        if func is Tensor.max and self._last is not None and len(args) == 1 and args[0] is self._ids and not kwargs:
+            return torch.tensor(self._last)
+        return func(*args, **kwargs or {})
 
     def _dropout(self, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:  # noqa: A002
         if not training or p == 0:
@@ -144,11 +149,12 @@ class OwnModel(nn.Module):
         if dropout_key is None:
             scores = self.model(**arguments)
         elif is_abstract(x):  # under vmap, where torch's generator may not be used
-            with _KeyedDropout(dropout_key.key):
+            with _InTraining(dropout_key.key, ids, graphs if segments.may_pad else None):
                 scores = self.model(**arguments)
         else:
-            with _SEEDING, torch.random.fork_rng([x.device] if x.is_cuda else []), _KeyedDropout(dropout_key.key):
-                torch.manual_seed(int(dropout_key.key))
+            key = dropout_key.key
+            with _SEEDING, torch.random.fork_rng([x.device] if x.is_cuda else []), _InTraining(key, ids, None):
+                torch.manual_seed(int(key))
                 scores = self.model(**arguments)
         self._check_scores(scores, size)
         kept: Tensor = scores[:graphs]

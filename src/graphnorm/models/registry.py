@@ -70,6 +70,11 @@ class ModelSpec:
     messages: bool = False
     """Whether it also keeps an array of (edges, hidden)."""
 
+    @property
+    def sees_edges(self) -> bool:
+        """Whether edge features reach the model; of a user's own model that is up to its ``forward``."""
+        return self.inputs == "molecules" or (self.inputs == "edges" and self.family not in ("GCN", "GIN", "GraphSAGE"))
+
     def prepared(self, settings: Hyperparameters, graphs: PackedGraphs) -> PackedGraphs:
         """The graphs without unused features. For ``pooled`` models each graph becomes one node."""
         if self.inputs in ("molecules", "edges"):

@@ -270,6 +270,7 @@ def _describe(graphs: PackedGraphs | Dataset, trial: Trial) -> dict[str, Any]:
         "chance": _significant(metric.scale * task.chance(metric.key, graphs)),
         "train_sizes": sorted({len(split.train) for split in splits}),
         "catalogued": catalogued(graphs) is not None,
+        "unused_edge_features": 0 if find_model(trial.model).sees_edges else graphs.num_edge_features,
     }
 
 

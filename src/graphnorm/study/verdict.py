@@ -135,6 +135,8 @@ def cautions(result: Result) -> list[str]:
 def explanations(result: Result) -> list[str]:
     """How to read the table."""
     found = _about_metric(result) + ([ABOUT_BASELINES] if result.baselines and result.norms else [])
+    if result.spec.get("unused_edge_features"):
+        found.append(f"{result.model} does not use the edge features (bonds); --model molecular-gin or pyg:GAT does")
     if any(test.p_adjusted is not None for test in result.tests):
         found.append(_about_tests(result))
     return found
