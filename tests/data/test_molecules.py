@@ -262,6 +262,8 @@ def test_words_taken_for_classes(tmp_path: Path) -> None:
 def test_lists_of_different_lengths() -> None:
     with pytest.raises(DataError, match="2 molecules and 1 labels"):
         from_smiles(["C", "CC"], [1])
+    with pytest.raises(DataError, match="there are no molecules"):
+        from_smiles([], [])
 
 
 def test_a_table_without_labels(tmp_path: Path) -> None:

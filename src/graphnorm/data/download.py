@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import http.client
 import json
+import os
 import time
 import urllib.error
 import urllib.request
@@ -125,6 +126,8 @@ class _Part:
                     self._refuse_large(url, have, max_bytes)
                     file.write(block)
                     bar.update(len(block))
+                file.flush()
+                os.fsync(file.fileno())
         if total is not None and have != total:
             raise ConnectionError(f"the connection was cut after {have} of {total} bytes")
 

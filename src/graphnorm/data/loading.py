@@ -313,6 +313,12 @@ def cache_root() -> Path:
     return Path(base) / "graphnorm"
 
 
+def _make_cache() -> Path:
+    """The cache, private to the user if it is new."""
+    cache_root().mkdir(mode=0o700, parents=True, exist_ok=True)
+    return cache_root()
+
+
 def locate(entry: Entry, root: str | os.PathLike[str] | None = None) -> Path | None:
     """The file or folder of a dataset, in the data folder or the cache; None if it is in neither."""
     given = data_root(root)
@@ -332,7 +338,7 @@ def obtain(
             remedy=f"put {entry.files[0]} into a folder and name it with --data-root or GRAPHNORM_DATA"
             + (", or allow downloads" if entry.url else ""),
         )
-    target = cache_root() / "downloads" / PurePosixPath(entry.url).name
+    target = _make_cache() / "downloads" / PurePosixPath(entry.url).name
     return download_file(entry.url, target, sha256=entry.sha256, max_bytes=entry.max_bytes, progress=progress)
 
 
@@ -418,7 +424,7 @@ def _cached(key: Any, make: Callable[[], PackedGraphs]) -> PackedGraphs:
             pass  # damaged, or of another version: made again below
     graphs = make()
     try:
-        cache_root().mkdir(mode=0o700, parents=True, exist_ok=True)
+        _make_cache()
         save_packed(graphs, path)
         return open_packed(path, own=True)
     except (OSError, DataError, MissingDependencyError):
