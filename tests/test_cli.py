@@ -138,8 +138,8 @@ def test_interrupted_before_anything_was_begun(run: Run, monkeypatch: pytest.Mon
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    for module in ("graphnorm.study.api", "graphnorm.data"):
-        monkeypatch.setattr(f"{module}.load", interrupt)
+    for function in ("graphnorm.study.api.as_graphs", "graphnorm.data.load"):
+        monkeypatch.setattr(function, interrupt)
     code, out, err = run(*arguments)
     assert (code, out) == (130, "")
     assert err.startswith("graphnorm: stopped")

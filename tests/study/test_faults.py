@@ -41,7 +41,7 @@ class Blank:
 @pytest.fixture(autouse=True)
 def _quick(fleets: type[FakeFleet], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Result, "plot", lambda result: Blank())
-    monkeypatch.setattr(api, "load", lambda *_, **__: TREES)
+    monkeypatch.setattr(api, "as_graphs", lambda *_, **__: TREES)
 
 
 def command(out: Path, *more: str) -> list[str]:
