@@ -294,3 +294,12 @@ def test_from_the_top() -> None:
     assert {"compare", "search", "Result", "load_model"} <= set(dir(graphnorm))
     with pytest.raises(AttributeError, match="nonsense"):
         graphnorm.nonsense
+
+
+def test_a_dataframe_is_compared(fleets: type[FakeFleet]) -> None:
+    pandas, _ = pytest.importorskip("pandas"), pytest.importorskip("rdkit")
+    frame = pandas.DataFrame({"smiles": ["C" * n for n in range(1, 61)], "y": [n / 7 for n in range(60)]})
+    result = compare(frame, target="y", norms="none", epochs=1, folds=2, hidden=8, workers=1, progress=False)
+    assert (result.spec["graphs"], result.spec.get("origin")) == (60, None)
+    with pytest.raises(GraphnormError, match="symmetrise cannot be used with a DataFrame"):
+        compare(frame, symmetrise=True)

@@ -100,19 +100,22 @@ def from_table(
         same. Without labels all molecules have the class ``"unknown"``.
     """
     columns, lines = table
-    place: Callable[[int], Place] = lambda row: {"where": where, "line": lines[row]}  # noqa: E731
+
+    def place(row: int) -> Place:
+        return {"where": where, "line": lines[row]}
+
     smiles_column = find_smiles_column(columns, smiles, where)
     others = [column for column in columns if column != smiles_column]
     notes: tuple[str, ...] = ()
-    split_column = (
-        None if split is None or split in ("scaffold", "random") else one_column(others, split, "split", where)
-    )
+    split_column = None
+    if split not in (None, "scaffold", "random"):
+        split_column = one_column(others, split, "split", where)
     parts = [column for column in others if _looks_like_parts(columns[column])]
     names = () if target is None else named_columns(others, target, where)
     if not names:
         rest = [column for column in others if column != split_column and column not in parts]
         names, notes = _target_columns(columns, rest, where, unlabelled)
-    if split is None and parts:
+    if split is None and parts and not unlabelled:
         notes += (f"the column {parts[0]!r} looks like a split, but is not used; --split {parts[0]} uses it",)
     targets: dict[str, Any] = {column: columns[column] for column in names}
     drop = missing_rows(targets) if skip_unlabelled else []
