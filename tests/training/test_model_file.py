@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from safetensors import safe_open
+from safetensors.torch import save_file
 
 from graphnorm import load_model, save_model
 from graphnorm.data import PackedGraphs
@@ -137,3 +140,61 @@ def test_an_outcome_without_weights(tmp_path: Path) -> None:
     outcome.state.clear()
     with pytest.raises(ValueError, match="keep_state=True"):
         save_model(outcome, data, tmp_path / "m.safetensors")
+
+
+def with_values() -> PackedGraphs:
+    data = graphs()
+    targets = torch.stack([data.sizes.float(), 1000 + 7 * data.sizes.float()], dim=1)
+    bare = {"labels": torch.zeros_like(data.labels), "classes": ("unknown",)}
+    return replace(data, **bare, task="values", targets=targets, target_names=("size", "mass"))
+
+
+def test_real_values_are_in_their_unit_and_matched_by_name(tmp_path: Path) -> None:
+    data = with_values()
+    saved = saved_and_loaded(tmp_path, data, task="values", lr=0.05)
+    assert saved.scale is not None
+    assert saved.scale.mean[0].tolist() == pytest.approx(data.targets[:8].mean(0).tolist())
+    predicted = saved.predict(data)
+    assert predicted.shape == (12, 2)
+    assert predicted[:, 1].min() > 900
+    turned = replace(data, targets=data.targets.flip(1), target_names=("mass", "size"))
+    np.testing.assert_array_equal(saved.wanted(turned), data.targets.numpy())
+    assert saved.wanted(replace(data, target_names=("size", "other"))) is None
+    assert saved.wanted(replace(data, task="binary", targets=(data.targets > 5).float())) is None
+    expected = np.sqrt(((predicted - data.targets.numpy()) ** 2).mean(0))
+    assert saved.score("rmse", predicted, data.targets.numpy()) == pytest.approx(expected.tolist())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"task": "rank"},
+        {"metric": "accuracy"},
+        {"target_names": ["size"]},
+        {"target_names": 3},
+        {"target_names": [1, 2]},
+        {"target_names": None},
+        {"metrics": "good"},
+        {"scale": torch.zeros(2)},
+        {"scale": torch.ones(3)},
+        {"scale": None},
+    ],
+    ids=str,
+)
+def test_descriptions_that_do_not_fit_are_refused(tmp_path: Path, change: dict[str, Any]) -> None:
+    path, data = tmp_path / "m.safetensors", with_values()
+    save_model(trained(data, task="values"), data, path)
+    with safe_open(path, "pt") as file:
+        weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        description = json.loads(file.metadata()["graphnorm"])
+    for name, value in change.items():
+        if name == "scale":
+            weights.pop("targets.std")
+            weights |= {} if value is None else {"targets.std": value}
+        elif name in ("task", "metric"):
+            description["trial"][name] = value
+        else:
+            description[name] = value
+    save_file(weights, path, {"graphnorm": json.dumps(description)})
+    with pytest.raises(GraphnormError, match="cannot be read"):
+        load_model(path)

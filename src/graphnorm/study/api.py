@@ -183,7 +183,7 @@ def write_result(result: Result, folder: Path) -> None:
         with replacing(folder / name) as fresh:
             figure.savefig(fresh, dpi=150)
     with replacing(folder / "result.csv") as fresh:
-        result.to_frame().to_csv(fresh, float_format="%.4f")
+        result.to_frame().to_csv(fresh, float_format="%.6g")
     content = result.to_dict()
     scores = [
         [name, *(member[key] for key in ("fold", "seed", "status", "epoch", "score"))]

@@ -43,6 +43,8 @@ MEMORY_SHARE = 0.7
 """Share of the free memory that a fleet may use; the estimate of its size is rough."""
 SEEDS = 5
 """Seeds on one split, unless a model has its own number."""
+BYTES_OF_A_TARGET = 48
+"""That the evaluation of a member needs for each graph and target."""
 NEARLY = 1.05
 """Times that are longer than the shortest by less than this factor count as equal."""
 _TRAINED_WITH = tuple(options_of(Hyperparameters))
@@ -343,6 +345,7 @@ def members_that_fit(graphs: PackedGraphs, trial: Trial, device: str | None) -> 
     else:
         free, most = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES"), MOST_ON_CPU
     needed = find_model(trial.model).bytes_per_member(trial, graphs)
+    needed += BYTES_OF_A_TARGET * graphs.num_graphs * len(graphs.target_names)
     return max(1, min(most, int(MEMORY_SHARE * free) // needed))
 
 

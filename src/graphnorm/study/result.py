@@ -47,7 +47,7 @@ FORMAT = "graphnorm-result-1"
 """Changes whenever the meaning of the JSON changes."""
 CURVES = ("loss", "train", "valid", "test")
 DIGITS = 6
-"""Decimal places of numbers in JSON."""
+"""Decimal places of numbers in JSON; below 0.1 the digits."""
 
 Curve = npt.NDArray[np.float64]
 
@@ -650,7 +650,9 @@ def _rounded(value: Any) -> Any:
     if isinstance(value, list):
         return [_rounded(item) for item in value]
     if isinstance(value, float):
-        return round(value, DIGITS) if math.isfinite(value) else None
+        if not math.isfinite(value):
+            return None
+        return round(value, DIGITS) if abs(value) >= 0.1 else float(f"{value:.{DIGITS}g}")
     return value
 
 

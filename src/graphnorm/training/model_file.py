@@ -89,11 +89,16 @@ class SavedModel:
     def wanted(self, graphs: PackedGraphs) -> npt.NDArray[Any] | None:
         """What the graphs' labels say, matched by name: (G,) classes, or (G, T) targets with NaN where one is missing.
 
-        None if a class or a target is unknown, or the graphs have none.
+        None if a class or a target is unknown, or the graphs have none. An only target may have another name.
         """
         if not self.target_names:
             return self.labels(graphs)
-        if graphs.targets is None or not set(self.target_names) <= set(graphs.target_names):
+        if graphs.targets is None or graphs.task != self.task.name:
+            return None
+        if len(self.target_names) == len(graphs.target_names) == 1:
+            only: npt.NDArray[Any] = graphs.targets.cpu().numpy()
+            return only
+        if not set(self.target_names) <= set(graphs.target_names):
             return None
         columns = [graphs.target_names.index(name) for name in self.target_names]
         targets: npt.NDArray[Any] = graphs.targets[:, columns].cpu().numpy()
@@ -229,6 +234,8 @@ def load_model(
         scale = None
         if task_of(trial).name == "values":
             scale = Scale(*(weights.pop(f"targets.{name}").double()[None] for name in Scale._fields))
+        if problem := _find_problem(trial, facts, description["metrics"], scale):
+            raise ValueError(problem)
         if not all(bool(values.isfinite().all()) for values in weights.values() if values.is_floating_point()):
             warnings.warn(
                 f"{path}: some weights are NaN or infinite, so predictions may be NaN; train the model again",
@@ -259,6 +266,22 @@ def _with_code(trial: Trial, given: str, path: str | os.PathLike[str]) -> Trial:
     if given != trial.model:
         warnings.warn(f"{path} was trained with {trial.model}, and this is {given}", CodeWarning, stacklevel=3)
     return replace(trial, model=given)
+
+
+def _find_problem(trial: Trial, facts: dict[str, Any], metrics: Any, scale: Scale | None) -> str:
+    """What does not fit in the description of a model, which anyone may have written."""
+    if metric_of(trial).key not in task_of(trial).metrics:
+        return f"the metric {trial.metric} does not fit the task {task_of(trial).name}"
+    for what in ("classes", "target_names"):
+        if not all(isinstance(name, str) for name in facts[what]):
+            return f"{what} are not all texts"
+    if not isinstance(metrics, dict) or not all(isinstance(value, int | float) for value in metrics.values()):
+        return "the metrics are not numbers by name"
+    if scale is not None:
+        shapes = {tuple(part.shape) for part in scale}
+        if shapes != {(1, len(facts["target_names"]))} or not bool((scale.std > 0).all()):
+            return "the means and standard deviations do not fit the targets"
+    return ""
 
 
 def _value(name: str) -> str | float:
