@@ -14,7 +14,7 @@ STORE  ?= results/graphnorm.db
 PYTHONS ?= python3.11 python3.12 python3.13
 TORCH   ?= torch --extra-index-url https://download.pytorch.org/whl/cpu
 
-.PHONY: help venv demo reproduce-quick gallery queue test fuzz lint bench docs dist clean
+.PHONY: help venv demo reproduce-quick gallery queue test fuzz lint bench test-gpu docs dist clean
 .DEFAULT_GOAL := help
 
 help:           ## show this list
@@ -59,8 +59,13 @@ lint: $(READY)  ## ruff and mypy
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
 
-bench: $(READY) ## measure against PyTorch Geometric; writes benchmarks/results/
+bench: $(READY) ## measure layers and whole models against PyTorch Geometric; writes benchmarks/results/ and README's table
 	$(PY) -m benchmarks.run
+	$(PY) -m benchmarks.models
+	$(PY) -m benchmarks.readme
+
+test-gpu: $(READY) ## the tests that need a GPU, in parallel processes
+	$(PY) -m pytest -q -n 8 --dist worksteal -m gpu
 
 docs: $(READY)  ## build the documentation into docs/_build/html
 	$(PY) -m sphinx -W --keep-going -q -b html docs docs/_build/html

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from graphnorm.layers.base import Norm, graph_means, zero_padding
-from graphnorm.layers.batch import averages_of, update_averages
-from graphnorm.ops.standardize import standardize
+from graphnorm.layers.batch import update_averages
 from graphnorm.segments import Segments
 
 __all__ = ["DiffGroupNorm", "MeanSubtractionNorm", "MessageNorm", "MessageNormOfResidual", "PairNorm"]
@@ -127,7 +126,7 @@ class DiffGroupNorm(Norm):
 
     .. math:: s = \mathrm{softmax}(W x), \qquad y = x + \lambda \sum_k \mathrm{BatchNorm}_k(s_k x)
 
-    The intermediate array has K·C columns, so it takes K times the memory and time of a BatchNorm.
+    Their sum is computed from products of matrices, without the K·C columns that the formula speaks of.
     """
 
     uses_graphs = False
@@ -157,21 +156,47 @@ class DiffGroupNorm(Norm):
 
     def _normalize(self, x: Tensor, segments: Segments | None, residual: Tensor | None) -> Tensor:
         wide = x.to(self.lin.weight.dtype)
-        shares = self.lin(wide).softmax(dim=-1)
-        parts = (shares[:, :, None] * wide[:, None, :]).flatten(1)
-        normed = self._batch_norm(parts, segments).view(-1, self.groups, x.shape[1]).sum(1)
+        shares = self.lin(wide).softmax(dim=-1).to(wide.dtype)
+        with torch.autocast(x.device.type, enabled=False):
+            normed = self._sum_of_batch_norms(wide, shares, segments)
         return self._finish((wide + self.lamda * normed).to(x.dtype), residual)
 
-    def _batch_norm(self, x: Tensor, segments: Segments | None) -> Tensor:
-        norm = self.norm
-        tracks = norm.running_mean is not None
-        y, mean, var = standardize(
-            x, segments, scope="batch", weight=norm.weight, bias=norm.bias, eps=norm.eps,
-            **averages_of(norm) if tracks and not self.training else {},
-        )  # fmt: skip
-        if tracks and self.training:
-            update_averages(norm, mean[0].detach(), var[0].detach(), x.shape[0], segments)
-        return y
+    def _sum_of_batch_norms(self, x: Tensor, s: Tensor, segments: Segments | None) -> Tensor:
+        r"""Without the K·C columns :math:`z = s_k x_c`, of which only mean, variance and sum matter.
+
+        For any m and p, with :math:`x' = x - m` and :math:`s' = s - p`, it is
+        :math:`z - \mu = s' x' + p x' + m s' + (p m - \mu)`, so products of two matrices give the moments. In training m
+        and p are the means. In evaluation m is :math:`\sum_k \mu_{kc}`, the running mean of x, and p = 0.
+        """
+        norm, groups = self.norm, self.groups
+        weight, bias, mean, var = (
+            None if t is None else t.to(x.dtype).reshape(groups, -1)
+            for t in (norm.weight, norm.bias, norm.running_mean, norm.running_var)
+        )
+        if mean is not None and var is not None and not self.training:
+            m = mean.sum(0)
+            x, rest, shares = x - m, -mean, s
+        else:
+            rows: Tensor | int = max(x.shape[0], 1)
+            if segments is not None and segments.may_pad:
+                inside = zero_padding(torch.ones_like(x[:, :1]), segments)
+                x, s, rows = x * inside, s * inside, inside.sum().clamp(min=1)
+            m, p = x.sum(0) / rows, s.sum(0) / rows
+            x, shares = x - m, s
+            s = s - p
+            if isinstance(rows, Tensor):
+                x, s = x * inside, s * inside
+            xx, ss, p = x.square(), s.square(), p[:, None]
+            q, pm = s.mT @ x / rows, p * m
+            var = ss.mT @ xx + p.square() * xx.sum(0) + m.square() * ss.sum(0)[:, None]
+            var = (var + 2 * (p * (s.mT @ xx) + m * (ss.mT @ x))) / rows + (2 * pm - q) * q
+            var, rest = var.clamp(min=0), -q
+            if mean is not None:
+                update_averages(norm, (q + pm).detach().flatten(), var.detach().flatten(), x.shape[0], segments)
+        slope = (var + norm.eps).rsqrt()
+        slope = slope if weight is None else slope * weight
+        y = torch.addcmul(m * (s @ slope), x, shares @ slope) + (slope * rest).sum(0)
+        return zero_padding(y if bias is None else y + bias.sum(0), segments)
 
     @staticmethod
     def group_distance_ratio(x: Tensor, y: Tensor, eps: float = 1e-5) -> float:
