@@ -251,7 +251,7 @@ def _pack(
     ends = join_edges([molecule.bonds for molecule in found], sizes)
     splits: dict[str, Integers] = {}
     if scaffolds:
-        splits = scaffold_split([molecule.scaffold for molecule in found])
+        splits = scaffold_split([molecule.scaffold for molecule in found], place(0)["where"])
     elif parts is not None:
         splits = split_by_words(_select(parts, kept), place_kept)
     raw = RawGraphs(

@@ -24,7 +24,7 @@ WORDS = {
 LARGEST_FILE = 1 << 28
 
 
-def scaffold_split(scaffolds: Sequence[str]) -> dict[str, Integers]:
+def scaffold_split(scaffolds: Sequence[str], where: str = "molecules") -> dict[str, Integers]:
     """Split molecules 80/10/10 by their Bemis-Murcko scaffolds, as MoleculeNet and OGB do.
 
     Molecules of one scaffold stay together. The largest scaffolds come first and fill the training part, then the
@@ -42,7 +42,7 @@ def scaffold_split(scaffolds: Sequence[str]) -> dict[str, Integers]:
         part = "train" if train <= 0.8 * len(scaffolds) else "valid" if valid <= 0.9 * len(scaffolds) else "test"
         parts[part] += group
     split: dict[str, Integers] = {part: np.array(sorted(ids), np.int64) for part, ids in parts.items()}
-    check_parts(split, len(scaffolds), {}, "give more molecules, or split at random (--split random)")
+    check_parts(split, len(scaffolds), {"where": where}, "give more molecules, or split at random (--split random)")
     return split
 
 
