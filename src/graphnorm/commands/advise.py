@@ -73,7 +73,8 @@ def run(options: argparse.Namespace) -> None:
 
 def _measured(path: Path, graphs: PackedGraphs) -> Result:
     """The result for these graphs: of a comparison's folder, or of the store's study with the most finished trials."""
-    from graphnorm.study import Store, load_result, read
+    from graphnorm.study import load_result, read
+    from graphnorm.study.store import open_store
 
     if not path.exists():
         remedy = "name a folder of compare or a store of search"
@@ -87,7 +88,7 @@ def _measured(path: Path, graphs: PackedGraphs) -> Result:
                 remedy="compare the same data, loaded with the same options",
             )
         return found
-    with Store(path, writable=False) as store:
+    with open_store(path) as store:
         studies = [study for study in store.studies() if study.spec.get("fingerprint") == graphs.fingerprint]
         for study in sorted(studies, key=lambda study: -study.finished):
             if study.spec.get("protocol") != "all" and (result := read(store, store.plan(study))).ranking:

@@ -89,7 +89,7 @@ def run(options: argparse.Namespace) -> None:
 def _read_chapters(what: Sequence[str], store: Path) -> list[Chapter]:
     """The chapters of the named folders and studies, in order; by default of all studies of the store."""
     from graphnorm.report import by_dataset, join_baselines, read_folder, read_studies
-    from graphnorm.study import Store
+    from graphnorm.study.store import open_store
 
     found = {name: read_folder(Path(name)) for name in what if (Path(name) / "result.json").exists()}
     names = [name for name in what if name not in found]
@@ -103,7 +103,7 @@ def _read_chapters(what: Sequence[str], store: Path) -> list[Chapter]:
     if not store.exists():
         problem = f"there is no folder {names[0]!r} with a comparison, and no store" if names else "there is no store"
         raise GraphnormError(problem, where=store, remedy="name a folder, or --store FILE")
-    with Store(store, writable=False) as opened:
+    with open_store(store) as opened:
         if not what:
             studies = [study for study in opened.studies() if _has_scores(study)]
             studies = [study for study in studies if study.finished] or studies
@@ -128,7 +128,7 @@ def _read_models(analyses: Sequence[Path], store: Path, chapters: Sequence[Chapt
     """Sections on batch noise and the learned α, from analyses and the store, with the graphs' fingerprints."""
     from graphnorm.paper.noise import alpha_runs, noise_runs
     from graphnorm.report import model_sections, read_analysis
-    from graphnorm.study import Store
+    from graphnorm.study.store import open_store
 
     found = []
     for folder in analyses:
@@ -141,7 +141,7 @@ def _read_models(analyses: Sequence[Path], store: Path, chapters: Sequence[Chapt
             )
         found.append((fingerprint, section))
     if store.exists():
-        with Store(store, writable=False) as opened:
+        with open_store(store) as opened:
             found += model_sections(noise_runs(opened), alpha_runs(opened)).items()
     return found
 

@@ -80,9 +80,9 @@ def run(options: argparse.Namespace) -> None:
 
 def _list(options: argparse.Namespace) -> None:
     from graphnorm.study.render import Table
-    from graphnorm.study.store import Store
+    from graphnorm.study.store import open_store
 
-    with Store(options.store, writable=False) as store:
+    with open_store(options.store) as store:
         studies = [study for study in store.studies() if _fits(study, options)]
     if options.json:
         print(json.dumps([study.to_dict() for study in studies], indent=1))
@@ -114,10 +114,11 @@ def _fits(study: Study, options: argparse.Namespace) -> bool:
 
 
 def _show(options: argparse.Namespace) -> None:
-    from graphnorm.study import Store, read
+    from graphnorm.study import read
     from graphnorm.study.render import facts
+    from graphnorm.study.store import open_store
 
-    with Store(options.store, writable=False) as store:
+    with open_store(options.store) as store:
         study = store.study(options.study)
         result = read(store, store.plan(study))
         if options.json:
@@ -132,10 +133,10 @@ def _show(options: argparse.Namespace) -> None:
 
 
 def _export(options: argparse.Namespace) -> dict[str, object]:
-    from graphnorm.study import Store
     from graphnorm.study.maintenance import export_trials
+    from graphnorm.study.store import open_store
 
-    with Store(options.store, writable=False) as store:
+    with open_store(options.store) as store:
         every = [study for study in store.studies() if _fits(study, options)]
         studies = [store.study(name) for name in options.study] or every
         rows = export_trials(store, studies, options.file, curves=options.curves)
@@ -143,9 +144,9 @@ def _export(options: argparse.Namespace) -> dict[str, object]:
 
 
 def _delete(options: argparse.Namespace) -> dict[str, object]:
-    from graphnorm.study import Store
+    from graphnorm.study.store import Store, open_store
 
-    with Store(options.store, writable=False) as reading:
+    with open_store(options.store) as reading:
         name = reading.study(options.study).name  # raises before a new file is created
     with Store(options.store) as store:
         study = store.study(name)
@@ -155,10 +156,10 @@ def _delete(options: argparse.Namespace) -> dict[str, object]:
 
 
 def _prune(options: argparse.Namespace) -> dict[str, object]:
-    from graphnorm.study import Store
     from graphnorm.study.maintenance import prune
+    from graphnorm.study.store import Store, open_store
 
-    with Store(options.store, writable=False) as reading:
+    with open_store(options.store) as reading:
         names = [reading.study(name).name for name in options.study]
     with Store(options.store) as store:
         found = prune(store, [store.study(name) for name in names])

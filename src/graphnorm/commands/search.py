@@ -79,14 +79,14 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _show_plan(graphs: PackedGraphs, plan: Plan, running: Running, store: Path, *, as_json: bool) -> None:
-    from graphnorm.study import Store
     from graphnorm.study.api import forecast
     from graphnorm.study.halving import Ladder
     from graphnorm.study.render import clock, facts
+    from graphnorm.study.store import open_store
 
     done: set[str] = set()
     if store.exists():
-        with Store(store, writable=False) as known:
+        with open_store(store) as known:
             done = known.finished_keys()
     fleets, at_once, seconds = forecast(graphs, plan.trials, running, done)
     configurations = plan.spec.get("configurations") or len({trial.configuration for trial in plan.trials})

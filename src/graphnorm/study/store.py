@@ -45,6 +45,7 @@ __all__ = [
     "Store",
     "Study",
     "locked",
+    "open_store",
     "pack_array",
     "pack_curve",
     "remove_store",
@@ -162,8 +163,6 @@ class Session(NamedTuple):
 class Store:
     """A file of studies; a context manager.
 
-    Inside ``with Store(path, writable=False)``, a value of the wrong kind is an error that names the file.
-
     >>> import tempfile
     >>> from graphnorm.study import Plan
     >>> from graphnorm.training import Trial
@@ -175,7 +174,7 @@ class Store:
     """
 
     def __init__(self, path: str | os.PathLike[str], *, writable: bool = True) -> None:
-        self.path, self._writable = Path(path), writable
+        self.path = Path(path)
         self._connection = connect(self.path, writable=writable)
         self._settings: dict[int, dict[str, Any]] = {}
 
@@ -186,8 +185,6 @@ class Store:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-        if not self._writable and isinstance(error, UNFIT) and not isinstance(error, GraphnormError):
-            raise damaged(self.path, f"it holds a value that does not fit ({type(error).__name__}: {error})") from error
 
     def close(self) -> None:
         self._connection.close()
@@ -510,6 +507,19 @@ class Store:
             return json.loads(text)
         except ValueError as error:
             raise damaged(self.path, error) from error
+
+
+@contextmanager
+def open_store(path: str | os.PathLike[str]) -> Iterator[Store]:
+    """Open a store to show what it holds; a value in it that does not fit is an error that names the file."""
+    with Store(path, writable=False) as store:
+        try:
+            yield store
+        except UNFIT as error:
+            if isinstance(error, GraphnormError):
+                raise
+            problem = f"it holds a value that does not fit ({type(error).__name__}: {error})"
+            raise damaged(store.path, problem) from error
 
 
 @contextmanager
