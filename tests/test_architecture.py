@@ -80,6 +80,15 @@ def test_without_a_compiler_plain_torch_does_the_work():
     assert float(bare) == pytest.approx(float(run(STEP)), rel=1e-5)
 
 
+def test_without_a_compiler_one_warning_says_so():
+    catch = "import warnings, sys; sys.modules['graphnorm._kernels'] = None; warnings.simplefilter('always')\n"
+    counted = "with warnings.catch_warnings(record=True) as found:"
+    step = STEP.replace("\n", "\n    ").replace("print", "float")
+    words = run(f"{catch}{counted}{step}\nprint(*[w.message for w in found if 'C library' in str(w.message)], sep='|')")
+    assert words.count("C compiler") == 1
+    assert "|" not in words
+
+
 def test_importing_starts_no_process():
     """Git is asked for the commit where results are recorded, and not before."""
     assert not run(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import warnings
 from collections.abc import Callable, Iterable
 from functools import cache
 from types import ModuleType
@@ -12,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from graphnorm.backends import chosen_backend, has_c_kernel
+from graphnorm.backends import chosen_backend, has_c_kernel, library
 
 __all__ = ["Kernels", "choose_kernels", "interpreted", "is_plain", "optional_triton_kernels", "triton_kernels"]
 
@@ -61,6 +62,15 @@ def is_plain(*tensors: Any) -> bool:
     return True
 
 
+@cache
+def _warn_of_plain_torch() -> None:
+    warnings.warn(
+        "graphnorm was installed without its C library, so layers on a CPU are several times slower; install a C "
+        "compiler, then pip install --force-reinstall graphnorm",
+        stacklevel=2,
+    )
+
+
 def choose_kernels(
     features: Tensor, results: int, reference: Any, cpu: Any, triton_module: str, others: Iterable[Any] = ()
 ) -> Any:
@@ -80,6 +90,8 @@ def choose_kernels(
     if name == "auto":
         if features.is_cuda:
             return triton_kernels(triton_module) or reference
+        if features.is_cpu and library is None:
+            _warn_of_plain_torch()
         return cpu if has_c_kernel(features) else reference
     if name == "cpu":
         if not has_c_kernel(features):
