@@ -69,8 +69,8 @@ class NormOfNodes(nn.Module):
         return y
 
 
-class _InTraining(TorchFunctionMode):
-    """Draws the masks of ``torch.nn.functional.dropout`` from a key, so that they do not depend on other members.
+class _Stacked(TorchFunctionMode):
+    """Draws the masks of ``torch.nn.functional.dropout`` from a key: under ``vmap`` torch's generator may not be used.
 
     ``batch.max()``, which PyG's poolings ask for without a ``batch_size``, is known: ``vmap`` could not read it.
     """
@@ -108,6 +108,8 @@ class OwnModel(nn.Module):
         self._asked = [one for one in _asked(model, name) if sees_edges or one != "edge_attr"]
         self.sees_edges = "edge_attr" in self._asked
         """Whether edge features reach the model."""
+        self.keyed = False
+        """Whether dropout is drawn as under ``vmap`` everywhere, to compare both ways."""
         self._norms = [module for module in model.modules() if isinstance(module, NormOfNodes)]
 
     def forward(
@@ -148,13 +150,14 @@ class OwnModel(nn.Module):
         arguments = {name: offered[name] for name in self._asked}
         if dropout_key is None:
             scores = self.model(**arguments)
-        elif is_abstract(x):  # under vmap, where torch's generator may not be used
-            with _InTraining(dropout_key.key, ids, graphs if segments.may_pad else None):
+        elif self.keyed or is_abstract(x):
+            with _Stacked(dropout_key.key, ids, graphs if segments.may_pad else None):
                 scores = self.model(**arguments)
         else:
-            key = dropout_key.key
-            with _SEEDING, torch.random.fork_rng([x.device] if x.is_cuda else []), _InTraining(key, ids, None):
-                torch.manual_seed(int(key))
+            with _SEEDING, torch.random.fork_rng([x.device] if x.is_cuda else []):
+                torch.default_generator.manual_seed(int(dropout_key.key))  # torch.manual_seed formats the stack, too
+                if x.is_cuda:
+                    torch.cuda.manual_seed(int(dropout_key.key))
                 scores = self.model(**arguments)
         self._check_scores(scores, size)
         kept: Tensor = scores[:graphs]

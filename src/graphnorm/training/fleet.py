@@ -110,10 +110,11 @@ class Fleet:
             targets = self.task.wanted(graphs).cpu()
             self._scale = Scale(*(t.to(self.device) for t in scale_of(targets, [split.train for split in splits])))
         score = partial(self.task.score, metric_of(trials[0]).key)
-        self._evaluation = _Evaluation(self.graphs, splits, self._model_inputs, self.task, score, self._scale)
         models = [build_model(trial, graphs) for trial in trials]
         one_by_one = bool(why_one_by_one(models[0], trials[0], graphs, self.device))
         self.stack = Stack(models, self.device, one_by_one=one_by_one)
+        rows = _ROWS[self.device.type] // (1 if one_by_one else len(trials))
+        self._evaluation = _Evaluation(self.graphs, splits, self._model_inputs, self.task, score, self._scale, rows)
         self.names = ("loss", *self._evaluation.names)
         self._history = np.full((trials[0].epochs, len(trials), len(self.names)), np.nan, dtype=np.float32)
         self._decay = torch.tensor([trial.weight_decay for trial in trials], device=self.device)
@@ -288,6 +289,7 @@ class _Evaluation:
         task: Task,
         score: Callable[[Tensor, Tensor], Tensor],
         scale: Scale | None,
+        rows: int,
     ) -> None:
         self._score, self._scale, self._inputs = score, scale, partial(inputs, may_pad=False)
         device = graphs.device
@@ -298,8 +300,7 @@ class _Evaluation:
         place = torch.full((graphs.num_graphs + 1,), -1)  # the place of each graph in ``scored``; id -1 maps to -1
         place[scored] = torch.arange(len(scored))
         self._sets = {name: place[ids].to(device) for name, ids in sets.items()}
-        rows = max(1, _ROWS[device.type] // len(splits))
-        chunk = graphs.sizes.cpu()[scored].cumsum(0) // rows
+        chunk = graphs.sizes.cpu()[scored].cumsum(0) // max(1, rows)
         counts = torch.unique_consecutive(chunk, return_counts=True)[1].tolist()
         self._batches: list[GraphBatch] = [inputs.batch(ids) for ids in scored.split(counts)]
         wanted = torch.cat([task.wanted(batch) for batch in self._batches])

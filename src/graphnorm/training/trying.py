@@ -90,6 +90,8 @@ def why_not_stacked(trial: Trial, graphs: PackedGraphs, device: torch.device) ->
     """
     graphs = find_model(trial.model).prepared(trial, graphs).to(device)
     inputs, model = ModelInputs(graphs, trial), build_model(trial, graphs)
+    assert isinstance(model, OwnModel)
+    model.keyed = True
     pair = _two_graphs(graphs)
     batch = inputs.batch(torch.tensor([pair, [pair[-1], -1]]))
     keys, rates = torch.tensor([1, 2], device=device), torch.full((2,), trial.dropout, device=device)
