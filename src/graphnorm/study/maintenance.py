@@ -17,12 +17,13 @@ import numpy as np
 
 from graphnorm.errors import StoreError, StudyError, need
 from graphnorm.files import replacing
+from graphnorm.study.packing import unpack_array, unpack_curve
 from graphnorm.study.plan import role
 from graphnorm.study.protocol import find_protocol
 from graphnorm.study.result import CURVES, read
 from graphnorm.study.schema import connect, store_errors, transaction
 from graphnorm.study.selection import best_of
-from graphnorm.study.store import Store, Study, unpack_array, unpack_curve
+from graphnorm.study.store import Store, Study
 from graphnorm.training import Trial, metric_of
 
 __all__ = ["Merged", "Pruned", "Recovered", "export_trials", "merge", "prune", "recover"]
@@ -280,8 +281,8 @@ def _copy(source: sqlite3.Connection, goal: sqlite3.Connection) -> Recovered:
                 insert("sessions", (session, None, "?", 0, "?", "?", "1970-01-01T00:00:00+00:00", None, "recovered"))
             if not insert("outcomes", (trial, status, epochs, seconds, device, session, finished, error, None)):
                 lost.add(trial)
-        for table, unpack in (("curves", unpack_curve), ("seen", unpack_array)):
-            for trial, name, data in rows(table):
+        for table, key, unpack in (("curves", "trial", unpack_curve), ("seen", "rowid", unpack_array)):
+            for trial, name, data in rows(table, key):
                 if not _reads(unpack, data):
                     lost.add(trial)
                 elif insert(table, (trial, name, data)) and name == "valid":
@@ -339,7 +340,7 @@ def _is_trial(row: tuple[Any, ...], settings: Mapping[int, str]) -> bool:
 def _reads(read: Callable[..., object], *data: Any) -> bool:
     try:
         read(*data)
-    except (sqlite3.Error, zlib.error, ValueError, TypeError, EOFError):
+    except (sqlite3.Error, zlib.error, ValueError, TypeError):
         return False
     return True
 

@@ -27,7 +27,7 @@ from graphnorm.errors import StoreError
 __all__ = ["APPLICATION_ID", "VERSION", "connect", "damaged", "store_errors", "transaction"]
 
 APPLICATION_ID = 0x67724E6D  # "grNm"
-VERSION = 3
+VERSION = 4
 BUSY_SECONDS = 60.0
 
 TABLES = (
@@ -78,7 +78,7 @@ TABLES = (
         trial INTEGER NOT NULL REFERENCES outcomes ON DELETE CASCADE,
         name TEXT NOT NULL,
         data BLOB NOT NULL,
-        UNIQUE (name, trial))""",
+        PRIMARY KEY (trial, name)) WITHOUT ROWID""",
     """CREATE TABLE seen (
         trial INTEGER NOT NULL REFERENCES outcomes ON DELETE CASCADE,
         name TEXT NOT NULL,

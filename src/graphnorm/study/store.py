@@ -12,7 +12,6 @@ from __future__ import annotations
 import datetime
 import difflib
 import hashlib
-import io
 import json
 import os
 import platform
@@ -31,6 +30,7 @@ import numpy.typing as npt
 
 from graphnorm._version import exact_version
 from graphnorm.errors import GraphnormError, StoreError, StudyError, listing, need
+from graphnorm.study.packing import pack_array, pack_curve, unpack_array, unpack_curve
 from graphnorm.study.schema import connect, damaged, store_errors, transaction
 
 if TYPE_CHECKING:  # these need torch, which takes longer to import than a store to list
@@ -46,11 +46,7 @@ __all__ = [
     "Study",
     "locked",
     "open_store",
-    "pack_array",
-    "pack_curve",
     "remove_store",
-    "unpack_array",
-    "unpack_curve",
     "work_folder",
 ]
 
@@ -490,7 +486,7 @@ class Store:
     def _unpacked(self, data: bytes, unpack: Callable[[bytes], npt.NDArray[Any]]) -> npt.NDArray[Any]:
         try:
             return unpack(data)
-        except (zlib.error, ValueError, EOFError) as error:
+        except (zlib.error, ValueError) as error:
             raise damaged(self.path, f"an array does not unpack ({error})") from error
 
     def rows(self, statement: str, *parameters: Any) -> list[tuple[Any, ...]]:
@@ -554,33 +550,6 @@ def remove_store(path: Path) -> None:
 def work_folder(path: Path) -> Path:
     """The folder of locks and checkpoints, next to a store."""
     return path.with_name(f"{path.name}-work")
-
-
-def pack_curve(curve: Curve) -> bytes:
-    """Compress a curve as float32.
-
-    >>> unpack_curve(pack_curve(np.array([0.5, 0.75, np.nan], np.float32)))
-    array([0.5 , 0.75,  nan], dtype=float32)
-    """
-    return zlib.compress(np.asarray(curve, "<f4").tobytes(), 9)
-
-
-def unpack_curve(data: bytes) -> Curve:
-    """Undo :func:`pack_curve`; damaged bytes raise ``zlib.error`` or ``ValueError``."""
-    return np.frombuffer(zlib.decompress(data), "<f4").astype(np.float32)
-
-
-def pack_array(values: npt.NDArray[Any]) -> bytes:
-    """Compress an array of any shape and type."""
-    buffer = io.BytesIO()
-    np.save(buffer, values, allow_pickle=False)
-    return zlib.compress(buffer.getvalue(), 9)
-
-
-def unpack_array(data: bytes) -> npt.NDArray[Any]:
-    """Undo :func:`pack_array`; damaged bytes raise ``zlib.error``, ``ValueError`` or ``EOFError``."""
-    found: npt.NDArray[Any] = np.load(io.BytesIO(zlib.decompress(data)), allow_pickle=False)
-    return found
 
 
 def _is(value: Any, kind: type) -> bool:
