@@ -139,7 +139,7 @@ import importlib.abc, sys, time
 
 class Slow(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path, target=None):
-        if name != "graphnorm.study.runner":
+        if name != "graphnorm.study.worker":
             return None
         sys.meta_path.remove(self)
         from graphnorm.training import Fleet
