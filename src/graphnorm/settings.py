@@ -69,7 +69,7 @@ class Option:
         """
         if self.kind is tuple:
             return _names(name, value)
-        if isinstance(value, list | tuple):
+        if isinstance(value, list | tuple) and value:
             raise GraphnormError(
                 f"{name} has several values", remedy="give one; compare and search tune settings of the model"
             )

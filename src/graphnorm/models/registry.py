@@ -16,7 +16,7 @@ from torch import nn
 
 from graphnorm.adjacency import Adjacency
 from graphnorm.data.packed import PackedGraphs
-from graphnorm.errors import GraphnormError, unknown
+from graphnorm.errors import GraphnormError, require, unknown
 from graphnorm.models.graph import GCN, GIN
 from graphnorm.models.kernels import KERNELS, Kernel
 from graphnorm.models.molecules import MolecularGCN, MolecularGIN
@@ -281,6 +281,7 @@ def name_model(model: str | os.PathLike[str] | Callable[..., nn.Module]) -> str:
             f"the model is a {type(model).__name__} that is made already", remedy="pass its class, or FILE.py:NAME"
         )
     if not callable(model):
+        require("model", model, (str, os.PathLike), "a name, FILE.py:NAME, a class or a function")
         model = os.fspath(model)
         if model in MODELS:
             return model
