@@ -56,7 +56,7 @@ def test_claims(folder: Path, result: Result) -> None:
     assert "2 of <code>fig4</code>." in claims
     rows = re.findall(r'<td class="(\w*)">(.*?)</td><td>(.*?)</td>', claims)
     assert rows == [
-        ("part", "in part *", "ahead on 4, tied on 3"),
+        ("half", "in part *", "ahead on 4, tied on 3"),
         ("open", "undecided", "ahead on 4, tied on 3"),
         ("no", "does not hold here *", "ahead on 4, tied on 3"),
         ("yes", "holds *", "ahead on 4, tied on 3"),
@@ -82,7 +82,7 @@ def test_the_page_opens_with_the_verdicts_and_the_figure(folder: Path, result: R
     top = page[page.index('class="strip"') : page.index('id="claims"')]
     assert re.findall(r'class="(\w+)" style="flex-grow: 1"><strong>1</strong> (.*?)</a>', top) == [
         ("yes", "holds"),
-        ("part", "in part"),
+        ("half", "in part"),
         ("no", "does not hold here"),
         ("open", "undecided"),
     ]

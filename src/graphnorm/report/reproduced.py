@@ -23,7 +23,7 @@ FIGURE = "fig2"
 """The picture at the top of the page."""
 NAMES = ("dataset", "model", "norm")
 """The columns of a table that name its rows."""
-TONES = {"holds": "yes", "in part": "part", "does not hold here": "no", "undecided": "open", "not tested": "open"}
+TONES = {"holds": "yes", "in part": "half", "does not hold here": "no", "undecided": "open", "not tested": "open"}
 """The CSS class of each verdict, in the order of the strip."""
 REMEDY = "graphnorm reproduce all --no-train --store STORE --out FOLDER writes it"
 

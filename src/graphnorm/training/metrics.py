@@ -110,12 +110,13 @@ class Metric:
         return f"{self.text(abs(difference), like)}{' points' if self.unit else ''}"
 
     def signed(self, difference: float, like: float | None = None) -> str:
-        """A difference of two scores with its sign; for ``like`` see :meth:`text`.
+        """A difference of two scores with its sign, if a digit is not 0; for ``like`` see :meth:`text`.
 
-        >>> METRICS["accuracy"].signed(-2.54), METRICS["rmse"].signed(0.25)
-        ('−2.5', '+0.250')
+        >>> METRICS["accuracy"].signed(-2.54), METRICS["accuracy"].signed(-0.04), METRICS["rmse"].signed(0.25)
+        ('−2.5', '0.0', '+0.250')
         """
-        return ("−" if difference < 0 else "+") + self.text(abs(difference), like)
+        size = self.text(abs(difference), like)
+        return (("−" if difference < 0 else "+") if size.strip("0.") else "") + size
 
     def text(self, value: float, like: float | None = None) -> str:
         """A shown value as text, with as many decimals as ``like`` (by default the value itself) needs.
