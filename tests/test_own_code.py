@@ -57,6 +57,24 @@ def test_the_digest_covers_the_file_and_what_it_imports_beside_it(folder):
     assert not list(folder.rglob("__pycache__"))
 
 
+def test_modules_beside_a_file_are_read_again_as_their_digest_is(folder):
+    before = find_code(f"{folder}/net.py:Net", "model")
+    (folder / "helper.py").write_text("factor = 5\n")
+    (folder / "parts" / "more.py").write_text("three = 7\n")
+    after = find_code(f"{folder}/net.py:Net", "model")
+    assert (before.thing().size(), after.thing().size()) == (6, 35)
+    assert before.digest != after.digest
+
+
+def test_two_modules_of_one_name_beside_two_files_are_refused(folder):
+    find_code(f"{folder}/net.py:Net", "model")
+    (folder / "other").mkdir()
+    (folder / "other" / "net.py").write_text("import helper\n\ndef net():\n    return helper.factor\n")
+    (folder / "other" / "helper.py").write_text("factor = 4\n")
+    with pytest.raises(GraphnormError, match="another module of this name is loaded.*rename one of them"):
+        find_code(f"{folder}/other/net.py:net", "model")
+
+
 def test_a_file_is_read_again_at_each_call(tmp_path):
     file = tmp_path / "one.py"
     for value in (1, 2):

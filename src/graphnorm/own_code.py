@@ -95,11 +95,33 @@ def _import_file(place: str) -> ModuleType:
     linecache.checkcache(str(path))
 
     def execute() -> ModuleType:
+        _forget_beside(module)
         # Not by importlib, which would take a compiled file for up to date that is older by less than a second.
         exec(compile(path.read_bytes(), str(path), "exec"), vars(module))
         return module
 
     return _with_folder(str(path.parent), execute, place)
+
+
+def _forget_beside(module: ModuleType) -> None:
+    """Let a file import the modules beside it afresh, as its digest covers what is in them now.
+
+    A module of the same name from another folder is refused: Python has only one of a name, and so have workers.
+    """
+    path = Path(module.__file__ or "")
+    for file in set(_local_files(module)) - {path}:
+        parts = file.relative_to(path.parent).with_suffix("").parts
+        name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        there = getattr(sys.modules.get(name), "__file__", None)
+        if there is None or not _is_own(Path(there)):
+            continue
+        if Path(there).resolve() != file.resolve():
+            raise GraphnormError(
+                f"it imports {name} from beside it, and another module of this name is loaded from {there}",
+                where=str(path),
+                remedy="rename one of them",
+            )
+        del sys.modules[name]
 
 
 def _import_module(place: str) -> ModuleType:
@@ -114,6 +136,8 @@ def _with_folder(folder: str, load: Callable[[], ModuleType], place: str) -> Mod
     importlib.invalidate_caches()
     try:
         return load()
+    except GraphnormError:
+        raise
     except ImportError as error:
         remedy = "run where the module is, or install it"
         raise GraphnormError(f"{place} cannot be imported: {error}", remedy=remedy) from error
@@ -136,7 +160,7 @@ def _line_in(place: str, error: Exception) -> int | None:
 def _local_files(module: ModuleType) -> list[Path]:
     """The module's file, and those of the modules in its folder or package that it imports, directly or not."""
     file = Path(module.__file__ or "")
-    if "site-packages" in file.parts or file.is_relative_to(sys.base_prefix):
+    if not _is_own(file):
         return [file]
     root = file.parents[module.__name__.count(".") + (file.name == "__init__.py")]
     found, waiting = {file}, [file]
@@ -145,6 +169,10 @@ def _local_files(module: ModuleType) -> list[Path]:
         found |= new
         waiting += new
     return sorted(found)
+
+
+def _is_own(file: Path) -> bool:
+    return "site-packages" not in file.parts and not file.is_relative_to(sys.base_prefix)
 
 
 def _imported(file: Path, root: Path) -> set[Path]:
