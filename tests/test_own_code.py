@@ -71,7 +71,7 @@ def test_two_modules_of_one_name_beside_two_files_are_refused(folder):
     (folder / "other").mkdir()
     (folder / "other" / "net.py").write_text("import helper\n\ndef net():\n    return helper.factor\n")
     (folder / "other" / "helper.py").write_text("factor = 4\n")
-    with pytest.raises(GraphnormError, match="another module of this name is loaded.*rename one of them"):
+    with pytest.raises(GraphnormError, match=r"another module of this name is loaded.*rename one of them"):
         find_code(f"{folder}/other/net.py:net", "model")
 
 

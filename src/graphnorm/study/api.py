@@ -325,7 +325,8 @@ def train(
 ) -> Outcome:
     """Train one trial and save its model, unless it diverged.
 
-    A temporary store next to the model lets a stopped training continue.
+    A temporary store next to the model lets a stopped training continue. On a CPU it has one thread, as a worker has:
+    on a busy machine more of them wait for each other.
     """
     plan, keep = Plan(trial.key, trial.to_dict(), (trial,)), _KeepOutcome()
     path = out.with_name(f".{out.name}.training.db")
@@ -333,7 +334,12 @@ def train(
     with Store(path) as store:
         if trial.key in store.finished_keys():  # killed before the model was written
             store.delete(store.study(plan.name))
-        errors = run(plan, graphs, store, running, callbacks=[keep, *callbacks], keep_state=True).errors
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            errors = run(plan, graphs, store, running, callbacks=[keep, *callbacks], keep_state=True).errors
+        finally:
+            torch.set_num_threads(threads)
     if keep.outcome is not None and keep.outcome.status == "done":
         _save_somewhere(keep.outcome, graphs, out)
     remove_store(path)

@@ -252,7 +252,7 @@ def load_model(
                 raise
             code = f"the model {trial.model}" if own else f"the normalization {trial.norm!r} that is registered"
             raise GraphnormError(
-                f"the weights are not those of {code}: {error}",
+                f"the weights are not those of {code}: {' '.join(str(error).split())}",
                 where=path,
                 remedy="give the code that the model was trained with",
             ) from error
