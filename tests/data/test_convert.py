@@ -262,3 +262,15 @@ def test_forms_and_options_that_do_not_fit(data: Any, options: dict[str, Any], p
         as_graphs(data, **options)
     with pytest.raises(TypeError, match="must be a name, a path, PackedGraphs"):
         as_graphs(42)
+
+
+def test_attributes_of_networkx_graphs_keep_their_names() -> None:
+    graphs = [nx.path_graph(3 + k) for k in range(4)]
+    for k, graph in enumerate(graphs):
+        graph.graph.update({"u": 0.5 * k} if k == 0 else {"u": 0.5 * k, "v": 1.25 * k})
+    both = as_graphs(graphs, target="v,u")
+    assert both.target_names == ("v", "u")
+    assert both.targets is not None
+    assert both.targets[1].tolist() == [1.25, 0.5]
+    assert both.targets[0].isnan().tolist() == [True, False]
+    assert as_graphs(graphs, target="u", task="values").target_names == ("u",)

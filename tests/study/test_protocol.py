@@ -200,6 +200,13 @@ def test_parts_on_which_the_metric_is_not_defined() -> None:
             make_splits(dots(task, targets, splits=parts), [Trial(dataset="dots", protocol="ogb", folds=1, task=task)])
 
 
+def test_r2_needs_two_different_values_in_every_part() -> None:
+    values, wanted = torch.arange(12.0)[:, None], [replace(trial, task="values") for trial in trials("paper", 12)]
+    assert len(make_splits(dots("values", values), wanted)) == 12
+    with pytest.raises(GraphnormError, match=r"R² is not defined.*fewer folds"):
+        make_splits(dots("values", values), [replace(trial, metric="r2") for trial in wanted])
+
+
 def test_too_few_graphs_or_groups() -> None:
     values = dots("values", torch.arange(12.0)[:, None])
     with pytest.raises(GraphnormError, match="12 graphs are too few for 20 folds"):

@@ -99,15 +99,18 @@ def _predict(
     facts: dict[str, Any] = {"graphs": graphs.num_graphs}
     if saved.target_names:
         for k, name in enumerate(saved.target_names):
-            shown[name if saved.task.name == "values" else f"P({name})"] = _plain(predicted[:, k])
+            if saved.task.name == "values":
+                shown[name] = _plain(predicted[:, k], digits=9)
+            else:
+                shown[f"P({name})"] = _probabilities(predicted[:, k])
             if wanted is not None:
-                given = _plain(wanted[:, k])
+                given = _plain(wanted[:, k], digits=9)
                 whole = saved.task.name == "binary"
                 shown[f"{name} (given)"] = [None if v is None else int(v) for v in given] if whole else list(given)
     else:
         shown["class"] = [saved.classes[k] for k in predicted.argmax(axis=1)]
-        shown["probability"] = _plain(predicted.max(axis=1))
-        shown |= {f"P({name})": _plain(predicted[:, k]) for k, name in enumerate(saved.classes)}
+        shown["probability"] = _probabilities(predicted.max(axis=1))
+        shown |= {f"P({name})": _probabilities(predicted[:, k]) for k, name in enumerate(saved.classes)}
         if wanted is not None:
             shown["label"] = [saved.classes[int(k)] for k in wanted]
     if wanted is None:
@@ -123,9 +126,19 @@ def _said(value: Any) -> Any:
     return ", ".join(f"{name} {one}" for name, one in value.items()) if isinstance(value, dict) else value
 
 
-def _plain(values: Iterable[float]) -> list[float | None]:
-    """Six digits; None for NaN."""
-    return [None if math.isnan(value) else float(f"{value:.6g}") for value in values]
+def _plain(values: Iterable[float], digits: int = 6) -> list[float | None]:
+    """Rounded values; None for NaN. Nine digits tell all values of single precision apart."""
+    return [None if math.isnan(value) else float(f"{value:.{digits}g}") for value in values]
+
+
+def _probabilities(values: Iterable[float]) -> list[float | None]:
+    """Six digits of the probability and of its complement, so that those close to 1 keep their order.
+
+    >>> _probabilities([0.123456789, 0.999999999864])
+    [0.123457, 0.999999999864]
+    """
+    six = [(_plain([value])[0], _plain([1 - value])[0]) for value in values]
+    return [near if near is None or rest is None or near < 0.5 else 1 - rest for near, rest in six]
 
 
 def _scores(saved: SavedModel, predicted: npt.NDArray[np.float64], wanted: npt.NDArray[Any]) -> dict[str, Any]:

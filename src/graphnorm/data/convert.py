@@ -38,7 +38,7 @@ def from_networkx(
     """Pack NetworkX graphs with a label each, or with numbers.
 
     labels: (G,) whole numbers or words, which are classes; (G,) or (G, T) other numbers, None or NaN where one is
-        missing. Or the name of the graphs' attribute that holds them.
+        missing. Or the name of the graphs' attribute that holds them; or columns of (G,) by their names.
     task: ``"classes"``, ``"binary"`` or ``"values"``, if the guess of :mod:`~graphnorm.data.targets` is not what is
         meant.
     node_label, edge_label: the attribute that holds a category (any hashable value).
@@ -54,7 +54,7 @@ def from_networkx(
     """
     require("graphs", graphs, Collection, "a list of NetworkX graphs")
     if isinstance(labels, str):
-        labels = [_attribute(graph.graph, labels, "the graph", g) for g, graph in enumerate(graphs)]
+        labels = {labels: [_attribute(graph.graph, labels, "the graph", g) for g, graph in enumerate(graphs)]}
     sizes: list[int] = []
     ends: list[tuple[int, int]] = []
     tags: list[Hashable] = []
@@ -102,9 +102,10 @@ def from_networkx(
     return packed
 
 
-def find_labels(graphs: Sequence[Any], target: str | Sequence[str] | None) -> Any:
-    """The labels or numbers of NetworkX graphs, from the attributes that ``target`` names, or from a usual one."""
-    known = [name for name in getattr(graphs[0], "graph", {}) if isinstance(name, str)]
+def find_labels(graphs: Sequence[Any], target: str | Sequence[str] | None) -> dict[str, list[Any]]:
+    """The labels or numbers of NetworkX graphs by name: the attributes that ``target`` names, or a usual one."""
+    found = dict.fromkeys(name for graph in graphs for name in getattr(graph, "graph", {}))
+    known = [name for name in found if isinstance(name, str)]
     if target is None:
         usual = [name for name in known if name.casefold() in TARGET_COLUMNS]
         if len(usual) != 1:
@@ -115,8 +116,7 @@ def find_labels(graphs: Sequence[Any], target: str | Sequence[str] | None) -> An
             )
         target = usual[0]
     names = [target] if target in known else named_columns(known, target, "graph 0 of the list")
-    values = [[graph.graph.get(name) for name in names] for graph in graphs]
-    return [row[0] for row in values] if len(names) == 1 else values
+    return {name: [graph.graph.get(name) for graph in graphs] for name in names}
 
 
 def find_features(graphs: Sequence[Any]) -> dict[str, Any]:
@@ -213,8 +213,9 @@ def _place(g: int) -> Place:
 
 
 def _targets(labels: Any, num_graphs: int, task: TaskName | None) -> Targets:
-    if len(labels) != num_graphs:
-        raise DataError(f"there are {num_graphs} graphs and {len(labels)} labels", remedy="give one label each")
+    for values in labels.values() if isinstance(labels, Mapping) else (labels,):
+        if len(values) != num_graphs:
+            raise DataError(f"there are {num_graphs} graphs and {len(values)} labels", remedy="give one label each")
     if num_graphs == 0:
         raise DataError("there are no graphs", remedy="give at least two graphs")
     columns, found = as_columns(labels)

@@ -31,6 +31,8 @@ MISSING = re.compile(r"|nan|na|n/a|<na>|nat|none|null|[+-]?inf(?:inity)?", re.IG
 NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 MANY_WORDS = 50
 MANY_NUMBERS = 10
+ROUNDING = 0.01
+"""The largest share of the standard deviation of real targets that rounding them to single precision may have."""
 
 
 class Targets(NamedTuple):
@@ -114,7 +116,7 @@ def find_targets(
     """
     if task is not None and task not in get_args(TaskName):
         raise unknown("task", str(task), get_args(TaskName), DataError)
-    found = [_read(name, values, truth=len(columns) > 1) for name, values in columns.items()]
+    found = [_read(name, values, truth=len(columns) > 1 or task == "binary") for name, values in columns.items()]
     if len(found) != 1 and (threshold is not None or task == "classes"):
         raise DataError(
             f"{'a threshold' if threshold is not None else 'the task classes'} needs one column of labels, "
@@ -137,7 +139,7 @@ def find_targets(
         return _classes(found[0], place, unlabelled, remedy, given=task is not None)._replace(
             notes=(note,) if note else ()
         )
-    arrays = [_binary(column, place) if chosen == "binary" else _values(column, place) for column in found]
+    arrays = [_binary(column, place) if chosen == "binary" else _values(column, place, unlabelled) for column in found]
     labels = np.zeros(len(arrays[0]), np.int64)
     names = tuple(column.name for column in found)
     return Targets(chosen, labels, (UNKNOWN,), np.stack(arrays, axis=1), names, notes=(note,) if note else ())
@@ -268,21 +270,23 @@ def _split(
 
 
 def _binary(column: _Column, place: Callable[[int], Place]) -> Array:
-    """(G,) 0 and 1; the larger of two numbers, or the last of two words, is 1."""
-    values = [number if number == number else word for number, word in _pairs(column)]
-    known = sorted({(isinstance(value, str), value) for value in values if value != ""})
-    if len(known) > 2:
-        row = values.index(known[2][1])
+    """(G,) 0 and 1, or -1 and 1. Other pairs of values do not say which of them is 1."""
+    if column.words is not None:
+        _refuse_word(column, place)
+    wrong = ~np.isin(column.numbers, (-1, 0, 1)) & ~column.missing
+    if not wrong.any() and np.isin((-1, 0), column.numbers).all():
+        wrong = column.numbers == -1
+    if wrong.any():
+        row = int(wrong.argmax())
         raise DataError(
-            f"the column {column.name!r} has more than two values, such as {known[2][1]!r}",
+            f"{_numeral(float(column.numbers[row]))} in the column {column.name!r} is not 0 or 1",
             **place(row),
-            remedy="binary targets are 0 or 1; name other columns (--target), or another task (--task)",
+            remedy="write 0 and 1; or name other columns (--target), or another task (--task)",
         )
-    ones = {known[1][1]} if len(known) == 2 else {value for word, value in known if word or value > 0}  # type: ignore[operator]
-    return np.array([np.nan if value == "" else float(value in ones) for value in values], np.float32)
+    return np.where(column.missing, np.nan, column.numbers > 0).astype(np.float32)
 
 
-def _values(column: _Column, place: Callable[[int], Place]) -> Array:
+def _values(column: _Column, place: Callable[[int], Place], unlabelled: bool) -> Array:
     if column.words is not None:
         _refuse_word(column, place)
     with np.errstate(over="ignore"):
@@ -292,14 +296,31 @@ def _values(column: _Column, place: Callable[[int], Place]) -> Array:
         row = int(large.argmax())
         problem = f"{column.numbers[row]:g} in {column.name!r} is too large for single precision"
         raise DataError(problem, **place(row), remedy="use another unit, or its logarithm")
+    known = column.numbers[~column.missing]
+    if len(known) > 1 and not unlabelled:
+        largest = np.abs(known).max() or 1.0
+        scaled, rounding = known / largest, (values[~column.missing] - known) / largest  # squares of tiny numbers are 0
+        if scaled.min() == scaled.max():
+            problem = f"all {len(known)} values in {column.name!r} are {known[0]:g}"
+            raise DataError(problem, **place(0), remedy="there is nothing to predict: leave the column out")
+        if rounding.std() > ROUNDING * scaled.std():
+            raise DataError(
+                f"the values in {column.name!r} differ by less than single precision can tell apart",
+                **place(0),
+                remedy="subtract their mean, or use another unit",
+            )
     return values
 
 
-def as_columns(values: Any, names: Sequence[str] | None = None) -> tuple[dict[str, Any], TaskName | None]:
+def as_columns(values: Any) -> tuple[dict[str, Any], TaskName | None]:
     """Labels that are given in Python as named columns, and the task if their types tell it.
 
-    values: (G,) labels or numbers, or (G, T) of them, as lists, arrays or tensors. Whole numbers and words are classes.
+    values: (G,) labels or numbers, or (G, T) of them, as lists, arrays or tensors; or columns of (G,) by their names.
+        Whole numbers and words are classes.
     """
+    if isinstance(values, Mapping) and len(values) > 1:
+        return dict(values), None
+    name, values = next(iter(values.items())) if isinstance(values, Mapping) else ("target", values)
     array = values if hasattr(values, "ndim") else None
     if array is None:
         rows = [value.tolist() if hasattr(value, "tolist") else value for value in values]
@@ -320,9 +341,7 @@ def as_columns(values: Any, names: Sequence[str] | None = None) -> tuple[dict[st
         columns = [array] if array.ndim < 2 else list(array.reshape(len(array), -1).T)
     if not columns:
         raise DataError("the graphs have no targets", remedy="give each graph a label or a number")
-    names = names or (["target"] if len(columns) == 1 else [f"target {k + 1}" for k in range(len(columns))])
-    if len(names) != len(columns) or len(set(names)) < len(names):
-        raise DataError(f"{len(names)} names for {len(columns)} targets", remedy="give each target a name of its own")
+    names = [name] if len(columns) == 1 else [f"{name} {k + 1}" for k in range(len(columns))]
     whole = len(columns) == 1 and all(
         isinstance(value, (str, bool, int, np.integer, np.bool_, np.str_)) for value in _elements(columns[0])
     )

@@ -206,12 +206,17 @@ def _refuse_undefined(graphs: PackedGraphs, trial: Trial, splits: Sequence[Split
             return len(torch.unique(part)) > 1
         if task.name == "binary":
             return bool(((part == 1).any(0) & (part == 0).any(0)).any())
-        return bool((~part.isnan()).any())
+        real = part[(~part.isnan()).any(1)]
+        if metric.key == "r2" and len(real):
+            return bool((real.nan_to_num(-torch.inf).amax(0) > real.nan_to_num(torch.inf).amin(0)).any())
+        return len(real) > 0
 
     for split in splits:
         for name, ids in zip(Split._fields, split, strict=True):
             if len(ids) and (name == "train" or metric.key != "accuracy") and not varied(ids):
-                what = "no target" if task.name == "values" else "graphs of one class only"
+                what = "graphs of one class only"
+                if task.name == "values":
+                    what = "no two different values" if metric.key == "r2" else "no target"
                 folds = find_protocol(trial.protocol).unit == "fold"
                 remedy = "use fewer folds, or --protocol paper" if folds else "choose another split"
                 raise GraphnormError(
