@@ -49,6 +49,12 @@ def _seed() -> None:
     torch.manual_seed(0)
 
 
+@pytest.fixture(autouse=True)
+def _no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers of pytest-xdist have a width, as if they wrote to a terminal."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+
+
 @pytest.fixture
 def no_synchronisation() -> Callable[[], AbstractContextManager[None]]:
     """Any wait for the GPU is an error while ``with no_synchronisation():`` lasts."""
