@@ -148,7 +148,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with warnings.catch_warnings():
             warnings.simplefilter("always", DataWarning)
             warnings.simplefilter("always", CodeWarning)
-            warnings.showwarning = partial(_show_warning, warnings.showwarning)
+            warnings.showwarning = partial(_show_warning, warnings.showwarning, set())
             options.run(options)
         sys.stdout.flush()
     except GraphnormError as error:
@@ -202,11 +202,18 @@ def _nobody_reads() -> bool:
 
 
 def _show_warning(
-    show: Callable[..., None], message: Warning | str, category: type[Warning], *where: Any, **more: Any
+    show: Callable[..., None],
+    said: set[str],
+    message: Warning | str,
+    category: type[Warning],
+    *where: Any,
+    **more: Any,
 ) -> None:
-    """Print warnings about the user's data and code as notes; show others as usual."""
+    """Print warnings about the user's data and code as notes, each once; show others as usual."""
     if issubclass(category, DataWarning | CodeWarning):
-        print(f"graphnorm: {message}", file=sys.stderr)
+        if str(message) not in said:
+            print(f"graphnorm: {message}", file=sys.stderr)
+        said.add(str(message))
     else:
         show(message, category, *where, **more)
 

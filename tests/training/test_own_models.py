@@ -277,6 +277,21 @@ def test_mistakes_are_named_before_anything_is_trained(model, words):
         assert caught.value.where == __file__
 
 
+class LeavesNormsOut(nn.Module):
+    def __init__(self, in_features, num_outputs, norm):
+        super().__init__()
+        self.norm, self.head = norm(in_features), nn.Linear(in_features, num_outputs)
+
+    def forward(self, x, edge_index, batch, batch_size):
+        return self.head(x.new_zeros(batch_size, x.shape[1]).index_add(0, batch, x))
+
+
+def test_a_model_that_calls_no_norm_is_noted():
+    (trial,) = members(1, model=LeavesNormsOut)
+    with pytest.warns(CodeWarning, match="normalizations make no difference"):
+        try_model(trial, GRAPHS, CPU)
+
+
 class MixesGraphs(Wrong):
     def forward(self, x, edge_index, batch, batch_size):
         return super().forward(x - x.mean(0), edge_index, batch, batch_size)

@@ -17,7 +17,7 @@ from graphnorm.data.packed import PackedGraphs
 from graphnorm.errors import CodeWarning, GraphnormError
 from graphnorm.layers import CustomNorm
 from graphnorm.models.graph import DropoutKey
-from graphnorm.models.own import OwnModel
+from graphnorm.models.own import NormOfNodes, OwnModel
 from graphnorm.models.registry import find_model
 from graphnorm.training.inputs import ModelInputs, build_model
 from graphnorm.training.stack import Stack
@@ -47,6 +47,10 @@ def try_model(trial: Trial, graphs: PackedGraphs, device: torch.device) -> None:
     given = inputs(inputs.batch(pair), may_pad=False)
     before = {name: value.clone() for name, value in given.items() if isinstance(value, Tensor)}
     key = DropoutKey(torch.tensor(1, device=device), torch.tensor(trial.dropout, device=device))
+    called: list[nn.Module] = []
+    for module in model.modules():
+        if isinstance(module, NormOfNodes):
+            module.norm.register_forward_hook(lambda norm, *_: called.append(norm))
     with _explained(trial.model, f"fails on two graphs with {sizes} nodes", files), torch.random.fork_rng(devices=[]):
         scores = model.train()(**given, dropout_key=key)
         if scores.requires_grad:
@@ -62,6 +66,12 @@ def try_model(trial: Trial, graphs: PackedGraphs, device: torch.device) -> None:
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         together = model.eval()(**inputs(inputs.batch(pair), may_pad=False))
         alone = torch.cat([model(**inputs(inputs.batch([graph]), may_pad=False)) for graph in pair])
+    if isinstance(model, OwnModel) and not called:
+        warnings.warn(
+            f"{trial.model} calls no layer made by norm(width): normalizations make no difference to it",
+            CodeWarning,
+            stacklevel=2,
+        )
     if trial.norm != "batch" and _difference(together, alone) > SAME:
         warnings.warn(
             f"{trial.model}: in evaluation mode the scores of a graph depend on the other graphs of its batch",
