@@ -92,6 +92,7 @@ def test_the_metric_selects_and_is_part_of_the_trial(graphs: PackedGraphs) -> No
 def test_fair_reports_graphs_that_select_nothing(graphs: PackedGraphs) -> None:
     result = graphnorm.compare(graphs, norms="none,graph", protocol="fair", **SETTINGS)
     assert len(result.ranking) == 2
+    assert result.to_frame().loc[result.ranking[1], "behind_best"] > 0
     assert {"train", "valid", "test"} <= result.norms["graph"].curves.keys()
 
 

@@ -515,6 +515,7 @@ class Result:
         for score in self._all():
             label = self._label(score)
             test = self.against_best(label)
+            behind = 0.0 if label == self.best else test and test.difference and self.metric.sign * test.difference
             kernel = score.name in MODELS and MODELS[score.name].kernel is not None
             rows.append(
                 {
@@ -529,7 +530,7 @@ class Result:
                     "configurations": score.compared,
                     "paper_mean": None if score.paper is None else score.paper.mean,
                     "paper_std": None if score.paper is None else score.paper.std,
-                    "behind_best": 0.0 if label == self.best else test and test.difference,
+                    "behind_best": behind,
                     "p_adjusted": None if test is None else test.p_adjusted,
                     "significantly_worse_than_best": test is not None and test.significant,
                 }

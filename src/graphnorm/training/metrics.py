@@ -123,9 +123,11 @@ class Metric:
 
         >>> METRICS["accuracy"].text(75.123), METRICS["rmse"].text(0.58321), METRICS["mae"].text(72.31)
         ('75.1', '0.583', '72.3')
+        >>> METRICS["r2"].text(-0.0001)
+        '0.000'
         """
         if self.higher_is_better or not math.isfinite(value):
-            return f"{value:.1f}" if self.unit else f"{value:.3f}"
+            return f"{value:z.1f}" if self.unit else f"{value:z.3f}"
         size = abs(value if like is None else like)
         digits = max(0, 2 - math.floor(math.log10(size))) if size > 0 else 2
         return f"{value:.{digits}f}" if digits < 7 else f"{value:.2e}" if value else "0"
