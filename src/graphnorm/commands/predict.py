@@ -100,11 +100,11 @@ def _predict(
     if saved.target_names:
         for k, name in enumerate(saved.target_names):
             if saved.task.name == "values":
-                shown[name] = _plain(predicted[:, k], digits=9)
+                shown[name] = _single(predicted[:, k])
             else:
                 shown[f"P({name})"] = _probabilities(predicted[:, k])
             if wanted is not None:
-                given = _plain(wanted[:, k], digits=9)
+                given = _single(wanted[:, k])
                 whole = saved.task.name == "binary"
                 shown[f"{name} (given)"] = [None if v is None else int(v) for v in given] if whole else list(given)
     else:
@@ -126,9 +126,14 @@ def _said(value: Any) -> Any:
     return ", ".join(f"{name} {one}" for name, one in value.items()) if isinstance(value, dict) else value
 
 
-def _plain(values: Iterable[float], digits: int = 6) -> list[float | None]:
-    """Rounded values; None for NaN. Nine digits tell all values of single precision apart."""
-    return [None if math.isnan(value) else float(f"{value:.{digits}g}") for value in values]
+def _plain(values: Iterable[float]) -> list[float | None]:
+    """Six digits; None for NaN."""
+    return [None if math.isnan(value) else float(f"{value:.6g}") for value in values]
+
+
+def _single(values: npt.NDArray[np.floating[Any]]) -> list[float | None]:
+    """As few digits as tell all values of single precision apart; None for NaN."""
+    return [None if math.isnan(value) else float(str(value)) for value in values.astype("float32")]
 
 
 def _probabilities(values: Iterable[float]) -> list[float | None]:
