@@ -89,12 +89,12 @@ class Score:
             units.setdefault(getattr(choice, self.protocol.unit), []).append(self.metric.scale * choice.score)
         return {unit: mean_and_std(values)[0] for unit, values in sorted(units.items())}
 
-    @property
+    @cached_property
     def mean(self) -> float:
         """Mean over folds or seeds; NaN without a score."""
         return mean_and_std(list(self.scores.values()))[0]
 
-    @property
+    @cached_property
     def std(self) -> float:
         """Sample standard deviation (n − 1) over folds or seeds; NaN for fewer than two."""
         return mean_and_std(list(self.scores.values()))[1]
@@ -315,7 +315,7 @@ class Result:
         """Names of normalizations and baselines without a score."""
         return tuple(score.name for score in self._all() if not score.choices)
 
-    @property
+    @cached_property
     def ranking(self) -> list[str]:
         """Names of normalizations with a mean, best first."""
         known = [name for name, score in self.norms.items() if math.isfinite(score.mean)]
