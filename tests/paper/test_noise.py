@@ -38,6 +38,7 @@ from graphnorm.paper.reproduce import Reproduction
 from graphnorm.settings import Running
 from graphnorm.study import Callback, Plan, Stopped, Store, run
 from graphnorm.study.local import WorkerProcesses
+from graphnorm.study.result import read
 from graphnorm.study.runner import Driver
 from graphnorm.training import Progress
 
@@ -127,6 +128,16 @@ def test_what_is_seen(trained: tuple[Plan, Any, Any]) -> None:
             assert np.isfinite(of_trial[name]).all()
             assert (of_trial[name][0] != of_trial[name][2]).any()  # it was trained
     assert set(getattr(plan.probe, "layers", ())) <= found[0].keys()
+
+
+def test_no_graphs_are_left_to_score_by(store: Store) -> None:
+    plan = noise_plan(GRAPHS, 8, 2)
+    here(plan, GRAPHS, store)
+    store.rows("DELETE FROM curves")  # as `runs prune` leaves a store
+    result = read(store, plan)
+    assert (result.norms["batch"].finished, result.norms["batch"].choices) == (1, ())
+    (finding,) = result.findings
+    assert "none is left to score by" in finding.text
 
 
 def test_as_the_tools_of_the_analysis_see_it(store: Store) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from graphnorm.errors import listing
 from graphnorm.study import verdict
+from graphnorm.study.protocol import ALL_GRAPHS
 
 if TYPE_CHECKING:
     from graphnorm.study.result import Result
@@ -38,6 +39,8 @@ class Finding(NamedTuple):
 
 def findings(result: Result) -> list[Finding]:
     """The lines, in the order in which they are read."""
+    if result.protocol is ALL_GRAPHS:
+        return [Finding("CAUTION", result.verdict)]
     late = [name for name in result.ranking if _is_late(result, name)]
     who = f"{late[0]} was" if len(late) == 1 else f"{len(late)} of {len(result.ranking)} norms were"
     cautions = [f"{who} best near the last epoch"] if late else []

@@ -34,7 +34,7 @@ from graphnorm.errors import GraphnormError, need
 from graphnorm.training.task import find_task, metric_of, task_name, task_of
 from graphnorm.training.trial import Split, Trial
 
-__all__ = ["PROTOCOLS", "Protocol", "find_protocol", "make_splits"]
+__all__ = ["ALL_GRAPHS", "PROTOCOLS", "Protocol", "find_protocol", "make_splits"]
 
 FOLD_SEED = 9
 """The random state of the authors' folds."""

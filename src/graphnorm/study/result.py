@@ -28,7 +28,7 @@ from graphnorm.settings import Hyperparameters, options_of
 from graphnorm.study import verdict
 from graphnorm.study.findings import Finding, findings
 from graphnorm.study.plan import Plan, role
-from graphnorm.study.protocol import Protocol, find_protocol
+from graphnorm.study.protocol import ALL_GRAPHS, Protocol, find_protocol
 from graphnorm.study.render import NOTHING, Table, counted, short
 from graphnorm.study.reported import Reported, reported, reported_baseline
 from graphnorm.study.selection import Choice, choose, mean_and_std
@@ -422,7 +422,8 @@ class Result:
         spec = self.spec
         parts = [f"{self.dataset} ({spec['graphs']:,} graphs)" if spec.get("graphs") else self.dataset, self.model]
         parts += [f"protocol {self.protocol.name}"]
-        parts += [f"{spec['folds']} folds" if self.protocol.unit == "fold" else "official split"]
+        if self.protocol is not ALL_GRAPHS:
+            parts += [f"{spec['folds']} folds" if self.protocol.unit == "fold" else "official split"]
         parts += [f"{spec['seeds']} seeds"] if spec["seeds"] > 1 else []
         configurations = max((len(score.configurations) for score in self.norms.values()), default=1)
         parts += [counted(configurations, "configuration")] if configurations > 1 else []
@@ -710,7 +711,8 @@ def _read_score(
         finished=sum(records[p].status in ("done", "diverged") for p in places if p in records),
         configurations=tuple({option: getattr(trial, option) for option in varied} for trial in examples),
     )
-    chosen = choose(store, plan, groups, records, partial=partial)
+    # Where all graphs train, nothing is held out to choose by.
+    chosen = None if protocol is ALL_GRAPHS else choose(store, plan, groups, records, partial=partial)
     if chosen is None:
         return score
     of_choices = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
+from graphnorm.study.protocol import ALL_GRAPHS
 from graphnorm.study.render import counted, listing
 from graphnorm.study.reported import unlike_the_paper
 from graphnorm.study.significance import ALPHA, CONFIDENCE
@@ -25,6 +26,8 @@ def judge(result: Result) -> str:
     """Name those that lead, how far the others are behind, and which of that is proven."""
     metric = result.metric
     where = f"on {result.dataset} with {result.model} and these settings"
+    if result.protocol is ALL_GRAPHS:
+        return "All graphs train, and none is left to score by. This study measures something else during training."
     if not result.ranking:
         if result.baselines and not result.norms:
             return f"{listing(list(result.baselines))} is a baseline and is not ranked."
