@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -179,7 +180,8 @@ def store_errors(path: Path) -> Iterator[None]:
 
 def damaged(path: Path, why: object) -> StoreError:
     remedy = f"save what is readable: graphnorm runs recover {path} NEW.db"
-    return StoreError(f"the store is damaged: {why}", where=path, remedy=remedy)
+    said = textwrap.shorten(str(why), 200)  # SQLite quotes damaged text
+    return StoreError(f"the store is damaged: {said}", where=path, remedy=remedy)
 
 
 def _explain(error: sqlite3.Error, path: Path) -> StoreError:
