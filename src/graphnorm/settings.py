@@ -69,9 +69,10 @@ class Option:
         """
         if self.kind is tuple:
             return _names(name, value)
-        if isinstance(value, list | tuple) and value:
+        if isinstance(value, list | tuple):
+            number = "several values" if value else "no value"
             raise GraphnormError(
-                f"{name} has several values", remedy="give one; compare and search tune settings of the model"
+                f"{name} has {number}", remedy="give one; compare and search tune settings of the model"
             )
         if self.is_time and isinstance(value, str):
             value = seconds(name, value)

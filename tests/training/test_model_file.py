@@ -14,7 +14,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from graphnorm import load_model, save_model
-from graphnorm.data import PackedGraphs
+from graphnorm.data import PackedGraphs, from_networkx
 from graphnorm.errors import GraphnormError
 from graphnorm.training import Fleet, Outcome, Split, Trial, build_model
 from graphnorm.training.model_file import SavedModel
@@ -112,7 +112,7 @@ def test_what_the_file_says(tmp_path: Path) -> None:
     with safe_open(tmp_path / "m.safetensors", framework="np") as file:
         description = file.metadata()["graphnorm"]
     assert data.fingerprint in description
-    assert '"format": "graphnorm-model-1"' in description
+    assert '"format": "graphnorm-model-2"' in description
 
 
 @pytest.mark.parametrize(
@@ -198,3 +198,22 @@ def test_descriptions_that_do_not_fit_are_refused(tmp_path: Path, change: dict[s
     save_file(weights, path, {"graphnorm": json.dumps(description)})
     with pytest.raises(GraphnormError, match="cannot be read"):
         load_model(path)
+
+
+def test_categories_of_other_values_are_refused(tmp_path: Path) -> None:
+    """They have equal numbers, since labels are numbered by what occurs."""
+    networkx = pytest.importorskip("networkx")
+
+    def labelled(*names: object) -> PackedGraphs:
+        paths = [networkx.path_graph(3) for _ in range(12)]
+        for path in paths:
+            networkx.set_node_attributes(path, dict(enumerate(names)), "kind")
+        return from_networkx(paths, [0, 1] * 6, node_label="kind")
+
+    data = labelled("C", "N", "O")
+    saved = saved_and_loaded(tmp_path, data)
+    assert np.isfinite(saved.predict(labelled("O", "C", "N"))).all()
+    for others in (labelled("C", "N", "S"), labelled(1, 2, 3)):
+        assert torch.equal(others.tags, data.tags)  # type: ignore[arg-type]
+        with pytest.raises(GraphnormError, match="the categories of nodes number other values"):
+            saved.predict(others)

@@ -98,6 +98,9 @@ def register_own_norms(options: argparse.Namespace) -> list[str]:
 def given(options: argparse.Namespace, *classes: type) -> dict[str, Any]:
     """The options of some settings classes that were given, as keywords."""
     found = {name: value for name in options_of(*classes) if (value := getattr(options, name, None)) is not None}
+    for name in found:
+        if found[name] == []:  # what argparse makes of --name=--
+            raise GraphnormError(f"{name} has no value", remedy="give one, or leave it out")
     if "threshold" in found:
         found["threshold"] = _threshold(found["threshold"])
     return found
@@ -175,7 +178,7 @@ def _number(text: str) -> float:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
 
 
-def _threshold(text: str | float) -> float | str:
+def _threshold(text: str) -> float | str:
     if text == "median":
         return "median"
     try:

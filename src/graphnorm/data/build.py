@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -62,11 +64,14 @@ class RawGraphs:
     targets: Targets
     tags: Integers | None = None
     """(N, K) categorical node features, already 0..cardinality-1 if ``cardinalities`` are given."""
+    tag_names: tuple[str, ...] = ()
+    """The values that the only column of ``tags`` numbers, if they are not integers."""
     cardinalities: tuple[int, ...] | None = None
     x: npt.NDArray[np.floating[Any]] | None = None
     """(N, F) continuous node features."""
     edge_tags: Integers | None = None
     """(E, L)."""
+    edge_tag_names: tuple[str, ...] = ()
     edge_cardinalities: tuple[int, ...] | None = None
     edge_x: npt.NDArray[np.floating[Any]] | None = None
     """(E, D)."""
@@ -109,8 +114,8 @@ def pack(
     node_ptr = np.concatenate(([0], np.cumsum(raw.sizes, dtype=np.int64)))
     degree = np.bincount(row, minlength=int(node_ptr[-1]))
     first = np.repeat(node_ptr[:-1].astype(col.dtype), raw.sizes)  # (N,) the first node of each node's graph
-    tags, cardinalities, x = _node_features(raw, features, degree)
-    edge_tags, edge_cardinalities = _encode(raw.edge_tags, raw.edge_cardinalities)
+    tags, cardinalities, vocabulary, x = _node_features(raw, features, degree)
+    edge_tags, edge_cardinalities, edge_vocabulary = _encode(raw.edge_tags, raw.edge_cardinalities, raw.edge_tag_names)
     if raw.edge_x is not None:
         _refuse_infinite(raw, raw.edge_x, "edge features")
 
@@ -132,6 +137,8 @@ def pack(
         x=tensor(x, np.float32),
         edge_tags=tensor(None if edge_tags is None else edge_tags[edges]),
         edge_cardinalities=edge_cardinalities,
+        vocabulary=vocabulary,
+        edge_vocabulary=edge_vocabulary,
         edge_x=tensor(None if raw.edge_x is None else raw.edge_x[edges], np.float32),
         groups=tensor(raw.groups, np.int64),
         splits={name: torch.from_numpy(np.array(ids, dtype=np.int64)) for name, ids in raw.splits.items()},
@@ -199,20 +206,20 @@ def _sort_edges(raw: RawGraphs, symmetrise: bool, merge_duplicates: bool) -> tup
 
 def _node_features(
     raw: RawGraphs, rule: FeatureRule, degree: Integers
-) -> tuple[Integers | None, tuple[int, ...], npt.NDArray[np.floating[Any]] | None]:
-    """Tags, their cardinalities, and x."""
+) -> tuple[Integers | None, tuple[int, ...], str, npt.NDArray[np.floating[Any]] | None]:
+    """Tags, their cardinalities and vocabulary, and x."""
     if rule == "labels" and raw.tags is None:
         raise DataError(
             "there are no node labels", **raw.locate("node", 0), remedy='add them, or load with features="degree"'
         )
     if rule == "constant":
-        return np.zeros((len(degree), 1), np.uint8), (1,), None
+        return np.zeros((len(degree), 1), np.uint8), (1,), "", None
     if rule == "degree" or (rule == "auto" and raw.tags is None and raw.x is None):
         return (*_encode(degree[:, None], None), None)
     x = raw.x if rule == "auto" else None
     if x is not None:
         _refuse_infinite(raw, x, "node")
-    return (*_encode(raw.tags, raw.cardinalities), x)
+    return (*_encode(raw.tags, raw.cardinalities, raw.tag_names), x)
 
 
 def _refuse_infinite(raw: RawGraphs, x: npt.NDArray[np.floating[Any]], part: Literal["node", "edge features"]) -> None:
@@ -230,14 +237,22 @@ def _refuse_infinite(raw: RawGraphs, x: npt.NDArray[np.floating[Any]], part: Lit
         )
 
 
-def _encode(values: Integers | None, cardinalities: tuple[int, ...] | None) -> tuple[Integers | None, tuple[int, ...]]:
-    """Columns of any integers as 0..cardinality-1, in the smallest integer type that torch can index with."""
+def _encode(
+    values: Integers | None, cardinalities: tuple[int, ...] | None, names: tuple[str, ...] = ()
+) -> tuple[Integers | None, tuple[int, ...], str]:
+    """Columns of any integers as 0..cardinality-1, in the smallest integer type that torch can index with.
+
+    The last result is a digest of the values that are numbered; empty if they are numbered already.
+    """
     if values is None:
-        return None, ()
+        return None, (), ""
+    vocabulary = ""
     if cardinalities is None:
         columns = [np.unique(column, return_inverse=True) for column in values.T]
         cardinalities = tuple(len(distinct) for distinct, _ in columns)
         values = np.stack([index.reshape(-1) for _, index in columns], axis=1)
+        numbered = [names] if names else [distinct.tolist() for distinct, _ in columns]
+        vocabulary = hashlib.sha256(json.dumps(numbered).encode()).hexdigest()[:16]
     largest = max(cardinalities, default=0)
     dtype = np.uint8 if largest <= 2**8 else np.int16 if largest <= 2**15 else np.int32
-    return np.ascontiguousarray(values, dtype), cardinalities
+    return np.ascontiguousarray(values, dtype), cardinalities, vocabulary

@@ -85,6 +85,8 @@ def from_networkx(
             remedy="give every node the same count of numbers",
         )
     pairs = np.array(ends, np.int64).reshape(-1, 2)
+    numbered_tags, tag_names = (None, ()) if node_label is None else _categories(tags)
+    numbered_edge_tags, edge_tag_names = (None, ()) if edge_label is None else _categories(edge_tags)
     raw = RawGraphs(
         name=name,
         locate=by_graph(_place, np.array(sizes), pairs[:, 0]),
@@ -92,9 +94,11 @@ def from_networkx(
         row=pairs[:, 0],
         col=pairs[:, 1],
         targets=_targets(labels, len(graphs), task),
-        tags=None if node_label is None else _categories(tags),
+        tags=numbered_tags,
+        tag_names=tag_names,
         x=None if node_features is None else np.array(x),
-        edge_tags=None if edge_label is None else _categories(edge_tags),
+        edge_tags=numbered_edge_tags,
+        edge_tag_names=edge_tag_names,
         source=f"{len(graphs)} NetworkX graphs",
     )
     packed = pack(raw, symmetrise=symmetrise, merge_duplicates=merge_duplicates)
@@ -243,8 +247,11 @@ def _numbers(data: Mapping[str, Any], attribute: str, owner: str, g: int) -> Arr
     return numbers
 
 
-def _categories(values: Sequence[Hashable]) -> Array:
-    """(n, 1): the index of each value among the distinct values, sorted: numbers first, then all others as text."""
+def _categories(values: Sequence[Hashable]) -> tuple[Array, tuple[str, ...]]:
+    """(n, 1): the index of each value among the distinct values, sorted: numbers first, then all others as text.
+
+    Also the distinct values as text, in this order.
+    """
 
     def order(value: Hashable) -> tuple[bool, float, str, str]:
         if isinstance(value, (int, float)):
@@ -259,8 +266,10 @@ def _categories(values: Sequence[Hashable]) -> Array:
         raise DataError(problem, remedy="name lists of numbers as node_features") from error
     if wrong is not None:
         raise DataError(f"a category is {wrong!r}", remedy="give a word or a number where the category is missing")
-    index = {value: k for k, value in enumerate(sorted(distinct, key=order))}
-    return np.array([index[value] for value in values], np.int64).reshape(-1, 1)
+    known = sorted(distinct, key=order)
+    index = {value: k for k, value in enumerate(known)}
+    numbered = np.array([index[value] for value in values], np.int64).reshape(-1, 1)
+    return numbered, tuple(repr(value) if isinstance(value, str) else str(value) for value in known)
 
 
 def _count_nodes(graph: Any, g: int) -> int:

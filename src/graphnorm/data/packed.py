@@ -24,13 +24,13 @@ from graphnorm.files import save_tensors
 
 __all__ = ["FORMAT", "UNKNOWN", "PackedGraphs", "Statistics", "TaskName", "announce", "open_packed", "save_packed"]
 
-FORMAT = "graphnorm-packed-2"
+FORMAT = "graphnorm-packed-3"
 """Version of the file format. It also changes when a reader makes other arrays of the same source."""
 
 UNKNOWN = "unknown"
 """The only class of graphs without labels."""
 
-PROVENANCE = ("source", "label_column", "threshold", "left_out", "notes")
+PROVENANCE = ("source", "label_column", "threshold", "left_out", "notes", "vocabulary", "edge_vocabulary")
 """Fields that say where the graphs come from. They do not belong to the content."""
 
 TaskName = Literal["classes", "binary", "values"]
@@ -146,6 +146,11 @@ class PackedGraphs:
     left_out: tuple[int, ...] = ()
     """For a table: its rows, from 0, that could not be read and are no graphs here."""
     notes: tuple[str, ...] = ()
+    vocabulary: str = ""
+    """A digest of the values in the source that ``tags`` number, if the numbers depend on them: equal tags mean equal
+    values only where it is equal."""
+    edge_vocabulary: str = ""
+    """The same of ``edge_tags``."""
     """What the user should know about how the source was read: rows left out, duplicates, a guessed task."""
 
     def __post_init__(self) -> None:

@@ -623,7 +623,8 @@ class Result:
             )
             if not norms:
                 raise KeyError("norms")
-            _ = str(found), found.to_dict()  # a value that is missing or does not fit raises here
+            with np.errstate(over="raise"):
+                _ = str(found), found.to_dict()  # a value that is missing or does not fit raises here
             return found
         except UNFIT as error:
             if isinstance(error, GraphnormError):

@@ -30,7 +30,7 @@ from graphnorm.training.trial import Outcome, Trial
 
 __all__ = ["FORMAT", "SavedModel", "load_model", "save_model"]
 
-FORMAT = "graphnorm-model-1"
+FORMAT = "graphnorm-model-2"
 """Version of the file format. It also changes when a model computes something else from the same weights."""
 
 
@@ -58,6 +58,9 @@ class SavedModel:
     """The number that splits measurements into two classes, if the labels were measurements."""
     num_edge_continuous: int = 0
     """Continuous features of an edge."""
+    vocabulary: str = ""
+    """See :attr:`PackedGraphs.vocabulary`."""
+    edge_vocabulary: str = ""
 
     def predict(self, graphs: PackedGraphs, *, batch_size: int = 256) -> npt.NDArray[np.float64]:
         """The prediction for every graph.
@@ -133,6 +136,16 @@ class SavedModel:
                     "always have them",
                 )
 
+        values = [("nodes", self.vocabulary, graphs.vocabulary)]
+        values += [("edges", self.edge_vocabulary, graphs.edge_vocabulary)] if self._sees_edges else []
+        for what, of_training, found_values in values:
+            if of_training and found_values and of_training != found_values:
+                raise GraphnormError(
+                    f"the categories of {what} number other values in {graphs.name} than in the training data, "
+                    f"{self.trial.dataset}",
+                    remedy="use graphs in which the same labels, or degrees, occur; or load both sets as one",
+                )
+
     @property
     def _sees_edges(self) -> bool:
         if isinstance(self.model, OwnModel):
@@ -179,6 +192,8 @@ def save_model(outcome: Outcome, graphs: PackedGraphs, path: str | os.PathLike[s
         "metrics": {name: float(curve[-1]) for name, curve in outcome.curves.items() if name != "loss"},
         "label_column": graphs.label_column,
         "threshold": graphs.threshold,
+        "vocabulary": graphs.vocabulary,
+        "edge_vocabulary": graphs.edge_vocabulary,
     }
     weights = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in outcome.state.items()}
     save_tensors(Path(path), weights, description, "saving a model")
@@ -242,7 +257,8 @@ def load_model(
                 DataWarning,
                 stacklevel=2,
             )
-        known = {name: description[name] for name in ("metrics", "label_column", "threshold", "num_edge_continuous")}
+        others = ("metrics", "label_column", "threshold", "num_edge_continuous", "vocabulary", "edge_vocabulary")
+        known = {name: description[name] for name in others}
         network = build_model(trial, _one_node(trial.dataset, num_continuous, known["num_edge_continuous"], **facts))
         try:
             network.load_state_dict(weights)
