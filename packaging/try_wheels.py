@@ -2,7 +2,7 @@
 
     python packaging/try_wheels.py dist python3.11 python3.12 python3.13
 
-Where there is no torch for a Python, only the compiled module of the wheel is loaded.
+Where pip finds no torch for a Python, it says why, and only the compiled module of the wheel is loaded.
 """
 
 from __future__ import annotations
@@ -88,11 +88,15 @@ def try_all(python: str, folder: Path, files: dict[str, Path], torch: Sequence[s
         command = [own, *arguments]
         return subprocess.run(command, cwd=folder, env=environment, check=check, capture_output=True, text=True)
 
-    def install(*what: str, check: bool = True) -> bool:
-        return run("-m", "pip", "install", "--quiet", *what, check=check).returncode == 0
+    def install(*what: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        return run("-m", "pip", "install", "--quiet", *what, check=check)
 
     version = run("--version").stdout.strip()
-    has_torch = install("--only-binary", ":all:", *torch, check=False)
+    print(f"{version}: installing {' '.join(torch)}", flush=True)
+    installed = install("--only-binary", ":all:", *torch, check=False)
+    has_torch = installed.returncode == 0
+    if not has_torch:
+        print(f"{version}: pip could not install torch\n{installed.stderr.strip()}", flush=True)
     for kind, path in files.items():
         install("--no-deps", "--force-reinstall", str(path))
         said = "installed; there is no torch to use it with"
