@@ -18,7 +18,7 @@ from typing import IO, Any
 import pytest
 
 import graphnorm
-from fakes import FakeFleet
+from fakes import FakeFleet, scattered
 from graphnorm.cli import main
 from graphnorm.data import synthetic
 from graphnorm.paper import figures
@@ -65,6 +65,33 @@ def test_the_help_names_the_items(capsys: pytest.CaptureFixture[str]) -> None:
     names, about = zip(*(re.split(r"\s{2,}", line.strip()) for line in listed), strict=True)
     assert list(names) == list(ITEMS)
     assert all(about)
+
+
+OWN_NORM = "import torch\n\n\nclass Gain(torch.nn.LayerNorm):\n    pass\n"
+
+
+def test_your_own_normalization_is_added(reproduce: Run, fleets: type[FakeFleet], tmp_path: Path) -> None:
+    """To every comparison of the item; an item with it is not replaced by one without."""
+    fleets.values = staticmethod(scattered)
+    (tmp_path / "own.py").write_text(OWN_NORM)
+    own = ("--norm-module", "mine=own.py:Gain")
+    fig2 = ("fig2", *HERE, "--out", "all", "--json")
+    assert reproduce(*fig2)[0] == 0
+    assert reproduce(*fig2, *own)[::2] == (0, "")
+    made = read("all/fig2.json")
+    assert {curve["norm"] for curve in made["convergence"]} == {"batch", "graph", "mine"}
+    assert (made["title"], made["narrowed"]) == ("fig2. Here: with mine added", {"more_norms": ["mine"]})
+    code, _, err = reproduce(*fig2)
+    assert code == 2
+    assert "with other parts of it (with mine added); the item without these would take its place" in err
+    (tmp_path / "own.py").write_text(f"{OWN_NORM}    eps = 1e-3\n")
+    code, out, _ = reproduce(
+        "fig2", *own, "--norms", "mine,graph", "--dry-run", "--json", "--store", "all/graphnorm.db"
+    )
+    assert (code, [row["to train"] for row in json.loads(out)]) == (0, [2])  # edited code is trained again
+    code, _, err = reproduce("fig3", *own)
+    assert code == 2
+    assert "--norm-module does not apply to fig3" in err
 
 
 # Plans
@@ -195,7 +222,7 @@ def test_a_part_does_not_take_the_place_of_more(reproduce: Run, fleets: type[Fak
     def held() -> tuple[Any, ...]:
         return tuple(read("part/fig2.json")[name] for name in ("title", "narrowed"))
 
-    part = ("fig2. Narrowed to norms graph", {"norms": ["graph"]})
+    part = ("fig2. Here: norms graph", {"norms": ["graph"]})
     for _ in range(2):  # and the same again
         assert reproduce(*narrow, "--out", "part")[0] == 0
         assert held() == part

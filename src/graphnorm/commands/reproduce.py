@@ -6,10 +6,19 @@ import argparse
 import json
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from graphnorm.commands.options import add_json, add_options, fitted, given, whole_number
+from graphnorm.commands.options import (
+    add_json,
+    add_norm_module,
+    add_options,
+    fitted,
+    given,
+    register_own_norms,
+    whole_number,
+)
 from graphnorm.errors import StudyError
 from graphnorm.settings import Loading, Running
 
@@ -66,6 +75,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--train-only", action="store_true", help="train the missing trials; make no items")
     how.add_argument("--no-train", action="store_true", help="make the items from the trials in the store")
+    add_norm_module(parser)
     part = parser.add_argument_group("a part of an item")
     for name in PARTS[:-1]:
         part.add_argument(f"--{name}", metavar="A,B,…", help=f"only these {name}")
@@ -194,14 +204,14 @@ def _refuse_to_replace_more(folder: Path, store: Path, items: list[Item], quick:
 
     held = _held_items(folder, quick)
     for item in items:
-        if item.narrow is None or item.name not in held:
+        if item.name not in held:
             continue
         old = held[item.name].get("narrowed")
         if not covers(item.narrow, old):
             has = "all of it" if old is None else f"other parts of it ({describe_narrow(old)})"
-            part = describe_narrow(item.narrow)
+            what = "the item without these" if item.narrow is None else f"a part ({describe_narrow(item.narrow)})"
             raise StudyError(
-                f"{item.name} is here already, with {has}; a part ({part}) would take its place",
+                f"{item.name} is here already, with {has}; {what} would take its place",
                 where=folder,
                 remedy=f"name another folder, and the same store: --out DIR --store {store}",
             )
@@ -221,7 +231,8 @@ def _items(options: argparse.Namespace) -> list[Item]:
         for name in PARTS
     }
     whole = find_items(options.items)
-    _check_names(choice)
+    own = tuple(register_own_norms(options))
+    _check_names(choice, own)
     grid = None if options.grid is None else find_grid(options.grid)
     if options.quick:
         whole = [item.quick() for item in whole]
@@ -229,7 +240,15 @@ def _items(options: argparse.Namespace) -> list[Item]:
     items, nothing = [], []
     for item in whole:
         try:
-            items.append(item.narrowed(**choice, grid=grid, seeds=options.seeds, as_authors=options.as_authors or None))
+            items.append(
+                item.narrowed(
+                    **choice,
+                    grid=grid,
+                    seeds=options.seeds,
+                    as_authors=options.as_authors or None,
+                    more_norms=own or None,
+                )
+            )
         except NothingLeftError as error:
             nothing.append((item.name, error))
     if not items:
@@ -238,6 +257,11 @@ def _items(options: argparse.Namespace) -> list[Item]:
         print(f"nothing is left of {', '.join(name for name, _ in nothing)}", file=sys.stderr)
     if options.grid is not None:
         _check_grid(items)
+    if own and not any(item.trained for item in items):
+        raise StudyError(
+            f"--norm-module does not apply to {', '.join(item.name for item in items)}, which train no comparison",
+            remedy="leave it out, or choose an item with training curves or scores",
+        )
     return items
 
 
@@ -252,13 +276,13 @@ def _check_grid(items: list[Item]) -> None:
         print(f"--grid is not for ogbg-molhiv, which keeps its settings in {', '.join(own)}", file=sys.stderr)
 
 
-def _check_names(choice: dict[str, Any]) -> None:
+def _check_names(choice: dict[str, Any], own_norms: Sequence[str]) -> None:
     from graphnorm.paper.items import ITEMS
 
     parts = [part for item in ITEMS.values() for part in item.trained]
     for option in ("models", "norms", "protocols"):
         known = list(dict.fromkeys(name for part in parts for name in getattr(part, option)))
-        if unknown := [name for name in choice[option] or () if name not in (*known, "none")]:
+        if unknown := [name for name in choice[option] or () if name not in (*known, "none", *own_norms)]:
             raise StudyError(
                 f"there is no {option.removesuffix('s')} {', '.join(map(repr, unknown))} in the paper's items; "
                 f"known: {', '.join(known)}",

@@ -196,7 +196,8 @@ class AlphaRuns:
 
 Part = TypeVar("Part", Trainings, Baselines, NoiseRuns, AlphaRuns)
 LISTS = ("datasets", "models", "norms", "protocols", "baselines")
-"""A choice of these keeps a part of an item's own; ``grid``, ``seeds`` and ``as_authors`` replace its own."""
+"""A choice of these keeps a part of an item's own; ``grid``, ``seeds`` and ``as_authors`` replace its own, and
+``more_norms`` are added to its own."""
 
 
 def _narrowed(part: Part, chosen: Mapping[str, Any]) -> Part:
@@ -208,6 +209,8 @@ def _narrowed(part: Part, chosen: Mapping[str, Any]) -> Part:
             changes[name] = chosen[name]
     if "grid" in chosen and isinstance(part, Trainings) and part.takes_grid:
         changes["grid"] = chosen["grid"]
+    if "more_norms" in chosen and isinstance(part, Trainings):
+        changes["norms"] = (*changes.get("norms", part.norms), *chosen["more_norms"])
     return replace(part, **changes)
 
 
@@ -234,12 +237,12 @@ class Item:
     """Datasets whose graphs it shows or counts."""
     claims: tuple[Claim, ...] = ()
     narrow: Mapping[str, Any] | None = None
-    """How a part of an item differs from the whole: the :data:`LISTS` that are shorter, another grid or seeds."""
+    """How it differs from the whole: the :data:`LISTS` that are shorter, another grid or seeds, more normalizations."""
 
     @property
     def title(self) -> str:
-        """The caption, and what it is narrowed to."""
-        return self.caption if self.narrow is None else f"{self.caption}. Narrowed to {describe_narrow(self.narrow)}"
+        """The caption, and how it differs from the whole."""
+        return self.caption if self.narrow is None else f"{self.caption}. Here: {describe_narrow(self.narrow)}"
 
     def _parts(self) -> Iterator[Any]:
         yield from (part for part in (*self.trained, self.noise, self.alpha, self.baselines) if part)
@@ -278,10 +281,11 @@ class Item:
         """A part of the item.
 
         choice: ``datasets``, ``models``, ``norms``, ``protocols`` and ``baselines`` name what is kept; ``grid`` and
-        ``seeds`` replace the item's own. None changes nothing. A choice of models or normalizations leaves out the
-        baselines that it does not name.
+        ``seeds`` replace the item's own; ``more_norms`` are trained besides. None changes nothing. A choice of models
+        or normalizations leaves out the baselines that it does not name.
         """
         chosen = {name: value for name, value in choice.items() if value is not None}
+        more_norms = chosen.get("more_norms", ())
         if "datasets" in chosen:
             chosen["datasets"] = tuple(find(name).name for name in chosen["datasets"])
         if "models" in chosen or "norms" in chosen:
@@ -299,10 +303,11 @@ class Item:
         )
         if self.datasets and not part.datasets:
             raise NothingLeftError(self.name)
+        kept = {name: [value for value in part._values(name) if value not in more_norms] for name in LISTS}
         narrow: dict[str, Any] = {
-            name: part._values(name)
-            for name in LISTS
-            if name in (*chosen, "baselines") and part._values(name) != self._values(name)
+            name: values
+            for name, values in kept.items()
+            if name in (*chosen, "baselines") and values != self._values(name)
         }
         if any(one.grid not in [own.grid for own in self.trained] for one in part.trained):
             narrow["grid"] = chosen["grid"].to_dict()
@@ -310,6 +315,8 @@ class Item:
             narrow["seeds"] = chosen["seeds"]
         if any(one.as_authors for one in part.trained):
             narrow["as_authors"] = True
+        if part.trained and more_norms:
+            narrow["more_norms"] = list(more_norms)
         return replace(part, narrow=narrow or None)
 
 
@@ -322,6 +329,8 @@ def describe_narrow(narrow: Mapping[str, Any]) -> str:
     texts = {name: ", ".join(value) or "none" if name in LISTS else value for name, value in narrow.items()}
     if "grid" in narrow:
         texts["grid"] = narrow["grid"]["name"]
+    if "more_norms" in narrow:
+        texts["with"] = f"{', '.join(texts.pop('more_norms'))} added"
     if texts.pop("as_authors", False):
         texts["as"] = "in the authors' code"
     return "; ".join(f"{name} {text}" for name, text in texts.items())
@@ -334,11 +343,15 @@ def covers(new: Mapping[str, Any] | None, old: Mapping[str, Any] | None) -> bool
     (True, False)
     >>> covers({"datasets": ["MUTAG", "PTC"]}, {"datasets": ["PTC"], "seeds": 3})
     True
+    >>> covers({"more_norms": ["mine"]}, None), covers(None, {"more_norms": ["mine"]})
+    (True, False)
     """
-    held = old or {}
+    asked, held = dict(new or {}), dict(old or {})
+    if not set(held.pop("more_norms", ())) <= set(asked.pop("more_norms", ())):
+        return False
     return all(
         name in held and (set(held[name]) <= set(value) if name in LISTS else held[name] == value)
-        for name, value in (new or {}).items()
+        for name, value in asked.items()
     )
 
 
