@@ -12,9 +12,9 @@ import graphnorm
 
 ROOT = Path(graphnorm.__file__).parent
 ORDER = [
-    "_version", "_kernels", "errors", "files", "own_code", "settings", "randomness", "backends", "tracing", "segments",
-    "adjacency", "data", "ops", "layers", "models", "training", "study", "analysis", "paper", "report", "commands",
-    "cli", "__main__",
+    "_version", "lazy", "_kernels", "errors", "files", "own_code", "settings", "randomness", "backends", "tracing",
+    "segments", "adjacency", "data", "ops", "layers", "models", "training", "study", "analysis", "paper", "report",
+    "commands", "cli", "__main__",
 ]  # fmt: skip
 """A part imports those before it, and no other."""
 PARTS = sorted(path for path in ROOT.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists())

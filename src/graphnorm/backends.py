@@ -74,7 +74,7 @@ def debugging() -> bool:
 
 def _load_library() -> ModuleType | None:
     try:
-        from graphnorm import _kernels
+        from graphnorm import _kernels  # type: ignore[attr-defined]
     except ImportError:  # no C compiler at installation
         return None
     _kernels.use_pool(_torch_thread_pool())
