@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from numbers import Real
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 from graphnorm.errors import GraphnormError, StudyError, require, unknown
 from graphnorm.files import read_text
@@ -32,6 +32,7 @@ __all__ = [
     "Option",
     "Running",
     "Settings",
+    "TaskName",
     "colour",
     "dash",
     "find_grid",
@@ -42,6 +43,7 @@ __all__ = [
 
 DEFAULT_NORMS = ("none", "layer", "batch", "instance", "graph")
 """The five normalizations of the paper's Figure 2."""
+TaskName = Literal["classes", "binary", "values"]
 METRIC_NAMES = ("accuracy", "balanced-accuracy", "roc-auc", "average-precision", "f1", "mae", "rmse", "r2")
 QUICK_EPOCHS = 12
 """Default epochs of ``compare``: enough to see which normalization trains fastest."""
@@ -266,7 +268,7 @@ class Loading:
         None,
         "classes, binary (targets of 0 and 1) or values (real numbers); by default it is found from the data",
         kind=str,
-        choices=("classes", "binary", "values"),
+        choices=get_args(TaskName),
         metavar="NAME",
     )
     threshold: float | str | None = option(

@@ -13,7 +13,8 @@ import pytest
 import torch
 
 from graphnorm.data import DataError, PackedGraphs, load, open_packed, save_packed, synthetic
-from graphnorm.data.packed import FORMAT, TaskName
+from graphnorm.data.packed import FORMAT
+from graphnorm.settings import TaskName
 
 GRAPHS = synthetic.trees(20)
 

@@ -13,19 +13,12 @@ import numpy.typing as npt
 import torch
 
 from graphnorm.data.archive import Integers, Place
+from graphnorm.data.catalog import FeatureRule
 from graphnorm.data.packed import PackedGraphs
 from graphnorm.data.targets import Targets
 from graphnorm.errors import DataError
 
-__all__ = ["FeatureRule", "Locate", "RawGraphs", "by_graph", "join_edges", "pack"]
-
-FeatureRule = Literal["auto", "labels", "degree", "constant"]
-"""The rule for the node features of a dataset.
-
-``labels``: the categorical node labels of the source. ``degree``: the index of the node's degree among the sorted
-distinct degrees of the dataset, without self-loops. ``constant``: one feature that is the same everywhere. ``auto``:
-all node features of the source, or ``degree`` if it has none.
-"""
+__all__ = ["Locate", "RawGraphs", "by_graph", "join_edges", "pack"]
 
 
 Locate = Callable[[Literal["graph", "node", "edge", "edge features"], int], Place]

@@ -7,11 +7,18 @@ import re
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from graphnorm.data.build import FeatureRule
-from graphnorm.data.packed import TaskName
 from graphnorm.errors import UnknownDatasetError, listing
+from graphnorm.settings import TaskName
 
-__all__ = ["CATALOG", "Counts", "Entry", "PaperStatistics", "find"]
+__all__ = ["CATALOG", "Counts", "Entry", "FeatureRule", "PaperStatistics", "find"]
+
+FeatureRule = Literal["auto", "labels", "degree", "constant"]
+"""The rule for the node features of a dataset.
+
+``labels``: the categorical node labels of the source. ``degree``: the index of the node's degree among the sorted
+distinct degrees of the dataset, without self-loops. ``constant``: one feature that is the same everywhere. ``auto``:
+all node features of the source, or ``degree`` if it has none.
+"""
 
 TU_SITE = "https://www.chrsmrrs.com/graphkerneldatasets"
 DEEPCHEM = "https://deepchemdata.s3-us-west-1.amazonaws.com/datasets"

@@ -13,10 +13,11 @@ from torch import Tensor
 
 from graphnorm.data.archive import Place
 from graphnorm.data.build import RawGraphs, by_graph, join_edges, pack
-from graphnorm.data.packed import PackedGraphs, TaskName, announce
+from graphnorm.data.packed import PackedGraphs, announce
 from graphnorm.data.table import TARGET_COLUMNS, listed, named_columns
 from graphnorm.data.targets import Targets, as_columns, find_targets
 from graphnorm.errors import DataError, DataWarning, need, require
+from graphnorm.settings import TaskName
 
 __all__ = ["find_features", "find_labels", "from_networkx", "from_pyg", "to_networkx"]
 

@@ -22,14 +22,13 @@ import torch
 
 from graphnorm.data import synthetic
 from graphnorm.data.archive import Archive, refuse_irregular, stamp
-from graphnorm.data.build import FeatureRule
-from graphnorm.data.catalog import Entry, find
+from graphnorm.data.catalog import Entry, FeatureRule, find
 from graphnorm.data.convert import find_features, find_labels, from_networkx, from_pyg
 from graphnorm.data.download import download as download_file
 from graphnorm.data.images import Images, read_cifar10
 from graphnorm.data.molecules import from_table, molecules
 from graphnorm.data.ogb import is_ogb, read_ogb
-from graphnorm.data.packed import FORMAT, PackedGraphs, TaskName, announce, open_packed, save_packed
+from graphnorm.data.packed import FORMAT, PackedGraphs, announce, open_packed, save_packed
 from graphnorm.data.splits import note_crossing, read_split
 from graphnorm.data.table import TABLE_SUFFIXES, Table, is_table, read_table
 from graphnorm.data.targets import Threshold
@@ -42,6 +41,7 @@ from graphnorm.errors import (
     UnknownDatasetError,
     require,
 )
+from graphnorm.settings import TaskName
 
 __all__ = ["as_graphs", "cache_root", "data_root", "describe_origin", "load", "load_cifar10", "locate", "obtain"]
 
@@ -70,7 +70,7 @@ def load(
         OGB format, a CSV, TSV or Parquet table of SMILES, or a file that ``save_packed`` wrote.
     root: a folder with archives or unpacked folders, by default ``$GRAPHNORM_DATA``. A dataset that is not there is
         searched for in the cache, and then downloaded, unless ``download`` is False.
-    features: node features of TU and OGB data, see :data:`~graphnorm.data.build.FeatureRule`. By default those of the
+    features: node features of TU and OGB data, see :data:`~graphnorm.data.catalog.FeatureRule`. By default those of the
         catalogue.
     symmetrise, merge_duplicates: repairs of TU and OGB data, see :func:`~graphnorm.data.build.pack`.
     task: ``"classes"``, ``"binary"`` or ``"values"``, if the guess of :mod:`~graphnorm.data.targets` is not what is

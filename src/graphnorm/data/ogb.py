@@ -12,11 +12,13 @@ from pathlib import PurePosixPath
 import numpy as np
 
 from graphnorm.data.archive import Archive, Integers, Place
-from graphnorm.data.build import FeatureRule, RawGraphs, pack
+from graphnorm.data.build import RawGraphs, pack
+from graphnorm.data.catalog import FeatureRule
 from graphnorm.data.molecules import ATOM_FEATURES, BOND_FEATURES, Vocabulary, cardinalities
-from graphnorm.data.packed import PackedGraphs, TaskName
+from graphnorm.data.packed import PackedGraphs
 from graphnorm.data.targets import as_columns, find_targets
 from graphnorm.errors import DataError
+from graphnorm.settings import TaskName
 
 __all__ = ["is_ogb", "read_ogb"]
 

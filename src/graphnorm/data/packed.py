@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -21,8 +21,9 @@ from graphnorm.data.archive import decoding
 from graphnorm.data.batching import BatchTables, Bounds, GraphBatch, assemble, measure, one_hot
 from graphnorm.errors import DataError, DataWarning, need
 from graphnorm.files import save_tensors
+from graphnorm.settings import TaskName
 
-__all__ = ["FORMAT", "UNKNOWN", "PackedGraphs", "Statistics", "TaskName", "announce", "open_packed", "save_packed"]
+__all__ = ["FORMAT", "UNKNOWN", "PackedGraphs", "Statistics", "announce", "open_packed", "save_packed"]
 
 FORMAT = "graphnorm-packed-3"
 """Version of the file format. It also changes when a reader makes other arrays of the same source."""
@@ -32,8 +33,6 @@ UNKNOWN = "unknown"
 
 PROVENANCE = ("source", "label_column", "threshold", "left_out", "notes", "vocabulary", "edge_vocabulary")
 """Fields that say where the graphs come from. They do not belong to the content."""
-
-TaskName = Literal["classes", "binary", "values"]
 
 GraphIds = Tensor | Sequence[int] | npt.NDArray[np.integer[Any]]
 

@@ -10,7 +10,8 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from graphnorm.data.build import FeatureRule, RawGraphs, join_edges, pack
+from graphnorm.data.build import RawGraphs, join_edges, pack
+from graphnorm.data.catalog import FeatureRule
 from graphnorm.data.packed import PackedGraphs
 from graphnorm.data.targets import Targets
 from graphnorm.errors import DataError

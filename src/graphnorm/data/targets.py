@@ -20,8 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 from graphnorm.data.archive import Place
-from graphnorm.data.packed import UNKNOWN, TaskName
+from graphnorm.data.packed import UNKNOWN
 from graphnorm.errors import DataError, listing, unknown
+from graphnorm.settings import TaskName
 
 __all__ = ["Targets", "Threshold", "as_columns", "find_targets", "missing_rows"]
 

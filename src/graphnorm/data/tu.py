@@ -17,10 +17,12 @@ import numpy as np
 import numpy.typing as npt
 
 from graphnorm.data.archive import Archive, Place
-from graphnorm.data.build import FeatureRule, RawGraphs, pack
-from graphnorm.data.packed import PackedGraphs, TaskName
+from graphnorm.data.build import RawGraphs, pack
+from graphnorm.data.catalog import FeatureRule
+from graphnorm.data.packed import PackedGraphs
 from graphnorm.data.targets import as_columns, find_targets
 from graphnorm.errors import DataError
+from graphnorm.settings import TaskName
 
 __all__ = ["is_tu", "read_tu"]
 

@@ -31,8 +31,8 @@ import torch
 
 from graphnorm.data import PackedGraphs
 from graphnorm.errors import GraphnormError, need
-from graphnorm.training.task import find_task, metric_of, task_name, task_of
-from graphnorm.training.trial import Split, Trial
+from graphnorm.training.task import find_task, task_name, task_of
+from graphnorm.training.trial import Split, Trial, metric_of
 
 __all__ = ["ALL_GRAPHS", "PROTOCOLS", "Protocol", "find_protocol", "make_splits"]
 

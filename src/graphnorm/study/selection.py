@@ -12,8 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from graphnorm.study.protocol import Protocol, find_protocol
-from graphnorm.training.task import metric_of
-from graphnorm.training.trial import Outcome
+from graphnorm.training.trial import Outcome, metric_of
 
 if TYPE_CHECKING:
     from graphnorm.study.plan import Plan

@@ -27,8 +27,8 @@ from graphnorm.models.registry import find_model
 from graphnorm.training.inputs import ModelInputs, build_model
 from graphnorm.training.schedule import Schedule, choose_levels, padded_ids
 from graphnorm.training.stack import Stack
-from graphnorm.training.task import Scale, Task, metric_of, present, scale_of, select, task_of
-from graphnorm.training.trial import Outcome, Split, Trial
+from graphnorm.training.task import Scale, Task, present, scale_of, select, task_of
+from graphnorm.training.trial import Outcome, Split, Trial, metric_of
 from graphnorm.training.trying import why_one_by_one
 
 __all__ = ["Fleet", "OnEpoch", "Progress", "default_device", "device_name", "record_cuda_graph"]

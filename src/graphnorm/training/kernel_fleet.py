@@ -23,8 +23,8 @@ from graphnorm.errors import GraphnormError, need
 from graphnorm.models.kernels import PENALTIES, Kernel, Matrix, graph_arrays
 from graphnorm.models.registry import find_model
 from graphnorm.training.fleet import OnEpoch, Progress
-from graphnorm.training.task import Task, metric_of, task_of
-from graphnorm.training.trial import Outcome, Split, Trial
+from graphnorm.training.task import Task, task_of
+from graphnorm.training.trial import Outcome, Split, Trial, metric_of
 
 __all__ = ["KernelFleet"]
 

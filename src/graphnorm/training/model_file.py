@@ -25,8 +25,8 @@ from graphnorm.models.registry import find_model, name_model
 from graphnorm.training.fleet import default_device
 from graphnorm.training.inputs import ModelInputs, build_model
 from graphnorm.training.metrics import Metric
-from graphnorm.training.task import TASKS, Scale, Task, metric_of, task_of
-from graphnorm.training.trial import Outcome, Trial
+from graphnorm.training.task import TASKS, Scale, Task, task_of
+from graphnorm.training.trial import Outcome, Trial, metric_of
 
 __all__ = ["FORMAT", "SavedModel", "load_model", "save_model"]
 

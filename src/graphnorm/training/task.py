@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,14 +20,13 @@ from torch.nn import functional
 from graphnorm.data.batching import GraphBatch
 from graphnorm.data.packed import PackedGraphs
 from graphnorm.errors import GraphnormError
-from graphnorm.training import metrics
-from graphnorm.training.metrics import METRICS, Columns, Metric
+from graphnorm.training import scoring
+from graphnorm.training.metrics import METRICS, USUAL, implied_task
+from graphnorm.training.scoring import Columns
+from graphnorm.training.trial import Trial
 
-if TYPE_CHECKING:
-    from graphnorm.training.trial import Trial
-
-__all__ = ["RARE", "TASKS", "Scale", "Task", "choose_metric", "find_metric", "find_task"]
-__all__ += ["metric_of", "present", "scale_of", "select", "smaller_class", "task_name", "task_of"]
+__all__ = ["RARE", "TASKS", "Scale", "Task", "choose_metric", "find_task"]
+__all__ += ["present", "scale_of", "select", "smaller_class", "task_name", "task_of"]
 
 Graphs = GraphBatch | PackedGraphs
 RARE = 0.2
@@ -48,15 +47,11 @@ class Task:
     loss: Columns
     """The mean loss of each member over what is present, (M,); 0 if nothing is."""
     metrics: Mapping[str, Columns]
-    """By key; the first is the default. Each gives (M, T): one value for each target, or for each class."""
+    """By key. Each gives (M, T): one value for each target, or for each class."""
     constants: Callable[[Tensor], Tensor]
     """(C, 1, outputs): scores that ignore the graph, from what is wanted of all graphs, to measure chance."""
     predictions: Callable[[Tensor], Tensor]
     """(G, outputs) scores to probabilities, (G, classes) or (G, T), or to values."""
-
-    @property
-    def default(self) -> Metric:
-        return METRICS[next(iter(self.metrics))]
 
     def each(self, metric: str, scores: Tensor, wanted: Tensor) -> Tensor:
         """(M, T): the metric of each target, or the shares of each class; NaN where it is not defined."""
@@ -172,11 +167,11 @@ TASKS: dict[str, Task] = {
             outputs=lambda graphs: graphs.num_classes,
             loss=class_loss,
             metrics={
-                "accuracy": metrics.accuracy,
-                "balanced-accuracy": metrics.recall_of_classes,
-                "roc-auc": _of_classes(metrics.roc_auc),
-                "average-precision": _of_classes(metrics.average_precision),
-                "f1": _of_classes(metrics.f1, ranks=False),
+                "accuracy": scoring.accuracy,
+                "balanced-accuracy": scoring.recall_of_classes,
+                "roc-auc": _of_classes(scoring.roc_auc),
+                "average-precision": _of_classes(scoring.average_precision),
+                "f1": _of_classes(scoring.f1, ranks=False),
             },
             constants=_each_class,
             predictions=lambda scores: scores.softmax(dim=1),
@@ -187,11 +182,11 @@ TASKS: dict[str, Task] = {
             outputs=lambda graphs: max(1, len(graphs.target_names)),
             loss=binary_loss,
             metrics={
-                "roc-auc": _with_both(metrics.roc_auc),
-                "average-precision": _with_both(metrics.average_precision),
-                "accuracy": _with_both(metrics.right_share),
-                "balanced-accuracy": _with_both(metrics.balanced_accuracy),
-                "f1": _with_both(metrics.f1),
+                "roc-auc": _with_both(scoring.roc_auc),
+                "average-precision": _with_both(scoring.average_precision),
+                "accuracy": _with_both(scoring.right_share),
+                "balanced-accuracy": _with_both(scoring.balanced_accuracy),
+                "f1": _with_both(scoring.f1),
             },
             constants=_both_classes,
             predictions=torch.sigmoid,
@@ -202,9 +197,9 @@ TASKS: dict[str, Task] = {
             outputs=lambda graphs: len(graphs.target_names),
             loss=squared_loss,
             metrics={
-                "rmse": metrics.root_mean_squared_error,
-                "mae": metrics.mean_absolute_error,
-                "r2": metrics.r2,
+                "rmse": scoring.root_mean_squared_error,
+                "mae": scoring.mean_absolute_error,
+                "r2": scoring.r2,
             },
             constants=_mean_and_median,
             predictions=lambda scores: scores,
@@ -233,24 +228,11 @@ def find_task(protocol: str, task: str = "") -> Task:
     >>> find_task("paper").name, find_task("ogb").name, find_task("ogb", "values").name
     ('classes', 'binary', 'values')
     """
-    return TASKS[task or ("binary" if protocol == "ogb" else "classes")]
-
-
-def find_metric(protocol: str, task: str = "", metric: str = "") -> Metric:
-    """The metric of a trial, from its ``protocol``, ``task`` and ``metric``.
-
-    >>> find_metric("ogb").name, find_metric("paper", metric="f1").name
-    ('ROC-AUC', 'F1')
-    """
-    return METRICS[metric] if metric else find_task(protocol, task).default
+    return TASKS[task or implied_task(protocol)]
 
 
 def task_of(trial: Trial) -> Task:
     return find_task(trial.protocol, trial.task)
-
-
-def metric_of(trial: Trial) -> Metric:
-    return find_metric(trial.protocol, trial.task, trial.metric)
 
 
 def choose_metric(graphs: PackedGraphs, protocol: str, asked: str | None, usual: str = "") -> str:
@@ -267,10 +249,11 @@ def choose_metric(graphs: PackedGraphs, protocol: str, asked: str | None, usual:
         raise GraphnormError(
             f"the metric {asked} is not for {what}, which {graphs.name} has", remedy=f"use {', '.join(task.metrics)}"
         )
-    chosen = asked or (usual if usual in task.metrics else "") or task.default.key
+    default = USUAL[task.name]
+    chosen = asked or (usual if usual in task.metrics else "") or default
     if not asked and not usual and task.name == "classes" and smaller_class(graphs) < RARE:
         chosen = "roc-auc"
-    return "" if chosen == task.default.key else chosen
+    return "" if chosen == default else chosen
 
 
 def smaller_class(graphs: PackedGraphs) -> float:

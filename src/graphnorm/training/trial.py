@@ -15,8 +15,9 @@ import numpy.typing as npt
 from graphnorm.errors import GraphnormError
 from graphnorm.models.registry import find_model
 from graphnorm.settings import Hyperparameters
+from graphnorm.training.metrics import Metric, find_metric
 
-__all__ = ["Outcome", "Split", "Trial"]
+__all__ = ["Outcome", "Split", "Trial", "metric_of"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +85,11 @@ _IDENTITY: tuple[tuple[str, Any, Any, bool], ...] = tuple(
     for item in fields(Trial)
 )
 _CHOSEN = tuple(name for name, *_ in _IDENTITY if name not in ("fold", "seed"))
+
+
+def metric_of(trial: Trial) -> Metric:
+    """The metric that selects the trial's epoch and is reported."""
+    return find_metric(trial.protocol, trial.task, trial.metric)
 
 
 class Split(NamedTuple):
