@@ -9,8 +9,8 @@ from sklearn.svm import SVC
 from graphnorm.data import synthetic
 from graphnorm.errors import GraphnormError
 from graphnorm.models.kernels import KERNELS, cosine, graph_arrays, wl_kernels
-from graphnorm.study.protocol import make_splits
 from graphnorm.study.selection import select
+from graphnorm.study.splits import make_splits
 from graphnorm.training import KernelFleet, Trial
 
 GRAPHS = synthetic.trees(num_graphs=60, seed=0)

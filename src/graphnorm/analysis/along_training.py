@@ -45,7 +45,7 @@ from graphnorm.errors import GraphnormError, need
 from graphnorm.layers import Norm
 from graphnorm.models import Dropout
 from graphnorm.settings import DEFAULT_NORMS
-from graphnorm.study.protocol import make_splits
+from graphnorm.study.splits import make_splits
 from graphnorm.training import TASKS, Fleet, ModelInputs, Split, Trial
 
 __all__ = [

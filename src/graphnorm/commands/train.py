@@ -60,9 +60,9 @@ def run(options: argparse.Namespace) -> None:
     from graphnorm.files import refuse_unwritable
     from graphnorm.study.api import train
     from graphnorm.study.progress import Display
-    from graphnorm.study.protocol import make_splits
     from graphnorm.study.render import counted, facts
     from graphnorm.study.runner import make_running
+    from graphnorm.study.splits import make_splits
     from graphnorm.training import metric_of
 
     if options.out.suffix != ".safetensors":

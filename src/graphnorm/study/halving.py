@@ -22,7 +22,8 @@ from graphnorm.data import PackedGraphs
 from graphnorm.errors import StudyError
 from graphnorm.models import find_model
 from graphnorm.study.plan import Plan, Rung
-from graphnorm.study.protocol import find_protocol, make_splits
+from graphnorm.study.protocol import find_protocol
+from graphnorm.study.splits import make_splits
 from graphnorm.training import Fleet, Trial, metric_of
 
 __all__ = ["Ladder", "adapt", "estimate_seconds", "losers", "make_ladder"]

@@ -15,7 +15,8 @@ from graphnorm.errors import GraphnormError, unknown
 from graphnorm.layers import REGISTRY, norm_code
 from graphnorm.models import BASELINES, MODELS, NORMALIZED, find_model, name_model
 from graphnorm.settings import QUICK_EPOCHS, VARIABLE, Grid, Hyperparameters, Settings, options_of
-from graphnorm.study.protocol import find_protocol, make_splits
+from graphnorm.study.protocol import find_protocol
+from graphnorm.study.splits import make_splits
 from graphnorm.training import Fleet, KernelFleet, Split, Trial, default_device, metric_of, task_of
 from graphnorm.training.task import RARE, choose_metric, smaller_class, task_name
 
