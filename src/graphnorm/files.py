@@ -136,23 +136,30 @@ def save_tensors(path: Path, tensors: Mapping[str, Any], about: Mapping[str, Any
             raise OSError(number, os.strerror(number), str(path)) from error
 
 
-def plain(value: Any) -> Any:
+def plain(value: Any, digits: int | None = None) -> Any:
     """Convert a value for JSON, at any depth: arrays become lists, NaN and infinity None.
 
     Objects with a method ``to_dict`` become dicts.
 
+    digits: decimal places of numbers, or digits of those below 0.1; all if left out.
+
     >>> import numpy as np
     >>> plain({"a": np.array([1.0, np.nan]), "b": (np.int64(2), True)})
     {'a': [1.0, None], 'b': [2, True]}
+    >>> plain([2 / 3, 2 / 300], digits=3)
+    [0.667, 0.00667]
     """
     if hasattr(value, "to_dict"):
         value = value.to_dict()
     elif hasattr(value, "tolist"):  # arrays and scalars of NumPy and torch
         value = value.tolist()
     if isinstance(value, dict):
-        return {str(name): plain(entry) for name, entry in value.items()}
+        return {str(name): plain(entry, digits) for name, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(entry) for entry in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
+        return [plain(entry, digits) for entry in value]
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            return None
+        if digits is not None:
+            return round(value, digits) if abs(value) >= 0.1 else float(f"{value:.{digits}g}")
     return value

@@ -38,7 +38,7 @@ from graphnorm.paper.reproduce import Reproduction
 from graphnorm.settings import Running
 from graphnorm.study import Callback, Plan, Stopped, Store, run
 from graphnorm.study.local import WorkerProcesses
-from graphnorm.study.result import read
+from graphnorm.study.reading import read
 from graphnorm.study.runner import Driver
 from graphnorm.training import Progress
 

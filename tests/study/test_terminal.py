@@ -66,7 +66,7 @@ def test_guessing_is_no_tie(monkeypatch: pytest.MonkeyPatch) -> None:
     """One seed proves nothing, but what guesses does not share the lead of what has learned."""
     monkeypatch.setitem(LEVEL, "none", 0.3)
     result = compare(OFFICIAL, norms="none,graph", seeds=1)
-    assert not result.is_worse("none")
+    assert (result.worse, result.guessing) == ([], ["none"])
     assert result.groups == (("graph",), ("none",))
     assert [title for title, _ in result.grouped] == ["best", "no better than chance"]
     assert found(str(result), "BEST")[0].endswith("no other is better than chance")

@@ -31,9 +31,11 @@ from graphnorm.paper.output import Output
 from graphnorm.settings import Running
 from graphnorm.study.plan import Dataset, Plan, baseline_plan, make_plan
 from graphnorm.study.progress import Display
+from graphnorm.study.reading import read
 from graphnorm.study.render import counted, list_some
-from graphnorm.study.result import Result, Score, read
+from graphnorm.study.result import Result
 from graphnorm.study.runner import run
+from graphnorm.study.score import Score
 from graphnorm.study.store import FINAL, Record, Store
 from graphnorm.training import find_metric
 

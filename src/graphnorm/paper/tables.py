@@ -30,6 +30,7 @@ from graphnorm.models import MODELS
 from graphnorm.paper.figures import AUTHORS_Q
 from graphnorm.paper.output import Output, Sheet
 from graphnorm.study.protocol import find_protocol
+from graphnorm.study.reading import read
 from graphnorm.study.render import NOTHING, Table, TwoLines, by_value, list_some, listing, short, signed, span
 from graphnorm.study.reported import (
     MOLHIV,
@@ -39,7 +40,7 @@ from graphnorm.study.reported import (
     reported,
     reported_baseline,
 )
-from graphnorm.study.result import Score, read
+from graphnorm.study.score import Score
 from graphnorm.study.significance import compare_all
 from graphnorm.training import Trial, find_metric
 

@@ -54,11 +54,9 @@ def findings(result: Result) -> list[Finding]:
 
 
 def _leaders(result: Result) -> list[Finding]:
-    if not result.groups or not result.learned:
+    if not result.learned:
         return [Finding("CAUTION", result.verdict)]
-    (best, *equals), *rest = result.groups
-    worse = [name for group in rest for name in group if result.is_worse(name)]
-    guessing = [name for group in rest for name in group if not result.is_worse(name)]
+    (best, *equals), worse, guessing = result.groups[0], result.worse, result.guessing
     score = f"{result.norms[best].shown} {result.metric.unit}".rstrip()
     if equals:
         tested = all(result.pair(best, name).p_adjusted is not None for name in equals)
@@ -74,7 +72,7 @@ def _leaders(result: Result) -> list[Finding]:
         else:
             text = f"{listing(lead)}: {verdict.units(result)} do not tell them apart"
         found = [Finding("TIED", text)]
-    elif rest:
+    elif worse or guessing:
         why = f"significantly better than {listing(worse)}" if worse else "no other is better than chance"
         why = why if guessing else "significantly better than every other"
         found = [Finding("BEST", f"{best}: {score}, {why}")]

@@ -20,7 +20,7 @@ from graphnorm.files import replacing
 from graphnorm.study.packing import unpack_array, unpack_curve
 from graphnorm.study.plan import role
 from graphnorm.study.protocol import find_protocol
-from graphnorm.study.result import CURVES, read
+from graphnorm.study.reading import CURVES, read
 from graphnorm.study.schema import connect, store_errors, transaction
 from graphnorm.study.selection import best_of
 from graphnorm.study.store import Store, Study

@@ -7,7 +7,7 @@ import html
 import io
 import json
 import re
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -38,6 +38,12 @@ class Table:
 
     columns: tuple[str, ...]
     rows: Sequence[Sequence[Cell]]
+
+    @classmethod
+    def of(cls, rows: Sequence[Mapping[str, Cell]], without: Collection[str] = ()) -> Table:
+        """From rows with the same columns, some of which are left out."""
+        columns = tuple(name for name in (rows[0] if rows else ()) if name not in without)
+        return cls(columns, [[row[name] for name in columns] for row in rows])
 
     def to_text(self, left: Sequence[str] = (), *, width: int | None = None, spare: Sequence[str] = ()) -> str:
         """Columns for a terminal, aligned to the right; those named in ``left`` are aligned to the left.

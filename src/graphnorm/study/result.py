@@ -1,7 +1,6 @@
-"""The result of a study: scores by fold and seed, curves, tests, notes and a verdict.
+"""The result of a study: scores, tests of their differences, a verdict, and what follows from it.
 
 ``compare``, ``search``, ``reproduce`` and ``report`` share this type; it is read from a store or from its JSON.
-Scores, means and curves are in percent, or for the errors of real values in the unit of the targets.
 """
 
 from __future__ import annotations
@@ -10,231 +9,38 @@ import json
 import math
 import os
 import statistics
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
+from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from graphnorm._version import exact_version
 from graphnorm.errors import GraphnormError, need
-from graphnorm.files import read_text
+from graphnorm.files import plain, read_text
 from graphnorm.models import MODELS
 from graphnorm.settings import Hyperparameters, options_of
 from graphnorm.study import verdict
 from graphnorm.study.findings import Finding, findings
-from graphnorm.study.plan import Plan, role
 from graphnorm.study.protocol import ALL_GRAPHS, Protocol, find_protocol
-from graphnorm.study.render import NOTHING, Table, counted, short
-from graphnorm.study.reported import Reported, reported, reported_baseline
-from graphnorm.study.selection import Choice, choose, mean_and_std
+from graphnorm.study.render import NOTHING, Table, counted
+from graphnorm.study.score import DIGITS, Convergence, Score
 from graphnorm.study.significance import ALPHA, CONFIDENCE, PairTest, compare_all
-from graphnorm.study.store import UNFIT, Record, Store
+from graphnorm.study.store import UNFIT
 from graphnorm.study.terminal import show
-from graphnorm.training import Metric, Trial, find_metric, metric_of
+from graphnorm.training import Metric, find_metric
 
 if TYPE_CHECKING:
     import pandas
     from matplotlib.figure import Figure
 
-__all__ = ["CURVES", "FORMAT", "Convergence", "Result", "Score", "load_result", "read"]
+__all__ = ["FORMAT", "Result", "load_result"]
 
 FORMAT = "graphnorm-result-1"
 """Changes whenever the meaning of the JSON changes."""
-CURVES = ("loss", "train", "valid", "test")
-DIGITS = 6
-"""Decimal places of numbers in JSON; below 0.1 the digits."""
-
-Curve = npt.NDArray[np.float64]
-
-
-@dataclass(frozen=True, eq=False)
-class Score:
-    """The score of one normalization or baseline, with the epochs and configurations that the protocol selected."""
-
-    name: str
-    protocol: Protocol
-    metric: Metric
-    trials: int
-    """Number of planned trials."""
-    finished: int
-    configurations: tuple[dict[str, Any], ...]
-    """The settings of each configuration that differ between configurations."""
-    choices: tuple[Choice, ...] = ()
-    """One for every fold and seed; empty while nothing can be selected."""
-    compared: int = 0
-    """Number of configurations that the selection compared, in the fold with the fewest."""
-    took_part: tuple[int, ...] = ()
-    """Indices of the configurations that were compared in every fold."""
-    curves: Mapping[str, tuple[Curve, Curve]] = field(default_factory=dict, repr=False)
-    """Mean and standard deviation by epoch, over the selected trainings that did not diverge."""
-    seconds: float = 0.0
-    """Training time of the selected trainings."""
-    devices: tuple[str, ...] = ()
-    paper: Reported | None = None
-    """The paper's number for the same table cell, if it has one."""
-
-    @cached_property
-    def scores(self) -> dict[int, float]:
-        """Score by fold, or by seed under an official split; NaN where all trainings diverged.
-
-        The seeds of a fold are averaged first, since they share its graphs.
-        """
-        units: dict[int, list[float]] = {}
-        for choice in self.choices:
-            units.setdefault(getattr(choice, self.protocol.unit), []).append(self.metric.scale * choice.score)
-        return {unit: mean_and_std(values)[0] for unit, values in sorted(units.items())}
-
-    @cached_property
-    def mean(self) -> float:
-        """Mean over folds or seeds; NaN without a score."""
-        return mean_and_std(list(self.scores.values()))[0]
-
-    @cached_property
-    def std(self) -> float:
-        """Sample standard deviation (n − 1) over folds or seeds; NaN for fewer than two."""
-        return mean_and_std(list(self.scores.values()))[1]
-
-    @property
-    def epochs(self) -> list[int]:
-        """The selected epochs of the trainings that did not diverge."""
-        return [choice.epoch for choice in self.choices if choice.epoch is not None]
-
-    @property
-    def epoch(self) -> int | None:
-        """The epoch, if all trainings share one."""
-        return self.epochs[0] if len(set(self.epochs)) == 1 else None
-
-    @property
-    def diverged(self) -> int:
-        """Number of selected trainings that diverged."""
-        return sum(choice.epoch is None for choice in self.choices)
-
-    @property
-    def chosen(self) -> dict[str, Any] | None:
-        """The configuration, if all folds selected the same."""
-        places = {choice.configuration for choice in self.choices}
-        return self.configurations[places.pop()] if len(places) == 1 else None
-
-    @property
-    def members(self) -> int:
-        """Planned folds times seeds."""
-        return self.trials // max(len(self.configurations), 1)
-
-    @property
-    def shown(self) -> str:
-        """Mean ± standard deviation, as text."""
-        if not math.isfinite(self.mean):
-            return NOTHING if not self.choices else "diverged"
-        spread = f" ± {self.metric.text(self.std, like=self.mean)}" if math.isfinite(self.std) else ""
-        return self.metric.text(self.mean) + spread
-
-    @property
-    def chosen_epoch(self) -> str:
-        """The selected epoch or range of epochs, as text; a kernel's epochs are its candidate settings."""
-        kernel = MODELS[self.name].kernel if self.name in MODELS else None
-        if not self.epochs:
-            return NOTHING
-        if kernel is not None:
-            return "varies" if self.epoch is None else kernel.describe(self.epoch)
-        return str(self.epoch) if self.epoch is not None else f"{min(self.epochs)}–{max(self.epochs)}"
-
-    @property
-    def chosen_settings(self) -> str:
-        """The selected configuration, as text."""
-        if not self.choices:
-            return NOTHING
-        if self.chosen is None:
-            return "varies by fold"
-        return ", ".join(f"{name}={short(value)}" for name, value in self.chosen.items()) or "the only one"
-
-    def to_dict(self) -> dict[str, Any]:
-        scale = self.metric.scale
-        members = [
-            choice._asdict() | {"score": scale * choice.score, "status": "diverged" if choice.epoch is None else "done"}
-            for choice in self.choices
-        ]
-        values = {
-            "mean": self.mean,
-            "std": self.std,
-            "epoch": self.epoch,
-            "scores": list(self.scores.values()),
-            "trials": self.trials,
-            "finished": self.finished,
-            "diverged": self.diverged,
-            "configurations": [dict(one) for one in self.configurations],
-            "compared": self.compared,
-            "took_part": list(self.took_part),
-            "members": members,
-            "seconds": self.seconds,
-            "devices": list(self.devices),
-            "paper": None if self.paper is None else self.paper._asdict(),
-            "curves": {name: {"mean": m.tolist(), "std": s.tolist()} for name, (m, s) in self.curves.items()},
-        }
-        plain: dict[str, Any] = _rounded(values)
-        return plain
-
-    @classmethod
-    def from_dict(cls, name: str, protocol: Protocol, metric: Metric, values: Mapping[str, Any]) -> Score:
-        """Undo :meth:`to_dict`; wrong values raise KeyError or TypeError."""
-        choices = [
-            Choice(
-                **{k: v for k, v in member.items() if k != "status"}
-                | {"score": _number(member["score"]) / metric.scale}
-            )
-            for member in values["members"]
-        ]
-        return cls(
-            name,
-            protocol,
-            metric,
-            trials=int(values["trials"]),
-            finished=int(values["finished"]),
-            configurations=tuple(dict(one) for one in values["configurations"]),
-            choices=tuple(choices),
-            compared=int(values["compared"]),
-            took_part=tuple(values["took_part"]),
-            curves={
-                curve: (np.array(both["mean"], np.float64), np.array(both["std"], np.float64))
-                for curve, both in values["curves"].items()
-            },
-            seconds=_number(values["seconds"]),
-            devices=tuple(values["devices"]),
-            paper=None if values["paper"] is None else Reported(**values["paper"]),
-        )
-
-
-class Convergence(NamedTuple):
-    """How fast normalizations train, by their mean training curves."""
-
-    slowest: str | None = None
-    """The normalization with the worst training metric at the end."""
-    target: float | None = None
-    """That metric; every curve reaches it."""
-    epochs: Mapping[str, int] = {}
-    """Number of epochs after which each curve reaches the target."""
-    area: Mapping[str, float] = {}
-    """Mean of each curve over its epochs."""
-
-    @classmethod
-    def of(cls, curves: Mapping[str, Curve], sign: int = 1) -> Convergence:
-        """Compare training curves.
-
-        sign: :attr:`Metric.sign`.
-
-        >>> dict(Convergence.of({"a": np.array([0.5, 0.8, 0.9]), "b": np.array([0.4, 0.5, 0.7])}).epochs)
-        {'a': 2, 'b': 3}
-        """
-        if not curves:
-            return cls()
-        slowest = min(curves, key=lambda name: sign * float(curves[name][-1]))
-        target = float(curves[slowest][-1])
-        epochs = {name: int((sign * curve >= sign * target).argmax()) + 1 for name, curve in curves.items()}
-        return cls(slowest, target, epochs, {name: float(curve.mean()) for name, curve in curves.items()})
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -282,7 +88,7 @@ class Result:
     @property
     def metric(self) -> Metric:
         """The metric that selects and is reported."""
-        return find_metric(self.protocol.name, self.spec.get("task", ""), self.spec.get("metric", ""))
+        return _metric_of(self.spec)
 
     @property
     def chance(self) -> float | None:
@@ -294,26 +100,27 @@ class Result:
         """See :meth:`Protocol.overlap`."""
         return self.protocol.overlap(int(self.spec["folds"]))
 
-    @property
-    def devices(self) -> tuple[str, ...]:
-        """The devices of the selected trainings."""
-        return tuple(sorted({device for score in self._all() for device in score.devices}))
-
-    def _all(self) -> list[Score]:
-        return [*self.norms.values(), *self.baselines.values()]
-
-    def _label(self, score: Score) -> str:
-        return score.name if score is self.norms.get(score.name) else f"baseline {score.name}"
-
     def values_of(self, option: str) -> list[Any]:
         """The trained values of a setting."""
         grid = self.spec.get("grid", {})
         return list(grid.get(option) or [self.spec.get(option, options_of(Hyperparameters)[option].default)])
 
     @property
+    def scores(self) -> dict[str, Score]:
+        """Those of normalizations by name, and those of baselines as ``baseline NAME``."""
+        return {**self.norms, **{f"baseline {name}": score for name, score in self.baselines.items()}}
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """The devices of the selected trainings."""
+        return tuple(sorted({device for score in self.scores.values() for device in score.devices}))
+
+    @property
     def unfinished(self) -> tuple[str, ...]:
         """Names of normalizations and baselines without a score."""
-        return tuple(score.name for score in self._all() if not score.choices)
+        return tuple(score.name for score in self.scores.values() if not score.choices)
+
+    # Who is better
 
     @cached_property
     def ranking(self) -> list[str]:
@@ -345,6 +152,29 @@ class Result:
             return None
         return self.pair(self.best, name)
 
+    @property
+    def learned(self) -> bool:
+        """Whether the best normalization is better than guessing."""
+        return self.best is not None and self.metric.learned(self.norms[self.best].mean, self.chance)
+
+    @cached_property
+    def worse(self) -> list[str]:
+        """The normalizations that are significantly worse than the best."""
+        return [name for name in self.ranking if (test := self.against_best(name)) is not None and test.significant]
+
+    @cached_property
+    def guessing(self) -> list[str]:
+        """Those of the others that are no better than chance, where the best is."""
+        others = [name for name in self.ranking if self.learned and name not in self.worse]
+        return [name for name in others if not self.metric.learned(self.norms[name].mean, self.chance)]
+
+    @property
+    def groups(self) -> tuple[tuple[str, ...], ...]:
+        """The best normalization with those that are not significantly worse and do not guess, and the others."""
+        others = tuple(name for name in self.ranking if name in self.worse or name in self.guessing)
+        leaders = tuple(name for name in self.ranking if name not in others)
+        return tuple(filter(None, (leaders, others)))
+
     @cached_property
     def convergence(self) -> Convergence:
         curves = {name: score.curves["train"][0] for name, score in self.norms.items() if "train" in score.curves}
@@ -359,60 +189,12 @@ class Result:
     @property
     def notes(self) -> list[str]:
         """Warnings and explanations for readers of the table."""
-        return [*verdict.cautions(self), *self.explanations]
-
-    @property
-    def explanations(self) -> list[str]:
-        """How to read the table."""
-        return verdict.explanations(self)
+        return [*verdict.cautions(self), *verdict.explanations(self)]
 
     @property
     def findings(self) -> list[Finding]:
         """What follows from the table: labelled lines, the last of them says what to do next."""
         return findings(self)
-
-    @property
-    def groups(self) -> tuple[tuple[str, ...], ...]:
-        """The best normalization with those that are not significantly worse, and the others; best first.
-
-        Where the best is better than guessing, those that are not belong to the others.
-        """
-        others = [name for name in self.ranking if self.is_worse(name) or (self.learned and self.guesses(name))]
-        leaders = [name for name in self.ranking if name not in others]
-        return tuple(tuple(group) for group in (leaders, others) if group)
-
-    def is_worse(self, name: str) -> bool:
-        """Whether a normalization is significantly worse than the best."""
-        test = self.against_best(name)
-        return test is not None and test.significant
-
-    def guesses(self, name: str) -> bool:
-        """Whether a normalization is no better than chance."""
-        return not self.metric.learned(self.norms[name].mean, self.chance)
-
-    @property
-    def grouped(self) -> list[tuple[str, dict[str, Score]]]:
-        """All scores in the order of the table: the titles of groups, and their scores by label."""
-        proven = [self.is_worse(name) for group in self.groups[1:] for name in group]
-        reasons = ["significantly worse"] * any(proven) + ["no better than chance"] * (not all(proven))
-        titles = ["best", ", or ".join(reasons)]
-        if self.groups and len(self.groups[0]) > 1:
-            titles[0] = "tied for the best"
-        if len(self.groups) == 1 and (not self.learned or all(test.p is None for test in self.tests)):
-            titles[0] = ""
-        shown = [
-            (title, {name: self.norms[name] for name in group})
-            for title, group in zip(titles, self.groups, strict=False)
-        ]
-        without = {name: score for name, score in self.norms.items() if name not in self.ranking}
-        baselines = {f"baseline {name}": score for name, score in self.baselines.items()}
-        shown += [("without a score", without)] if without else []
-        return shown + ([("baselines, not ranked", baselines)] if baselines else [])
-
-    @property
-    def learned(self) -> bool:
-        """Whether the best normalization is better than guessing."""
-        return self.best is not None and not self.guesses(self.best)
 
     # Text, HTML, figure, data frame
 
@@ -431,33 +213,53 @@ class Result:
         return ", ".join(parts + ([counted(epochs[0], "epoch")] if len(epochs) == 1 else []))
 
     @property
+    def grouped(self) -> list[tuple[str, dict[str, Score]]]:
+        """All scores in the order of the table: the titles of groups, and their scores by label."""
+        leaders, others = (*self.groups, (), ())[:2]
+        leading = "tied for the best" if len(leaders) > 1 else "best"
+        if not others and not (self.learned and any(test.p is not None for test in self.tests)):
+            leading = ""
+        reasons = ["significantly worse"] * bool(self.worse) + ["no better than chance"] * bool(self.guessing)
+        groups = [
+            (leading, leaders),
+            (", or ".join(reasons), others),
+            ("without a score", [name for name in self.norms if name not in self.ranking]),
+            ("baselines, not ranked", [label for label in self.scores if label not in self.norms]),
+        ]
+        return [(title, {label: self.scores[label] for label in labels}) for title, labels in groups if labels]
+
+    @property
     def table(self) -> Table:
         """A row for each normalization and each baseline, in the order of :attr:`grouped`."""
-        scores = {label: score for _, group in self.grouped for label, score in group.items()}
         convergence, metric = self.convergence, self.metric
-        several = any(len(score.configurations) > 1 for score in scores.values())
-        unfinished = any(score.finished < score.trials for score in scores.values())
-        with_paper = any(score.paper is not None for score in scores.values())
         goal = "target" if convergence.target is None else metric.with_unit(convergence.target)
-        columns = ["norm", metric.title, f"difference to {self.best} [95 %]", "p", "epoch"]
-        columns += ["configuration"] if several else []
-        columns += ["trials"] if unfinished else []
-        columns += [f"epochs to {goal} in training", f"mean {metric.title} in training"]
-        columns += ["paper"] if with_paper else []
-        rows: list[list[str]] = []
+        scores = {label: score for _, group in self.grouped for label, score in group.items()}
+        rows = []
         for label, score in scores.items():  # a baseline has no test and no convergence
             lost = f" ({score.diverged} diverged)" if score.diverged and math.isfinite(score.mean) else ""
-            row = [label, score.shown + lost, self.shown_difference(label), self.shown_p(label), score.chosen_epoch]
-            row += [score.chosen_settings] if several else []
-            row += [f"{score.finished:,} of {score.trials:,}"] if unfinished else []
             area = convergence.area.get(label)
-            row += [str(convergence.epochs.get(label, NOTHING)), NOTHING if area is None else metric.text(area)]
-            row += [NOTHING if score.paper is None else str(score.paper)] if with_paper else []
+            row = {
+                "norm": label,
+                metric.title: score.shown + lost,
+                f"difference to {self.best} [95 %]": self._difference(label),
+                "p": self._p_value(label),
+                "epoch": score.chosen_epoch,
+                "configuration": score.chosen_settings,
+                "trials": f"{score.finished:,} of {score.trials:,}",
+                f"epochs to {goal} in training": str(convergence.epochs.get(label, NOTHING)),
+                f"mean {metric.title} in training": NOTHING if area is None else metric.text(area),
+                "paper": str(score.paper or NOTHING),
+            }
             rows.append(row)
-        return Table(tuple(columns), rows)
+        needless = {
+            "configuration": all(len(score.configurations) <= 1 for score in scores.values()),
+            "trials": all(score.finished == score.trials for score in scores.values()),
+            "paper": not any(score.paper for score in scores.values()),
+        }
+        return Table.of(rows, without=[name for name, needless in needless.items() if needless])
 
-    def shown_difference(self, label: str) -> str:
-        """The difference to the best with its interval, as text."""
+    def _difference(self, label: str) -> str:
+        """The difference to the best with its interval."""
         test = self.against_best(label)
         if test is None or test.difference is None:
             return NOTHING
@@ -465,11 +267,11 @@ class Result:
         low, high = (None if end is None else self.metric.signed(-end, best) for end in (test.high, test.low))
         return self.metric.signed(-test.difference, best) + ("" if low is None else f" [{low}, {high}]")
 
-    def shown_p(self, name: str) -> str:
+    def _p_value(self, label: str) -> str:
         """The adjusted p-value, with a star if the best is significantly better."""
-        if name == self.best:
+        if label == self.best:
             return "best"
-        test = self.against_best(name)
+        test = self.against_best(label)
         if test is None or test.p_adjusted is None:
             return NOTHING
         return ("<0.001" if test.p_adjusted < 0.001 else f"{test.p_adjusted:.3f}") + (" *" if test.significant else "")
@@ -490,12 +292,11 @@ class Result:
         return f"Result({self.dataset}, {self.model}: {', '.join(self.norms)}; {self.verdict})"
 
     def _repr_html_(self) -> str:
-        from html import escape
-
-        strong = [True] * len(self.groups[0]) if self.groups and self.learned else []
+        leaders = len(self.groups[0]) if self.learned else 0
         notes = "".join(f"<li>{escape(note)}</li>" for note in self.notes)
-        return f"<p>{escape(self.title)}</p>{self.table.to_html(strong)}<p><b>{escape(self.verdict)}</b></p>" + (
-            f"<ul>{notes}</ul>" if notes else ""
+        return (
+            f"<p>{escape(self.title)}</p>{self.table.to_html([True] * leaders)}<p><b>{escape(self.verdict)}</b></p>"
+            + (f"<ul>{notes}</ul>" if notes else "")
         )
 
     def plot(self) -> Figure:
@@ -513,8 +314,7 @@ class Result:
         import pandas
 
         rows = []
-        for score in self._all():
-            label = self._label(score)
+        for label, score in self.scores.items():
             test = self.against_best(label)
             behind = 0.0 if label == self.best else test and test.difference and self.metric.sign * test.difference
             kernel = score.name in MODELS and MODELS[score.name].kernel is not None
@@ -529,11 +329,11 @@ class Result:
                     "seconds": score.seconds,
                     "diverged": score.diverged,
                     "configurations": score.compared,
-                    "paper_mean": None if score.paper is None else score.paper.mean,
-                    "paper_std": None if score.paper is None else score.paper.std,
+                    "paper_mean": score.paper and score.paper.mean,
+                    "paper_std": score.paper and score.paper.std,
                     "behind_best": behind,
-                    "p_adjusted": None if test is None else test.p_adjusted,
-                    "significantly_worse_than_best": test is not None and test.significant,
+                    "p_adjusted": test and test.p_adjusted,
+                    "significantly_worse_than_best": label in self.worse,
                 }
             )
         frame = pandas.DataFrame(rows).set_index("norm")
@@ -545,16 +345,14 @@ class Result:
     def to_dict(self) -> dict[str, Any]:
         """Everything, for JSON; the documentation explains each field."""
         convergence = self.convergence
-        of_norms = {
-            name: score.to_dict()
-            | {"convergence": _rounded({"epochs": convergence.epochs.get(name), "area": convergence.area.get(name)})}
-            for name, score in self.norms.items()
-        }
-        kernels = {name: MODELS[name].kernel for name in self.baselines}
-        of_baselines = {
-            name: score.to_dict() | ({"candidates": kernel.candidates} if (kernel := kernels[name]) else {})
-            for name, score in self.baselines.items()
-        }
+        norms = {name: score.to_dict() for name, score in self.norms.items()}
+        for name, written in norms.items():
+            speed = {"epochs": convergence.epochs.get(name), "area": convergence.area.get(name)}
+            written["convergence"] = plain(speed, DIGITS)
+        baselines = {name: score.to_dict() for name, score in self.baselines.items()}
+        for name, written in baselines.items():
+            if (kernel := MODELS[name].kernel) is not None:
+                written["candidates"] = kernel.candidates
         return {
             "format": FORMAT,
             "version": exact_version(),
@@ -573,9 +371,9 @@ class Result:
             "seconds": round(self.seconds, 3),
             "code": list(self.code),
             "errors": list(self.errors),
-            "norms": of_norms,
-            "baselines": of_baselines,
-            "convergence": _rounded({"slowest": convergence.slowest, "target": convergence.target}),
+            "norms": norms,
+            "baselines": baselines,
+            "convergence": plain({"slowest": convergence.slowest, "target": convergence.target}, DIGITS),
             "significance": {
                 "test": "paired t-test, corrected for overlapping training sets (Nadeau and Bengio)"
                 if self.protocol.paired
@@ -585,7 +383,7 @@ class Result:
                 "adjustment": "Holm",
                 "level": ALPHA,
                 "confidence": CONFIDENCE,
-                "pairs": [_rounded(test.to_dict()) for test in self.tests],
+                "pairs": plain(self.tests, DIGITS),
             },
             "ranking": self.ranking,
             "groups": [list(group) for group in self.groups],
@@ -603,16 +401,17 @@ class Result:
         try:
             if values["format"] != FORMAT:
                 raise GraphnormError(f"the format is {values['format']!r}, not {FORMAT!r}", remedy="compare again")
-            protocol = find_protocol(values["spec"]["protocol"])
             spec = values["spec"]
-            metric = find_metric(protocol.name, spec.get("task", ""), spec.get("metric", ""))
+            protocol, metric = find_protocol(spec["protocol"]), _metric_of(spec)
             norms, baselines = (
                 {name: Score.from_dict(name, protocol, metric, one) for name, one in values[kind].items()}
                 for kind in ("norms", "baselines")
             )
+            if not norms:
+                raise KeyError("norms")
             found = cls(
                 str(values["study"]),
-                dict(values["spec"]),
+                dict(spec),
                 norms,
                 baselines,
                 int(values["trials"]),
@@ -621,8 +420,6 @@ class Result:
                 tuple(values["code"]),
                 tuple(values["errors"]),
             )
-            if not norms:
-                raise KeyError("norms")
             with np.errstate(over="raise"):
                 _ = str(found), found.to_dict()  # a value that is missing or does not fit raises here
             return found
@@ -630,6 +427,10 @@ class Result:
             if isinstance(error, GraphnormError):
                 raise
             raise GraphnormError(f"this is no result: {error!r}", remedy="compare again") from error
+
+
+def _metric_of(spec: Mapping[str, Any]) -> Metric:
+    return find_metric(find_protocol(spec["protocol"]).name, spec.get("task", ""), spec.get("metric", ""))
 
 
 def load_result(folder: str | os.PathLike[str]) -> Result:
@@ -644,110 +445,3 @@ def load_result(folder: str | os.PathLike[str]) -> Result:
         raise GraphnormError(error.problem, where=file, remedy=error.remedy) from error
     except (ValueError, RecursionError) as error:
         raise GraphnormError(f"this is no result: {error}", where=file, remedy="compare again") from error
-
-
-def _rounded(value: Any) -> Any:
-    """Round numbers for JSON; NaN and infinity become None."""
-    if isinstance(value, dict):
-        return {key: _rounded(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_rounded(item) for item in value]
-    if isinstance(value, float):
-        if not math.isfinite(value):
-            return None
-        return round(value, DIGITS) if abs(value) >= 0.1 else float(f"{value:.{DIGITS}g}")
-    return value
-
-
-def _number(value: float | None) -> float:
-    return math.nan if value is None else float(value)
-
-
-# From a store
-
-
-def read(store: Store, plan: Plan, *, partial: bool = False, among: Callable[[Trial], bool] | None = None) -> Result:
-    """Read the result of a plan, as far as the store has its trials; it need not be a study of this store.
-
-    partial: if no configuration is finished on all folds and seeds, use those of the configuration with the most.
-    among: select only among configurations whose trials pass this filter.
-    """
-    records = {record.place: record for record in store.records(plan)}
-    groups: dict[tuple[Literal["norms", "baselines"], str], dict[tuple[Any, ...], list[int]]] = {}
-    for place, trial in enumerate(plan.trials):
-        if among is None or among(trial):
-            groups.setdefault(role(trial), {}).setdefault(trial.configuration, []).append(place)
-    found: dict[str, dict[str, Score]] = {"norms": {}, "baselines": {}}
-    for (kind, name), configurations in groups.items():
-        found[kind][name] = _read_score(store, plan, name, list(configurations.values()), records, partial)
-    return Result(
-        plan.name,
-        plan.spec,
-        found["norms"],
-        found["baselines"],
-        trials=len(plan.trials),
-        counts=dict(Counter(record.status for record in records.values())),
-        seconds=sum(record.seconds for record in records.values()),
-        code=tuple(sorted({record.code for record in records.values()})),
-        errors=tuple(sorted({record.error.splitlines()[0] for record in records.values() if record.error})),
-    )
-
-
-def _read_score(
-    store: Store, plan: Plan, name: str, groups: list[list[int]], records: dict[int, Record], partial: bool
-) -> Score:
-    examples = [plan.trials[group[0]] for group in groups]
-    protocol = find_protocol(examples[0].protocol)
-    varied = [
-        option
-        for option in options_of(Hyperparameters)
-        if any(getattr(trial, option) != getattr(examples[0], option) for trial in examples)
-    ]
-    places = [place for group in groups for place in group]
-    score = Score(
-        name,
-        protocol,
-        metric_of(examples[0]),
-        trials=len(places),
-        finished=sum(records[p].status in ("done", "diverged") for p in places if p in records),
-        configurations=tuple({option: getattr(trial, option) for option in varied} for trial in examples),
-    )
-    # Where all graphs train, nothing is held out to choose by.
-    chosen = None if protocol is ALL_GRAPHS else choose(store, plan, groups, records, partial=partial)
-    if chosen is None:
-        return score
-    of_choices = {
-        (choice.fold, choice.seed): place
-        for choice in chosen.choices
-        for place in groups[choice.configuration]
-        if (plan.trials[place].fold, plan.trials[place].seed) == (choice.fold, choice.seed)
-    }
-    members = store.records(plan, curves=CURVES, places=of_choices.values())
-    trial = examples[0]
-    paper = None
-    if plan.spec.get("catalogued", True) and role(trial)[0] == "norms":
-        paper = reported(trial.dataset, trial.model, trial.norm, protocol.name)
-    elif plan.spec.get("catalogued", True):
-        paper = reported_baseline(trial.dataset, trial.model, protocol.name)
-    return replace(
-        score,
-        choices=chosen.choices,
-        compared=chosen.compared,
-        took_part=chosen.took_part,
-        curves=_average([record for record in members if record.status == "done"], score.metric.scale),
-        seconds=sum(record.seconds for record in members),
-        devices=tuple(sorted({record.device for record in members if record.device})),
-        paper=paper,
-    )
-
-
-def _average(members: Sequence[Record], scale: float) -> dict[str, tuple[Curve, Curve]]:
-    """Mean and sample standard deviation by epoch of the curves that all members have."""
-    curves = {}
-    for name in CURVES:
-        if members and all(name in record.curves for record in members):
-            values = np.stack([record.curves[name] for record in members]).astype(np.float64)
-            values = values * (1.0 if name == "loss" else scale)
-            spread = values.std(axis=0, ddof=1) if len(values) > 1 else np.full(values.shape[1], np.nan)
-            curves[name] = values.mean(axis=0), spread
-    return curves

@@ -28,7 +28,8 @@ from graphnorm.settings import Running, options_of
 from graphnorm.study.halving import losers
 from graphnorm.study.plan import Plan, pack
 from graphnorm.study.progress import Callback, Callbacks, TensorBoard
-from graphnorm.study.result import Result, read
+from graphnorm.study.reading import read
+from graphnorm.study.result import Result
 from graphnorm.study.splits import make_splits
 from graphnorm.study.store import FINAL, Store, Study, work_folder
 from graphnorm.study.worker import (

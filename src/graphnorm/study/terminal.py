@@ -5,20 +5,21 @@ from __future__ import annotations
 import shlex
 import textwrap
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from graphnorm.study.render import NOTHING
+from graphnorm.study.render import Cell, Table
+from graphnorm.study.verdict import explanations
 
 if TYPE_CHECKING:
-    from graphnorm.study.result import Result, Score
+    from graphnorm.study.result import Result
+    from graphnorm.study.score import Score
 
 __all__ = ["show", "sparkline", "wrapped"]
 
-CURVE = (8, 20)
+CURVE = (10, 20)
 """The fewest and the most characters of a curve."""
 BARS = "▁▂▃▄▅▆▇█"
 STYLES = {"BEST": "1;32", "TIED": "1;32", "AVOID": "1;31", "SPEED": "1;36", "CAUTION": "1;33", "NEXT": "1;35"}
@@ -34,7 +35,7 @@ def show(result: Result, *, width: int, colour: bool = False, command: Sequence[
 
     lines = [styled(line, BOLD) for line in wrapped(result.title, width)]
     lines += ["", *_table(result, width, styled)]
-    for note in result.explanations:
+    for note in explanations(result):
         lines += [styled(line, DIM) for line in wrapped(note, width, "  ")]
     if any(len(score.configurations) > 1 for score in result.norms.values()):
         chosen = (f"{name}: {score.chosen_settings}" for name, score in result.norms.items() if score.choices)
@@ -97,72 +98,40 @@ def sparkline(curve: npt.ArrayLike, low: float, high: float, width: int) -> str:
     )
 
 
-@dataclass
-class _Column:
-    title: str
-    cells: dict[str, str]
-    """By the label of a score."""
-    left: bool = False
-    keep: int = 9
-    """The columns with the lowest number are left out first."""
-
-    @property
-    def width(self) -> int:
-        return max(len(self.title), *map(len, self.cells.values()))
-
-    def text(self, cell: str) -> str:
-        return f"{cell:<{self.width}}" if self.left else f"{cell:>{self.width}}"
-
-
 def _table(result: Result, width: int, styled: Callable[[str, str], str]) -> list[str]:
-    groups = result.grouped
-    scores = {label: score for _, group in groups for label, score in group.items()}
+    """The columns that fit, and the curves in what they leave."""
+    scores = {label: score for _, group in result.grouped for label, score in group.items()}
     if not scores:
         return []
-    columns = _fitting(result, _columns(result, scores), scores, width - 2)
-
-    def line(cells: Sequence[str]) -> str:
-        return ("  " + "  ".join(column.text(cell) for column, cell in zip(columns, cells, strict=True))).rstrip()
-
-    lines = [line([column.title for column in columns])]
-    for title, group in groups:
+    whole = dict(zip(result.table.columns, zip(*result.table.rows, strict=True), strict=True))
+    against = f"against {result.best} [95 %]"
+    columns: dict[str, Sequence[Cell]] = {
+        "norm": [score.name for score in scores.values()],
+        result.metric.title: [score.shown for score in scores.values()],
+    }
+    if any(result.against_best(label) for label in scores):
+        columns |= {against: whole[f"difference to {result.best} [95 %]"], "p": whole["p"]}
+    columns |= {name: whole[name] for name in ("paper", "epoch") if name in whole}
+    table = Table(tuple(columns), list(zip(*columns.values(), strict=True)))
+    lines = table.to_text(["norm"], width=width - 2, spare=["epoch", "paper", against, "p"]).splitlines()
+    taken = max(map(len, lines))
+    drawn = _draw_curves(result, scores, width - 4 - taken)
+    head, *rows = (f"  {line:<{taken}}  {curve}".rstrip() for line, curve in zip(lines, drawn, strict=True))
+    of_label = dict(zip(scores, rows, strict=True))
+    lines = [head]
+    for title, group in result.grouped:
         lines += [styled(title, BOLD)] if title else []
-        lines += [line([column.cells[label] for column in columns]) for label in group]
+        lines += [of_label[label] for label in group]
     return lines
 
 
-def _columns(result: Result, scores: dict[str, Score]) -> list[_Column]:
-    def cells(value: Callable[[str, Score], str]) -> dict[str, str]:
-        return {label: value(label, score) for label, score in scores.items()}
-
-    columns = [
-        _Column("norm", cells(lambda _, score: score.name), left=True),
-        _Column(result.metric.title, cells(lambda _, score: score.shown)),
-    ]
-    if any(result.against_best(label) for label in scores):
-        differences = cells(lambda label, _: result.shown_difference(label))
-        columns.append(_Column(f"against {result.best} [95 %]", differences, keep=4))
-        columns.append(_Column("p", cells(lambda label, _: result.shown_p(label)), keep=5))
-    if any(score.paper for score in scores.values()):
-        columns.append(_Column("paper", cells(lambda _, score: str(score.paper or NOTHING)), keep=3))
-    columns.append(_Column("epoch", cells(lambda _, score: score.chosen_epoch), keep=2))
-    return columns
-
-
-def _fitting(result: Result, columns: list[_Column], scores: dict[str, Score], width: int) -> list[_Column]:
-    """The columns that fit, and the curves in what they leave."""
-
-    def left() -> int:
-        return width - sum(column.width + 2 for column in columns)
-
-    while left() < -2 and len(columns) > 2:
-        columns.remove(min(columns, key=lambda column: column.keep))
+def _draw_curves(result: Result, scores: dict[str, Score], width: int) -> list[str]:
+    """A heading, and the validation curve of each score; empty texts where that does not fit."""
     curves = {label: score.curves["valid"][0] for label, score in scores.items() if "valid" in score.curves}
-    if curves and not result.metric.higher_is_better:  # errors begin many times as large as they end
+    if not curves or width < CURVE[0]:
+        return [""] * (1 + len(scores))
+    if not result.metric.higher_is_better:  # errors begin many times as large as they end
         curves = {label: np.log(np.maximum(curve, np.finfo(float).tiny)) for label, curve in curves.items()}
-    if curves and left() >= max(CURVE[0], len("validation")):
-        characters = min(left(), CURVE[1])
-        low, high = np.nanpercentile(np.concatenate(list(curves.values())), (1, 99))
-        drawn = {label: sparkline(curves[label], low, high, characters) if label in curves else "" for label in scores}
-        columns.append(_Column("validation", drawn, left=True))
-    return columns
+    low, high = np.nanpercentile(np.concatenate(list(curves.values())), (1, 99))
+    drawn = {label: sparkline(curve, low, high, min(width, CURVE[1])) for label, curve in curves.items()}
+    return ["validation", *(drawn.get(label, "") for label in scores)]

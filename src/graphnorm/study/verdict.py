@@ -48,9 +48,7 @@ def judge(result: Result) -> str:
         return f"No clear winner: {listing([best, *tied])} share the {metric.best} {metric.name} {where}, {score}."
     if all(result.pair(best, name).p_adjusted is None for name in others):
         return f"No clear winner: {highest}, but there are too few scores to tell that from chance."
-    equals, *rest = result.groups
-    worse = [name for group in rest for name in group if result.is_worse(name)]
-    guessing = [name for group in rest for name in group if not result.is_worse(name)]
+    equals, worse, guessing = result.groups[0], result.worse, result.guessing
     if len(equals) == 1 and not guessing:
         return f"{highest}, significantly better than every other one: {listing(worse)} {behind(result, worse)}."
     lead = leading(result)
