@@ -154,6 +154,11 @@ def test_targets_of_every_shape(pyg: Any) -> None:
     assert str(named.targets.tolist()) == "[[0.5, 1.0], [nan, 3.5], [-1.0, 2.0]]"  # type: ignore[union-attr]
 
 
+def test_values_of_nodes_are_no_targets(pyg: Any) -> None:
+    with pytest.raises(DataError, match="one value for each of its nodes"):
+        from_pyg([data(pyg, y=torch.tensor([0, 1, 1])), data(pyg, 1, y=torch.tensor([1, 0, 1]))])
+
+
 def test_pyg_mistakes(pyg: Any) -> None:
     cases: list[tuple[dict[str, Any], str]] = [
         ({"edge_index": None}, "no edge_index"),
@@ -245,6 +250,37 @@ def test_graphs_of_any_form(pyg: Any, tmp_path: Path) -> None:
     assert as_graphs(graphs, split=split).splits["test"].tolist() == [2]
     assert as_graphs(as_graphs(graphs, split=split), split="random") == graphs
     assert as_graphs("synthetic:trees") == synthetic.trees()
+
+
+def test_masked_labels_are_missing_and_columns_keep_their_names() -> None:
+    import numpy as np
+    import pandas
+
+    graphs = [nx.path_graph(k) for k in (2, 3, 4)]
+    masked = np.ma.array([1.5, 2.5, 9.5], mask=[False, False, True])
+    assert str(from_networkx(graphs, masked, task="values").targets.tolist()) == "[[1.5], [2.5], [nan]]"  # type: ignore[union-attr]
+    with pytest.raises(DataError, match=r"graph 2 of the list: the label .* is missing"):
+        from_networkx(graphs, np.ma.array([0, 1, 1], mask=[0, 0, 1]))
+    frame = pandas.DataFrame({"a": [1, 2, 3], "b": [0.5, 0.25, 1]})
+    assert from_networkx(graphs, frame).target_names == ("a", "b")
+    assert from_networkx(graphs, [True, 1, 0]).labels.tolist() == [1, 1, 0]
+    half = from_networkx(graphs, torch.tensor([0.5, 1, 2], dtype=torch.bfloat16), task="values")
+    assert half.targets.tolist() == [[0.5], [1], [2]]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("labels", [None, 5, torch.tensor(3), (k for k in (0, 1)), {"a": 3}, {None: [0, 1]}])
+def test_labels_that_are_no_list(labels: Any) -> None:
+    with pytest.raises(TypeError, match=r"(labels|each name of the targets) must be"):
+        from_networkx([nx.path_graph(2)] * 2, labels)
+
+
+def test_an_attribute_is_a_category_only_if_it_is_one_everywhere() -> None:
+    graphs = [nx.path_graph(2), nx.path_graph(3)]
+    for graph, label in zip(graphs, "ab", strict=True):
+        graph.graph["label"] = label
+        nx.set_node_attributes(graph, {0: 1, 1: 0.5, 2: 0.25}, "weight")
+    packed = as_graphs(graphs)
+    assert (packed.cardinalities, packed.x is None) == ((), False)
 
 
 @pytest.mark.parametrize(

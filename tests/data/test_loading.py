@@ -31,6 +31,7 @@ from graphnorm.data import (
 )
 from graphnorm.data import loading as loading_module
 from graphnorm.data.download import download
+from graphnorm.errors import GraphnormError
 
 
 def test_a_name_beats_a_folder_and_a_path_beats_a_name(
@@ -98,6 +99,22 @@ def test_ptc_is_not_replaced_by_ptc_mr(own_cache: Path, archives: Path, tmp_path
 def test_options_that_do_not_apply_are_refused(what: str, options: dict[str, Any], message: str) -> None:
     with pytest.raises(DataError, match=message):
         load(what, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_size": float("nan")}, "max_size is nan"),
+        ({"max_size": -1}, "max_size is -1"),
+        ({"features": "degrees"}, "unknown features 'degrees'; did you mean 'degree'"),
+        ({"task": "class"}, "unknown task 'class'"),
+    ],
+)
+def test_options_of_absurd_values_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(GraphnormError, match=message):
+        load("MUTAG", **options)
+    with pytest.raises(TypeError, match="symmetrise must be True or False"):
+        load("MUTAG", symmetrise="no")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

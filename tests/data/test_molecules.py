@@ -215,6 +215,10 @@ MISTAKES = {
     "nan": ("smiles,label\nCCO,1\nCC,nan\n", 3, {"threshold": "median"}, "'nan' in 'label' is not a finite number"),
     "missing, in words": ("smiles,label\nCCO,1\nCC,None\nC,NA\n", 3, {}, "is missing.*in 2 of 3 rows"),
     "a number and a word": ("smiles,label\nCCO,1\nCC,>3\nC,2.5\n", 3, {}, "'>3' in the column 'label' is not a number"),
+    "only decimal commas": ("smiles;label\nCCO;1,5\nCC;0,3\nC;2,25\n", 2, {}, "write decimals with a point"),
+    "per cent": ("smiles,label\nCCO,1%\nCC,3%\nC,5%\n", 2, {}, "'1%' in the column 'label' is not a number"),
+    "large labels": (f"smiles,label\nCCO,1\nCC,{2**53}\nC,{2**53 + 1}\n", 3, {"task": "classes"}, "too large to be"),
+    "escape": ("smiles,label\nCCO,\x1b[31m\nCC,b\n", None, {}, r"'\\x1b\[31m' is not plain text"),
     "decimal comma": ("smiles;label\nCCO;1\nCC;0,3\nC;2\n", 3, {}, "write decimals with a point"),
     "two kinds": ("smiles,a,b\nCCO,1,2.5\nCC,0,1\n", 2, {}, r"'a' \(binary\) and 'b' \(real\)"),
     "three values": ("smiles,a,b\nC,1,1\nCC,0,0\nN,2,1\n", 4, {"task": "binary"}, "2 in the column 'a' is not 0 or 1"),
@@ -246,6 +250,12 @@ def test_mistakes_name_file_line_and_remedy(tmp_path: Path, mistake: str) -> Non
     assert_refused(path, path, line, message, **keywords)
 
 
+def test_labels_that_look_alike_are_noted(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.csv", "smiles,label\nCCO,Yes\nCC,yes\nC,no\n")
+    with pytest.warns(DataWarning, match="'Yes' and 'yes' in 'label' are different classes, though they look alike"):
+        assert load(path).classes == ("Yes", "no", "yes")
+
+
 def test_files_of_other_encodings_and_damaged_ones(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_bytes("smiles,label\nCCO,gut\nCC,schön\n".encode("latin-1"))
@@ -265,7 +275,7 @@ def test_words_taken_for_classes(tmp_path: Path) -> None:
 
 
 def test_lists_of_different_lengths() -> None:
-    with pytest.raises(DataError, match="2 molecules and 1 labels"):
+    with pytest.raises(DataError, match="2 graphs and 1 labels"):
         from_smiles(["C", "CC"], [1])
     with pytest.raises(DataError, match="there are no molecules"):
         from_smiles([], [])

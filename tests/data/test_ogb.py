@@ -44,6 +44,10 @@ def test_features_outside_the_molecules_vocabulary_are_counted(write_ogb: WriteO
     assert graphs.tags[:, 0].tolist() == [1, 2, 1, 1, 1, 0]
 
 
+def test_labels_are_read_in_double_precision(write_ogb: WriteOGB) -> None:
+    assert load(write_ogb(graph_label="16777216\n16777217\n16777218\n")).num_classes == 3
+
+
 MISTAKES = {
     "missing file": ({"edge_feat": None}, None, None, "missing: raw/edge-feat.csv.gz"),
     "nan label": ({"graph_label": "0\nnan\n1\n"}, "graph-label", 2, "is missing"),

@@ -121,7 +121,6 @@ def forged(path: Path, **changes: Any) -> Path:
     ("changes", "problem"),
     [
         ({"labels": GRAPHS.labels + 1}, "a label is outside of 0 to 1"),
-        ({"classes": ("a", "a")}, "are not different names"),
         ({"col": GRAPHS.col + 100}, "an edge leaves its graph"),
         ({"col": GRAPHS.col - 1}, "an edge leaves its graph"),
         ({"col": GRAPHS.col.flip(0)}, "an edge leaves|not sorted|no edge back"),
@@ -130,6 +129,14 @@ def forged(path: Path, **changes: Any) -> Path:
         ({"tags": GRAPHS.tags.int() + 1}, "tags are outside"),  # type: ignore[union-attr]
         ({"tags": GRAPHS.tags.float()}, "tags has the shape"),  # type: ignore[union-attr]
         ({"cardinalities": (2**40,)}, "numbers of categories"),
+        ({"cardinalities": (2**17,)}, "numbers of categories"),
+        ({"notes": ("\x1b[31m",)}, "not plain text"),
+        ({"label_column": 7}, "not plain text"),
+        ({"removed_self_loops": "3"}, "not whole numbers"),
+        ({"left_out": (10**9,)}, "not whole numbers"),
+        ({"threshold": "3"}, "the threshold is '3'"),
+        ({"splits": {"a": torch.tensor([1])}}, "a part of the split is named 'a'"),
+        ({"task": "values", "target_names": ("t",), "targets": torch.full((20, 1), torch.nan)}, "has no values"),
         ({"x": torch.full((GRAPHS.num_nodes, 1), torch.nan)}, "x has values that are not finite"),
         ({"task": "binary", "target_names": ("t",), "targets": torch.full((20, 1), 2.0)}, "do not fit the task"),
         ({"splits": {"train": torch.tensor([99])}}, "the split 'train' has ids outside"),
@@ -138,6 +145,28 @@ def forged(path: Path, **changes: Any) -> Path:
 def test_a_file_with_wrong_content_is_refused(tmp_path: Path, changes: dict[str, Any], problem: str) -> None:
     with pytest.raises(DataError, match=problem):
         open_packed(forged(tmp_path / "x.safetensors", **changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"classes": ("a", "a")}, "are not different names"),
+        ({"classes": ("a", "\x1b[31mb")}, "the classes '.*' is not plain text"),
+        ({"name": 5}, "the name 5 is not plain text"),
+    ],
+)
+def test_names_are_plain_text(tmp_path: Path, changes: dict[str, Any], problem: str) -> None:
+    with pytest.raises(DataError, match=problem):
+        replace(GRAPHS, **changes)
+    import safetensors.torch
+
+    path = tmp_path / "x.safetensors"
+    save_packed(GRAPHS, path)
+    arrays, about = safetensors.torch.load_file(path), {"format": FORMAT} | GRAPHS.attributes | changes
+    safetensors.torch.save_file(arrays, path, {"graphnorm": json.dumps(about)})
+    with pytest.raises(DataError, match=problem) as error:
+        open_packed(path)
+    assert error.value.where == path
 
 
 def test_a_missing_direction_is_refused(tmp_path: Path) -> None:

@@ -115,6 +115,13 @@ def test_a_file_counts_rows_that_are_left_out(tmp_path: Path) -> None:
     assert parts(graphs) == {"test": [2], "train": [0], "valid": [1]}
 
 
+def test_a_part_that_is_there_twice_is_refused(table: Path, tmp_path: Path) -> None:
+    file = tmp_path / "split.json"
+    file.write_text('{"train": [0, 1], "train": [4], "test": [2]}')
+    with pytest.raises(DataError, match="'train' is no part of a split, or there twice"):
+        load(table, split=file)
+
+
 @pytest.mark.parametrize(
     ("content", "problem"),
     [

@@ -66,6 +66,12 @@ MISTAKES = {
     "edge between graphs": ({"A": "1, 2\n2, 1\n3, 4\n4, 3\n"}, "A", 3, "joins graph 1 and graph 2"),
     "one-directional": ({"A": "1, 2\n2, 1\n2, 3\n4, 5\n5, 4\n"}, "A", 3, r"no edge back .*symmetrise=True"),
     "graph without nodes": ({"graph_labels": "1\n-1\n1\n1\n"}, "graph_labels", 4, "the graph has no nodes"),
+    "large target": (
+        {"graph_labels": None, "graph_attributes": "1.5\n1e39\n2.5\n"},
+        "graph_attributes",
+        2,
+        "too large for single precision",
+    ),
     "one class": ({"graph_labels": "1\n1\n1\n"}, "graph_labels", 1, "all 3 graphs have the same label, 1"),
     "nan feature": (
         {"node_attributes": "1\n2\nnan\n4\n5\n6\n"},

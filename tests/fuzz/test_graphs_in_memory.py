@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from fractions import Fraction
 from typing import Any
 
 import networkx as nx
@@ -67,6 +68,35 @@ def test_labels(labels: list[Any], task: Any, threshold: Any, unlabelled: bool) 
         if result.targets is not None:
             assert result.targets.shape == (len(labels), len(result.names))
             assert not np.isinf(result.targets).any()
+
+
+@given(
+    st.lists(
+        st.integers(-3, 3)
+        | st.integers(2**53 - 3, 2**53 + 3)
+        | st.sampled_from(
+            [0.5, 1.0, -0.0, "1", "1.0", " 1 ", "01", "1e0", "a", "A", "a ", "é", "e\u0301", "0,5", "nan"]
+        ),
+        min_size=2,
+        max_size=8,
+    )
+)
+def test_two_labels_are_one_class_if_they_are_equal(labels: list[Any]) -> None:
+    result = answer_or_refusal(lambda: find_targets(*as_columns(labels)[:1], lambda g: {}, task="classes"))
+    if isinstance(result, Targets):
+        values = [exact(label) for label in labels]
+        for a, one in zip(values, result.labels, strict=True):
+            for b, other in zip(values, result.labels, strict=True):
+                assert (a == b) == (one == other), labels
+
+
+def exact(label: Any) -> Fraction | str:
+    """A label as an exact number, or as a word."""
+    word = str(label).strip()
+    try:
+        return Fraction(word)
+    except ValueError:
+        return word
 
 
 @st.composite

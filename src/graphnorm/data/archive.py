@@ -142,14 +142,16 @@ class Archive:
             parts.append(part.astype(np.int32) if fits else part)
         return np.concatenate(parts) if parts else np.empty((0, columns or 1), np.int32)
 
-    def read_floats(self, name: str, *, blanks: bool = False) -> npt.NDArray[np.float32]:
-        """(lines, columns) floats, separated by commas or blanks. The caller has to refuse ``nan`` and ``inf``.
-
-        blanks: a missing value may be an empty word; it is read as ``nan``.
-        """
-        parts = list(self._read(name, None, np.float64, blanks))
+    def read_floats(self, name: str) -> npt.NDArray[np.float32]:
+        """(lines, columns) floats, separated by commas or blanks. The caller has to refuse ``nan`` and ``inf``."""
+        parts = list(self._read(name, None, np.float64))
         with np.errstate(over="ignore"):  # a number too large for float32 becomes inf
             return np.concatenate(parts).astype(np.float32) if parts else np.empty((0, 1), np.float32)
+
+    def read_targets(self, name: str) -> npt.NDArray[np.float64]:
+        """(lines, columns) numbers, separated by commas or blanks. An empty word is a missing value, ``nan``."""
+        parts = list(self._read(name, None, np.float64, blanks=True))
+        return np.concatenate(parts) if parts else np.empty((0, 1))
 
     def _read(self, name: str, columns: int | None, dtype: type, blanks: bool = False) -> Iterator[npt.NDArray[Any]]:
         """Numbers of the file, a chunk of lines at a time."""

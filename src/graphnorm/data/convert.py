@@ -15,7 +15,7 @@ from graphnorm.data.archive import Place
 from graphnorm.data.build import RawGraphs, by_graph, join_edges, pack
 from graphnorm.data.packed import PackedGraphs, announce
 from graphnorm.data.table import TARGET_COLUMNS, listed, named_columns
-from graphnorm.data.targets import Targets, as_columns, find_targets
+from graphnorm.data.targets import Targets, as_columns, dense, find_targets
 from graphnorm.errors import DataError, DataWarning, need, require
 from graphnorm.settings import TaskName
 
@@ -132,7 +132,7 @@ def find_features(graphs: Sequence[Any]) -> dict[str, Any]:
     nodes = [data for graph in graphs for _, data in graph.nodes(data=True)]
     edges = [data for graph in graphs for _, _, data in graph.edges(data=True)]
     names = {name for name in nodes[0] if all(name in data for data in nodes)} if nodes else set()
-    words = sorted((name for name in names if isinstance(nodes[0][name], (str, int))), key=str)
+    words = sorted((name for name in names if all(isinstance(data[name], (str, int)) for data in nodes)), key=str)
     numbers = sorted(names - set(words), key=str)
     bonds = (
         sorted((n for n in edges[0] if all(isinstance(e.get(n), (str, int)) for e in edges)), key=str) if edges else []
@@ -193,6 +193,12 @@ def from_pyg(
     edge_tags, edge_cardinalities, edge_x = _features(graphs, "edge_attr", [len(own) for own in edges])
     if labels is None:
         labels = [_target_of(graph, g) for g, graph in enumerate(graphs)]
+        if all(graph.y.ndim == 1 and len(graph.y) == size > 1 for graph, size in zip(graphs, sizes, strict=True)):
+            raise DataError(
+                "y of each graph has one value for each of its nodes",
+                **_place(0),
+                remedy="give a class or T numbers of the graph: a tensor of shape (1,) or (1, T)",
+            )
     raw = RawGraphs(
         name=name or getattr(dataset, "name", None) or "pyg",
         locate=by_graph(_place, sizes, row),
@@ -218,12 +224,9 @@ def _place(g: int) -> Place:
 
 
 def _targets(labels: Any, num_graphs: int, task: TaskName | None) -> Targets:
-    for values in labels.values() if isinstance(labels, Mapping) else (labels,):
-        if len(values) != num_graphs:
-            raise DataError(f"there are {num_graphs} graphs and {len(values)} labels", remedy="give one label each")
     if num_graphs == 0:
         raise DataError("there are no graphs", remedy="give at least two graphs")
-    columns, found = as_columns(labels)
+    columns, found = as_columns(labels, num_graphs)
     return find_targets(columns, _place, task=task or found)
 
 
@@ -280,20 +283,12 @@ def _count_nodes(graph: Any, g: int) -> int:
     return count or 0
 
 
-def _strided(value: Tensor, attribute: str, g: int) -> Tensor:
-    """The values of a tensor on the CPU."""
-    if value.layout != torch.strided or value.is_quantized or value.is_meta or value.is_nested or value.is_complex():
-        kind = "complex" if value.is_complex() else "sparse, quantized, nested or without values"
-        raise DataError(f"{attribute} is {kind}", **_place(g), remedy="give a dense tensor of real numbers")
-    return value.detach().cpu()
-
-
 def _edges(edge_index: Tensor | None, g: int, num_nodes: int) -> Array:
     """(edges, 2) of one graph as (row, col) = (target, source)."""
     if edge_index is None:
         problem = "the graph has no edge_index"
         raise DataError(problem, **_place(g), remedy="add it, with the shape (2, 0) if there are no edges")
-    edge_index = _strided(edge_index, "edge_index", g)
+    edge_index = dense(edge_index, "edge_index", **_place(g))
     if edge_index.ndim != 2 or len(edge_index) != 2 or edge_index.is_floating_point() or edge_index.dtype == torch.bool:
         problem = f"edge_index has the shape {tuple(edge_index.shape)} and the type {edge_index.dtype}"
         raise DataError(problem, **_place(g), remedy="give an integer tensor of shape (2, edges)")
@@ -315,7 +310,7 @@ def _target_of(graph: Any, g: int) -> Any:
             **_place(g),
             remedy="give a tensor of shape (1,) or (1, T); or pass the classes as labels=[...]",
         )
-    values = _strided(y, "y", g).reshape(-1).tolist()
+    values = dense(y, "y", **_place(g)).reshape(-1).tolist()
     return values[0] if len(values) == 1 else values
 
 
@@ -330,7 +325,7 @@ def _features(
         if not isinstance(value, Tensor) or value.is_nested or value.shape[:1] != (count,):
             shape = tuple(value.shape) if isinstance(value, Tensor) and not value.is_nested else value
             raise DataError(f"{attribute} is {shape} for {count} rows", **_place(g), remedy="give one row for each")
-    tensors = [_strided(value, attribute, g) for g, value in enumerate(values)]
+    tensors = [dense(value, attribute, **_place(g)) for g, value in enumerate(values)]
     try:
         table = torch.cat([value.reshape(len(value), value.shape[1:].numel()) for value in tensors])
     except RuntimeError as error:

@@ -16,7 +16,7 @@ from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path, PurePosixPath
 from types import NoneType
-from typing import Any
+from typing import Any, get_args
 
 import torch
 
@@ -40,8 +40,9 @@ from graphnorm.errors import (
     MissingDependencyError,
     UnknownDatasetError,
     require,
+    unknown,
 )
-from graphnorm.settings import TaskName
+from graphnorm.settings import Loading, TaskName, options_of
 
 __all__ = ["as_graphs", "cache_root", "data_root", "describe_origin", "load", "load_cifar10", "locate", "obtain"]
 
@@ -106,6 +107,13 @@ def load(
         "symmetrise": symmetrise,
         "merge_duplicates": merge_duplicates,
     }
+    for name in ("smiles", "task", "skip_invalid", "skip_unlabelled", "symmetrise", "merge_duplicates"):
+        if given[name] is not None:
+            options_of(Loading)[name].check(name, given[name])
+    if max_size is not None:
+        max_size = options_of(Loading)["max_size"].check("max_size", max_size)
+    if features not in (None, *get_args(FeatureRule)):
+        raise unknown("features", str(features), get_args(FeatureRule), DataError)
     others = {name: value for name, value in given.items() if name not in APPLICABLE[kind]}
     _refuse_options(source.name if isinstance(source, Entry) else str(source), others)
     options = {name: given[name] for name in APPLICABLE[kind]}

@@ -153,11 +153,10 @@ def from_smiles(
     labels: (G,) whole numbers or words, which are classes; (G,) or (G, T) other numbers, None or NaN where one is
         missing.
     """
-    if len(smiles) != len(labels):
-        raise DataError(f"there are {len(smiles)} molecules and {len(labels)} labels", remedy="give one label each")
+    require("smiles", smiles, Collection, "a list of SMILES")
     for g, text in enumerate(smiles):
         require(f"smiles[{g}]", text, str, "a SMILES")
-    columns, found = as_columns(labels) if len(labels) else ({}, None)
+    columns, found = as_columns(labels, len(smiles)) if len(smiles) else ({}, None)
     graphs = _pack(
         name,
         smiles,

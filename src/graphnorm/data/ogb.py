@@ -68,7 +68,7 @@ def read_ogb(
 
     sizes, edge_counts = read("num-node-list", 1)[:, 0], read("num-edge-list", 1)[:, 0]
     edges, tags, edge_tags = read("edge", 2), read("node-feat"), read("edge-feat")
-    labels = archive.read_floats(present("graph-label"), blanks=True)
+    labels = archive.read_targets(present("graph-label"))
     for counts, part in ((sizes, "num-node-list"), (edge_counts, "num-edge-list")):
         if counts.size and counts.min() < 0:
             raise DataError("the count is negative", **at(part, int(counts.argmin())), remedy="correct the line")

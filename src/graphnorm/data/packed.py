@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
+import reprlib
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -33,6 +35,9 @@ UNKNOWN = "unknown"
 
 PROVENANCE = ("source", "label_column", "threshold", "left_out", "notes", "vocabulary", "edge_vocabulary")
 """Fields that say where the graphs come from. They do not belong to the content."""
+
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+"""Names are printed, and a terminal obeys these characters."""
 
 GraphIds = Tensor | Sequence[int] | npt.NDArray[np.integer[Any]]
 
@@ -145,12 +150,12 @@ class PackedGraphs:
     left_out: tuple[int, ...] = ()
     """For a table: its rows, from 0, that could not be read and are no graphs here."""
     notes: tuple[str, ...] = ()
+    """What the user should know about how the source was read: rows left out, duplicates, a guessed task."""
     vocabulary: str = ""
     """A digest of the values in the source that ``tags`` number, if the numbers depend on them: equal tags mean equal
     values only where it is equal."""
     edge_vocabulary: str = ""
     """The same of ``edge_tags``."""
-    """What the user should know about how the source was read: rows left out, duplicates, a guessed task."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "splits", dict(sorted(self.splits.items())))
@@ -163,6 +168,14 @@ class PackedGraphs:
                 remedy="the tasks binary and values have targets, a row for each graph and a column for each name; "
                 "classes has none",
             )
+        where = str(self.source) or None
+        for what, names in (("name", (self.name,)), ("classes", self.classes), ("target names", self.target_names)):
+            if wrong := [name for name in names if type(name) is not str or CONTROL.search(name)]:
+                problem = f"the {what} {reprlib.repr(wrong[0])} is not plain text"
+                raise DataError(problem, where=where, remedy="write it without control characters")
+            if len(set(names)) < len(names):
+                problem = f"the {what} {reprlib.repr(names)} are not different names"
+                raise DataError(problem, where=where, remedy="give each a name of its own")
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle the fields without the cached properties."""
@@ -404,7 +417,10 @@ def open_packed(path: Path, *, own: bool = False) -> PackedGraphs:
         attributes = {name: tuple(value) if isinstance(value, list) else value for name, value in attributes.items()}
         arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         splits = {name.removeprefix("splits."): arrays.pop(name) for name in list(arrays) if name.startswith("splits.")}
-        graphs = PackedGraphs(**attributes | arrays, splits=splits)
+        try:
+            graphs = PackedGraphs(**attributes | arrays, splits=splits)
+        except DataError as error:
+            raise DataError(error.problem, where=path, remedy="create it again, with save_packed") from error
         if _checksum(graphs) != checksum:
             raise DataError("its content is not what was written", where=path, remedy="create it again")
         if problem := _find_problem(graphs) or (None if own else _find_problem_of_edges(graphs)):
@@ -418,7 +434,8 @@ def _checksum(graphs: PackedGraphs) -> str:
 
 
 _SMALL = (torch.uint8, torch.int16, torch.int32)
-_MOST_CATEGORIES = 1 << 24
+_MOST_CATEGORIES = 1 << 16
+"""Of one feature, unless there are more nodes or edges: a model has weights for each category, seen or not."""
 
 
 def _find_problem(graphs: PackedGraphs) -> str | None:
@@ -449,16 +466,21 @@ def _find_problem(graphs: PackedGraphs) -> str | None:
             return f"{name} does not rise from 0 to {last}"
     if G == 0 or bool(((graphs.labels < 0) | (graphs.labels >= len(graphs.classes))).any()):
         return f"a label is outside of 0 to {len(graphs.classes) - 1}"
-    names = graphs.classes
-    if len(set(names)) < len(names) or not all(isinstance(name, str) for name in names):
-        return f"the classes {names[:5]} are not different names"
+    texts = (graphs.source, graphs.label_column, graphs.vocabulary, graphs.edge_vocabulary, *graphs.notes)
+    if type(graphs.notes) is not tuple or not all(type(text) is str and not CONTROL.search(text) for text in texts):
+        return "its notes are not plain text"
+    numbers = (graphs.removed_self_loops, *graphs.left_out)
+    rows = G + len(graphs.left_out)
+    if not all(type(n) is int and n >= 0 for n in numbers) or any(row >= rows for row in graphs.left_out):
+        return "its counts and rows are not whole numbers in range"
+    if type(graphs.threshold) not in (float, type(None)):
+        return f"the threshold is {graphs.threshold!r}"
     for part, tags, sizes in (
         ("tags", graphs.tags, graphs.cardinalities),
         ("edge_tags", graphs.edge_tags, graphs.edge_cardinalities),
     ):
-        if (tags is None) != (not sizes) or not all(
-            type(size) is int and 0 < size <= _MOST_CATEGORIES for size in sizes
-        ):
+        most = max(_MOST_CATEGORIES, 0 if tags is None else len(tags))
+        if (tags is None) != (not sizes) or not all(type(size) is int and 0 < size <= most for size in sizes):
             return f"the numbers of categories of {part} are {sizes[:5]}"
         if tags is not None and any(
             len(column) and (int(column.min()) < 0 or int(column.max()) >= size)
@@ -472,7 +494,11 @@ def _find_problem(graphs: PackedGraphs) -> str | None:
         known = graphs.targets[~graphs.targets.isnan()]
         if bool(known.isinf().any()) or (graphs.task == "binary" and bool(((known != 0) & (known != 1)).any())):
             return f"the targets do not fit the task {graphs.task!r}"
+        if bool(graphs.targets.isnan().all(0).any()):
+            return "a target has no values"
     for name, ids in graphs.splits.items():
+        if name not in ("train", "valid", "test"):
+            return f"a part of the split is named {name!r}"
         if ids.dtype != torch.int64 or ids.ndim != 1 or bool(((ids < 0) | (ids >= G)).any()):
             return f"the split {name!r} has ids outside of 0 to {G - 1}"
     begins, edges_of = graphs.edge_ptr[:-1].numpy(), graphs.edge_ptr.diff().numpy()

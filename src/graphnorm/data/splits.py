@@ -81,13 +81,17 @@ def read_split(path: Path, rows: Sequence[int], num_rows: int) -> dict[str, Inte
     return split
 
 
+class _Pairs(list[tuple[str, Any]]):
+    """A JSON object, in which a name may be there twice."""
+
+
 def _read_json(path: Path) -> dict[str, Integers]:
     with decoding(path):
-        content = json.loads(path.read_text(encoding="utf-8"))
-    if not isinstance(content, dict):
+        content = json.loads(path.read_text(encoding="utf-8-sig"), object_pairs_hook=_Pairs)
+    if not isinstance(content, _Pairs):
         raise DataError("this is no split", where=path, remedy='write {"train": [0, 1], "valid": [2], "test": [3]}')
     parts: dict[str, Integers] = {}
-    for name, ids in content.items():
+    for name, ids in content:
         if name not in WORDS or WORDS[name] in parts:
             raise DataError(
                 f"{name!r} is no part of a split, or there twice", where=path, remedy="use train, valid, test"

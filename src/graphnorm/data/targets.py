@@ -13,23 +13,31 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
+import torch
+from torch import Tensor
 
 from graphnorm.data.archive import Place
 from graphnorm.data.packed import UNKNOWN
-from graphnorm.errors import DataError, listing, unknown
+from graphnorm.errors import DataError, listing, require, unknown
 from graphnorm.settings import TaskName
 
-__all__ = ["Targets", "Threshold", "as_columns", "find_targets", "missing_rows"]
+__all__ = ["Targets", "Threshold", "as_columns", "dense", "find_targets", "missing_rows"]
 
 Threshold = float | Literal["median"] | None
 Array = npt.NDArray[Any]
 MISSING = re.compile(r"|nan|na|n/a|<na>|nat|none|null|[+-]?inf(?:inity)?", re.IGNORECASE)
 NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+OTHER_NUMBER = re.compile(r"(?=\D*\d)[^\w]*[\d.,_'\s]+[^\w]*")
+"""A number as other programs or languages write it: 0,5 and 1'000 and 12% and <3."""
+EXACT = 2**53
+"""Double precision does not tell larger whole numbers apart."""
 MANY_WORDS = 50
 MANY_NUMBERS = 10
 ROUNDING = 0.01
@@ -66,7 +74,7 @@ class _Column(NamedTuple):
 
 
 def _read(name: str, values: Sequence[Any] | Array, truth: bool = False) -> _Column:
-    """truth: the words true and false are the numbers 1 and 0."""
+    """truth: the words true and false are the numbers 1 and 0, as they are beside numbers."""
     if isinstance(values, np.ndarray) and values.dtype.kind in "iuf":
         numbers = values.astype(np.float64)
         missing = ~np.isfinite(numbers)
@@ -84,6 +92,9 @@ def _read(name: str, values: Sequence[Any] | Array, truth: bool = False) -> _Col
             known[text] = word, np.nan if np.isinf(number) else number
         word, found[k] = known[text]
         texts.append(word)
+    others = {word.casefold() for word, number in known.values() if word and number != number}
+    if not truth and others and others <= {"true", "false"} and not np.isnan(found).all():
+        return _read(name, values, truth=True)
     missing = np.array([not word for word in texts])
     all_numbers = all(not word or number == number for word, number in known.values())
     return _Column(name, found, None if all_numbers else texts, missing)
@@ -172,10 +183,12 @@ def _guess(columns: Sequence[_Column], place: Callable[[int], Place]) -> tuple[T
     (column,) = columns
     distinct = column.distinct
     if column.words is not None:
-        known = int((~column.missing).sum())
-        if 2 * int((~np.isnan(column.numbers)).sum()) > known:
+        words = [word for word in column.words if word]
+        if 2 * int((~np.isnan(column.numbers)).sum()) > len(words):
             _refuse_word(column, place)
-        return "classes", None
+        if len(set(words)) > 2 and 2 * sum(map(_is_other_number, words)) > len(words):
+            _refuse_word(column, place)
+        return "classes", _alike(column)
     if len(distinct) <= 2:
         return "classes", None
     whole = bool((distinct == np.round(distinct)).all())
@@ -189,16 +202,33 @@ def _guess(columns: Sequence[_Column], place: Callable[[int], Place]) -> tuple[T
     )
 
 
+def _is_other_number(word: str) -> bool:
+    """
+    >>> [_is_other_number(word) for word in ("0,5", "12%", "<3", "a1", "2020-01-31")]
+    [True, True, True, False, False]
+    """
+    return len(word) < 40 and OTHER_NUMBER.fullmatch(word) is not None
+
+
+def _alike(column: _Column) -> str | None:
+    """A note about classes whose names differ in capitals alone, or in how Unicode writes them."""
+    words = sorted(set(column.words or ()))
+    plain = [unicodedata.normalize("NFKC", word).casefold() for word in words]
+    times = Counter(plain)
+    some = [repr(word[:40]) for word, own in zip(words, plain, strict=True) if times[own] > 1]
+    return f"{listing(some[:4])} in {column.name!r} are different classes, though they look alike" if some else None
+
+
 def _refuse_word(column: _Column, place: Callable[[int], Place]) -> None:
     assert column.words is not None
     row = next(k for k, word in enumerate(column.words) if word and np.isnan(column.numbers[k]))
     word = column.words[row]
-    decimal = re.fullmatch(r"[+-]?\d+,\d+", word) is not None
-    raise DataError(
-        f"{word[:40]!r} in the column {column.name!r} is not a number",
-        **place(row),
-        remedy="write decimals with a point" if decimal else "correct or remove it, or name other columns (--target)",
-    )
+    remedy = "correct or remove it, or name other columns (--target)"
+    if re.fullmatch(r"[+-]?\d+,\d+", word):
+        remedy = "write decimals with a point"
+    elif _is_other_number(word):
+        remedy = "write numbers like 0.5; or, if each is a class, say task='classes' (--task classes)"
+    raise DataError(f"{word[:40]!r} in the column {column.name!r} is not a number", **place(row), remedy=remedy)
 
 
 def _classes(column: _Column, place: Callable[[int], Place], unlabelled: bool, remedy: str, *, given: bool) -> Targets:
@@ -211,6 +241,14 @@ def _classes(column: _Column, place: Callable[[int], Place], unlabelled: bool, r
             f"the label in the column {column.name!r} is missing (in {count} of {len(zeros)} rows)",
             **place(row),
             remedy=remedy,
+        )
+    large = np.abs(column.numbers) >= EXACT
+    if large.any():
+        row = int(large.argmax())
+        raise DataError(
+            f"the label {column.numbers[row]:g} in {column.name!r} is too large to be told from its neighbours",
+            **place(row),
+            remedy="number the classes from 0, or give them names with letters",
         )
     # Numbers by value and before words, so that 1 and 1.0 are one class and no order depends on hashes.
     keys = [(0, number, "") if number == number else (1, 0.0, word) for number, word in _pairs(column)]
@@ -313,18 +351,35 @@ def _values(column: _Column, place: Callable[[int], Place], unlabelled: bool) ->
     return values
 
 
-def as_columns(values: Any) -> tuple[dict[str, Any], TaskName | None]:
+def as_columns(values: Any, count: int | None = None) -> tuple[dict[str, Any], TaskName | None]:
     """Labels that are given in Python as named columns, and the task if their types tell it.
 
-    values: (G,) labels or numbers, or (G, T) of them, as lists, arrays or tensors; or columns of (G,) by their names.
-        Whole numbers and words are classes.
+    values: (G,) labels or numbers, or (G, T) of them, as lists, arrays or tensors; or columns of (G,) by their names,
+        as a mapping or a DataFrame. Whole numbers and words are classes.
+    count: G, if the number of graphs is known.
     """
-    if isinstance(values, Mapping) and len(values) > 1:
-        return dict(values), None
-    name, values = next(iter(values.items())) if isinstance(values, Mapping) else ("target", values)
-    array = values if hasattr(values, "ndim") else None
-    if array is None:
-        rows = [value.tolist() if hasattr(value, "tolist") else value for value in values]
+    wanted = "a list or an array with a label, or with numbers, for each graph"
+    if hasattr(values, "itertuples"):  # a DataFrame
+        if not values.columns.is_unique:
+            raise DataError("two columns of the labels have the same name", remedy="rename one")
+        values = {str(name): column for name, column in values.items()}
+    several = values.values() if isinstance(values, Mapping) else (values,)
+    for given in several:
+        require("labels", given if getattr(given, "ndim", 1) else given.item(), Collection, wanted)
+        if count not in (None, len(given)):
+            raise DataError(f"there are {count} graphs and {len(given)} labels", remedy="give one label each")
+    if isinstance(values, Mapping):
+        for name in values:
+            require("each name of the targets", name, str, "a text")
+        if len(values) > 1:
+            return {name: _array(column) for name, column in values.items()}, None
+    name, values = next(iter(values.items()), ("", [])) if isinstance(values, Mapping) else ("target", values)
+    array = _array(values)
+    if isinstance(array, np.ndarray):
+        columns: list[Any] = [array] if array.ndim < 2 else list(array.reshape(len(array), -1).T)
+    else:
+        rows = [value.tolist() if hasattr(value, "tolist") else value for value in array]
+        columns = [rows]
         if any(isinstance(row, (list, tuple)) for row in rows):
             rows = [row if isinstance(row, (list, tuple)) else [row] for row in rows]
             widths = {len(row) for row in rows}
@@ -333,20 +388,42 @@ def as_columns(values: Any) -> tuple[dict[str, Any], TaskName | None]:
                 other = next(g for g, row in enumerate(rows) if len(row) != len(rows[0]))
                 place = f"graph {other} of the list"
                 raise DataError(problem, where=place, remedy="give each graph as many, None where one is missing")
-            columns: list[Any] = [list(column) for column in zip(*rows, strict=True)]
-        else:
-            columns = [rows]
-    else:
-        array = np.asarray(array.detach().cpu() if hasattr(array, "detach") else array)
-        array = array.astype(np.int64) if array.dtype == bool and array.ndim > 1 else array
-        columns = [array] if array.ndim < 2 else list(array.reshape(len(array), -1).T)
-    if not columns:
+            columns = [list(column) for column in zip(*rows, strict=True)]
+    if not columns or not len(columns[0]):
         raise DataError("the graphs have no targets", remedy="give each graph a label or a number")
     names = [name] if len(columns) == 1 else [f"{name} {k + 1}" for k in range(len(columns))]
     whole = len(columns) == 1 and all(
         isinstance(value, (str, bool, int, np.integer, np.bool_, np.str_)) for value in _elements(columns[0])
     )
     return dict(zip(names, columns, strict=True)), "classes" if whole else None
+
+
+def _array(values: Any) -> Any:
+    """Anything with dimensions as an array, without values where it is masked; all else as it is."""
+    if isinstance(values, Tensor):
+        values = dense(values, "labels")
+        values = (values.float() if values.dtype == torch.bfloat16 else values).numpy()
+    if not hasattr(values, "ndim"):
+        return values
+    array: Array = np.asarray(values)
+    if isinstance(values, np.ma.MaskedArray):
+        array = array.astype(object)
+        array[np.ma.getmaskarray(values)] = None
+    return array.astype(np.int64) if array.dtype == bool and array.ndim > 1 else array
+
+
+def dense(tensor: Tensor, name: str, **place: Any) -> Tensor:
+    """The values of a tensor on the CPU; refuses tensors that have none to be read."""
+    if (
+        tensor.layout != torch.strided
+        or tensor.is_quantized
+        or tensor.is_meta
+        or tensor.is_nested
+        or tensor.is_complex()
+    ):
+        kind = "complex" if tensor.is_complex() else "sparse, quantized, nested or without values"
+        raise DataError(f"{name} is {kind}", **place, remedy="give a dense tensor of real numbers")
+    return tensor.detach().cpu()
 
 
 def _elements(column: Any) -> list[Any]:

@@ -72,7 +72,7 @@ def read_tu(
     if of_graphs == "graph_labels":
         table: npt.NDArray[Any] = archive.read_integers(file(of_graphs), 1)
     else:
-        table = archive.read_floats(file(of_graphs), blanks=True)
+        table = archive.read_targets(file(of_graphs))
     _check_indicator(indicator, len(table), at)
     row, col = (np.ascontiguousarray(ends - 1) for ends in archive.read_integers(file("A"), 2).T)
     _check_edges(row, col, indicator, at)
