@@ -17,11 +17,12 @@ import pytest
 
 from graphnorm.analysis import theory
 from graphnorm.data import synthetic
-from graphnorm.paper import tables
+from graphnorm.paper import cells, tables
+from graphnorm.paper.cells import Cell, untrained
 from graphnorm.paper.items import CURVES, ITEMS, Baselines, Item, Trainings
 from graphnorm.paper.output import Output
 from graphnorm.paper.reproduce import Reproduction
-from graphnorm.paper.tables import Cell, pairs
+from graphnorm.paper.tables import pairs
 from graphnorm.settings import Grid
 from graphnorm.study import reported
 from graphnorm.study.reported import MOLHIV, Reported
@@ -357,6 +358,7 @@ def test_graphnorm_as_in_the_authors_code(
 ) -> None:
     """Without α it is InstanceNorm: its measurement is shown with the paper's GraphNorm, too, and counted once."""
     monkeypatch.setattr(tables, "MOLHIV", TREES)
+    monkeypatch.setattr(cells, "MOLHIV", TREES)
     as_printed(batch=79.0, instance=86.0, graph=89.0)
     output = made(item(norms=("batch", "instance", "graph")))
     found = by_norm(output)
@@ -410,7 +412,7 @@ def test_theory(
 def scored(norm: str, level: float, **more: Any) -> Cell:
     wiggle = np.random.default_rng(len(norm)).normal(0, 0.002, 10)
     choices = tuple(Choice(fold, 0, 0, 1, level + value) for fold, value in enumerate(wiggle))
-    score = replace(tables._untrained(norm, "paper"), configurations=({},), choices=choices)
+    score = replace(untrained(norm, "paper"), configurations=({},), choices=choices)
     about: dict[str, Any] = {"dataset": "PTC", "model": "gin", "norm": norm, "score": score, "reported": None}
     return Cell(**about | {"planned": 1, "members_planned": 10, "units": 10} | more)
 

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from graphnorm.paper.output import Output
-    from graphnorm.paper.reproduce import Measured, Work
+    from graphnorm.paper.reproduce import Work
+    from graphnorm.study.result import Result
 
 __all__ = ["AUTHORS_Q", "CONVERGED", "batch_noise", "curves", "learned_alpha", "learned_shift", "singular_values"]
 
@@ -77,18 +78,17 @@ def curves(work: Work) -> Output:
     averaged_over: dict[str, tuple[str, int]] = {}
     gaps: dict[str, list[str]] = {}
     several = any(len(part.models) > 1 for part in work.item.trained)
-    for measured in work.studies:
-        dataset, model = measured.result.dataset, measured.result.model
-        title = f"{dataset}, {model}" if several else dataset
-        sizes = measured.axes["batch_size"]
-        records = work.store.records(measured.plan, curves=("train", "valid"))
+    for plan, result in work.studies:
+        title = f"{result.dataset}, {result.model}" if several else result.dataset
+        sizes = result.axes["batch_size"]
+        records = work.store.records(plan, curves=("train", "valid"))
         panels[title] = average_curves(records, "batch_size" if len(sizes) > 1 else None)
-        averaged_over[title] = measured.result.protocol.unit, measured.units
-        if found := _gaps(measured, panels[title], len(sizes)):
+        averaged_over[title] = result.protocol.unit, result.units
+        if found := _gaps(result, panels[title], len(sizes)):
             gaps[title] = [f"{title}: {gap}" for gap in found]
     missing = [gap for of_panel in gaps.values() for gap in of_panel]
     remarks = (*([f"Trained in part: {'; '.join(missing)}."] if missing else []), *work.remarks)
-    metrics = dict.fromkeys(measured.result.metric.label for measured in work.studies)
+    metrics = dict.fromkeys(result.metric.label for _, result in work.studies)
     return work.output(
         figures={"": plot_panels(panels, metric=f"training {' or '.join(metrics)}", in_part=gaps)},
         data=_curve_data(panels),
@@ -132,10 +132,10 @@ def average_curves(records: Sequence[Record], variant: str | None = None) -> lis
     return found
 
 
-def _gaps(measured: Measured, found: Sequence[Curves], variants: int) -> list[str]:
+def _gaps(result: Result, found: Sequence[Curves], variants: int) -> list[str]:
     """The curves of a study that average fewer trainings than planned, or none."""
     gaps = []
-    for score in measured.scores:
+    for score in result.scores.values():
         of_norm = [curve for curve in found if curve.norm == score.name]
         for curve in of_norm:
             if curve.members < score.members:

@@ -258,6 +258,10 @@ class Item:
         return tuple(self._values("datasets"))
 
     @property
+    def protocols(self) -> tuple[str, ...]:
+        return tuple(self._values("protocols"))
+
+    @property
     def trains(self) -> bool:
         return any(self._parts())
 

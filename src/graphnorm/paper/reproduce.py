@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -35,11 +35,10 @@ from graphnorm.study.reading import read
 from graphnorm.study.render import counted, list_some
 from graphnorm.study.result import Result
 from graphnorm.study.runner import run
-from graphnorm.study.score import Score
 from graphnorm.study.store import FINAL, Record, Store
 from graphnorm.training import find_metric
 
-__all__ = ["Measured", "NoGraphsError", "Reproduction", "Work", "known_datasets"]
+__all__ = ["NoGraphsError", "Reproduction", "Work", "known_datasets"]
 
 ABOUT_QUICK = (
     "This is a quick pass: fewer datasets, folds, epochs and configurations. Its differences mean nothing yet."
@@ -56,39 +55,14 @@ class NoGraphsError(LeftOutError):
         )
 
 
-class Measured(NamedTuple):
-    """A study as far as it is trained."""
-
-    plan: Plan
-    result: Result
-
-    @property
-    def is_baseline(self) -> bool:
-        return not self.result.norms
-
-    @property
-    def scores(self) -> list[Score]:
-        """Those of its normalizations, or of its baseline."""
-        return [*self.result.norms.values(), *self.result.baselines.values()]
-
-    @property
-    def units(self) -> int:
-        """Folds, or seeds, as planned."""
-        return int(self.plan.spec[f"{self.result.protocol.unit}s"])
-
-    @property
-    def axes(self) -> dict[str, list[Any]]:
-        """The values of each setting in its grid."""
-        return {name: values for name, values in self.plan.spec["grid"].items() if name != "name"}
-
-
 @dataclass(frozen=True)
 class Work:
     """Everything that an item is made from."""
 
     item: Item
     quick: bool
-    studies: tuple[Measured, ...]
+    studies: tuple[tuple[Plan, Result], ...]
+    """As far as they are trained."""
     probed: tuple[Plan, ...]
     """Trainings with a probe."""
     absent: tuple[str, ...]
@@ -98,18 +72,12 @@ class Work:
     progress: bool = False
     """Whether to report progress on standard error."""
 
-    def own_part(self, measured: Measured) -> Trainings | None:
+    def own_part(self, result: Result) -> Trainings | None:
         """The trainings of the whole item that a study belongs to; None for a baseline."""
         whole = ITEMS.get(self.item.name, self.item)
-        for part in (whole.quick() if self.quick else whole).trained:
-            result = measured.result
-            if (
-                result.dataset in part.datasets
-                and result.model in part.models
-                and result.protocol.name in part.protocols
-            ):
-                return part
-        return None
+        parts = (whole.quick() if self.quick else whole).trained
+        of_model = [part for part in parts if result.dataset in part.datasets and result.model in part.models]
+        return next((part for part in of_model if result.protocol.name in part.protocols), None)
 
     @property
     def remarks(self) -> tuple[str, ...]:
@@ -123,7 +91,7 @@ class Work:
         records: trainings with a probe.
         """
         narrow = None if self.item.narrow is None else dict(self.item.narrow)
-        records = [*records, *(record for study in self.studies for record in self.store.records(study.plan))]
+        records = [*records, *(record for plan, _ in self.studies for record in self.store.records(plan))]
         provenance = {
             "made": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             "graphnorm": exact_version(),
@@ -285,7 +253,7 @@ class Reproduction:
                 Work(
                     item=replace(item, graphs=tuple(name for name in item.graphs if name not in gone)),
                     quick=quick,
-                    studies=tuple(Measured(plan, read(store, plan, partial=True)) for plan in there),
+                    studies=tuple((plan, read(store, plan, partial=True)) for plan in there),
                     probed=tuple(_as_entered(store, self.probed_plans(item, train=train))),
                     absent=_describe(absent),
                     store=store,

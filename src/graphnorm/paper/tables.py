@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 from statistics import mean
 from typing import TYPE_CHECKING, Any
@@ -27,353 +27,34 @@ from graphnorm.data.catalog import find
 from graphnorm.files import plain
 from graphnorm.layers import make_norm
 from graphnorm.models import MODELS
+from graphnorm.paper.cells import (
+    BASELINE,
+    FAIR,
+    FULL_SHIFT,
+    SETTINGS,
+    Cell,
+    find_cells,
+    leading_protocol,
+    reported_cell,
+)
 from graphnorm.paper.figures import AUTHORS_Q
 from graphnorm.paper.output import Output, Sheet
 from graphnorm.study.protocol import find_protocol
-from graphnorm.study.reading import read
-from graphnorm.study.render import NOTHING, Table, TwoLines, by_value, list_some, listing, short, signed, span
-from graphnorm.study.reported import (
-    MOLHIV,
-    REPETITIONS,
-    Reported,
-    dataset_table,
-    reported,
-    reported_baseline,
-)
+from graphnorm.study.render import NOTHING, Table, TwoLines, by_key, by_value, list_some, listing, signed, span
+from graphnorm.study.reported import MOLHIV, REPETITIONS, Reported, dataset_table
 from graphnorm.study.score import Score
 from graphnorm.study.significance import compare_all
-from graphnorm.training import Trial, find_metric
 
 if TYPE_CHECKING:
-    from graphnorm.paper.reproduce import Measured, Work
+    from graphnorm.paper.items import Item
+    from graphnorm.paper.reproduce import Work
 
-__all__ = ["Cell", "dataset_statistics", "find_cells", "pairs", "scores", "theory"]
+__all__ = ["dataset_statistics", "pairs", "scores", "theory"]
 
-BASELINE = "baseline"
-"""In place of the normalization."""
-FULL_SHIFT = "graph, α = 1"
-"""GraphNorm in the authors' code for ogbg-molhiv, which has no α: the same as our ``instance``."""
-FAIR = "fair"
-SETTINGS = ("lr", "batch_size", "dropout", "weight_decay")
-"""The order in which settings are shown; others follow."""
-SHORT_NAMES = {"batch_size": "batch", "weight_decay": "wd"}
 WORK_OF_A_QUICK_PASS = 2e9
 XI = (0.0, 0.1, -0.5)
 """The values with which Proposition 2 is checked."""
 ROUNDING = 1e-9
-
-
-# Cells
-
-
-@dataclass(frozen=True, kw_only=True)
-class Cell:
-    """One score of ours, the paper's number for it, and how ours was chosen."""
-
-    dataset: str
-    model: str
-    norm: str
-    """As it is shown; :data:`BASELINE` for other methods."""
-    score: Score
-    """Without choices if nothing is trained."""
-    planned: int
-    """Configurations of the item's own grid, even if the study has only a part of it."""
-    members_planned: int
-    units: int
-    """Folds, or seeds, as planned."""
-    reported: Reported | None
-    configuration: Mapping[str, Any] | None = None
-    """The chosen settings; None if folds chose different ones, and for a baseline."""
-    chosen: str | None = None
-    """The chosen values of the settings that vary, for people."""
-    is_of_own_grid: bool = True
-    """Whether all configurations belong to the item's own grid."""
-    repeats: bool = False
-    """Whether it shows the measurement of another cell a second time."""
-    common: Score | None = None
-    """Chosen only among the configurations that all normalizations have; None if that is the same choice."""
-    fair: Cell | None = None
-    """The same cell under the protocol ``fair``."""
-    among_fair: Score | None = None
-    """Chosen only among the configurations that ``fair`` chose from; None if some of them are not trained."""
-
-    @property
-    def protocol(self) -> str:
-        return self.score.protocol.name
-
-    @property
-    def mean(self) -> float | None:
-        """In percent; None if there is no score."""
-        return _known(self.score.mean)
-
-    @property
-    def std(self) -> float | None:
-        return _known(self.score.std)
-
-    @property
-    def compared(self) -> int:
-        """How many configurations were chosen from."""
-        return self.score.compared
-
-    @property
-    def members(self) -> int:
-        """Trained folds times seeds."""
-        return len(self.score.choices)
-
-    @property
-    def devices(self) -> str:
-        return " and ".join(self.score.devices)
-
-    @property
-    def epochs(self) -> list[int]:
-        """The chosen epochs; empty if a score is the average over several that tie."""
-        return _epochs(self.score)
-
-    @property
-    def epoch(self) -> int | None:
-        """The epoch that all members share, or None."""
-        return self.epochs[0] if len(set(self.epochs)) == 1 else None
-
-    @property
-    def difference(self) -> float | None:
-        """Ours minus the reported mean, in percentage points."""
-        return None if self.mean is None or self.reported is None else self.mean - self.reported.mean
-
-    @property
-    def within_std(self) -> bool | None:
-        """Whether the difference is at most one reported standard deviation."""
-        return self._is_at_most(self.reported and self.reported.std)
-
-    @property
-    def within_error(self) -> bool | None:
-        """Whether the difference is at most one standard error of the reported mean."""
-        return self._is_at_most(self.reported and self.reported.error)
-
-    def _is_at_most(self, yardstick: float | None) -> bool | None:
-        return None if self.difference is None or yardstick is None else abs(self.difference) <= yardstick
-
-    @property
-    def optimism(self) -> float | None:
-        """By how many points choosing on the reported folds exceeds ``fair``, with the same configurations."""
-        if self.among_fair is None or self.fair is None:
-            return None
-        return _known(self.among_fair.mean - self.fair.score.mean)
-
-    @property
-    def is_baseline(self) -> bool:
-        return self.norm == BASELINE
-
-    @property
-    def extent(self) -> str:
-        """How much of the grid it was chosen from; empty if the grid has one configuration."""
-        if self.planned == 1:
-            return ""
-        if self.compared == 1:
-            return "with one configuration"
-        return "with the whole grid" if self.compared == self.planned else "with a part of the grid"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
-        chosen = None
-        if self.configuration is not None:
-            chosen = {"configuration": dict(self.configuration), "epoch": self.epoch}
-        return {
-            "dataset": self.dataset,
-            "model": self.model,
-            "norm": self.norm,
-            "protocol": self.protocol,
-            "compared": self.compared,
-            "planned": self.planned,
-            "members": self.members,
-            "members_planned": self.members_planned,
-            "mean": self.mean,
-            "std": self.std,
-            "difference": self.difference,
-            "within_one_sd": self.within_std,
-            "within_one_se": self.within_error,
-            "reported": self.reported and {"mean": self.reported.mean, "std": self.reported.std},
-            "scores": self._by_unit(self.score),
-            "chosen": chosen,
-            "common": self._restricted(self.common),
-            "device": list(self.score.devices),
-            "repeats": self.repeats,
-            "fair": self.fair and self.fair.to_dict(),
-            "among_fair": self._restricted(self.among_fair),
-        }
-
-    def _restricted(self, score: Score | None) -> dict[str, Any] | None:
-        """A choice among fewer configurations, for JSON."""
-        if score is None:
-            return None
-        numbers = {"mean": _known(score.mean), "std": _known(score.std), "configurations": len(score.configurations)}
-        return numbers | {"scores": self._by_unit(score)}
-
-    def _by_unit(self, score: Score) -> list[float | None]:
-        """The score of each fold or seed; None if it is not trained, or diverged."""
-        return [_known(score.scores.get(unit)) for unit in range(self.units)]
-
-
-def _known(value: float | None) -> float | None:
-    return None if value is None or math.isnan(value) else value
-
-
-def _shown(score: Score) -> str:
-    return NOTHING if math.isnan(score.mean) else score.shown
-
-
-def _epochs(score: Score) -> list[int]:
-    return [] if any(choice.ties > 1 for choice in score.choices) else score.epochs
-
-
-def _untrained(norm: str, protocol: str) -> Score:
-    return Score(norm, find_protocol(protocol), find_metric(protocol), trials=0, finished=0, configurations=())
-
-
-def find_cells(work: Work) -> list[Cell]:
-    """The cells of a table of scores; those under ``fair`` belong to those of the item's other protocol.
-
-    If the item has no other protocol, they stand alone. If the other one is not trained, its score is empty.
-    """
-    other = _leading(_protocols(work))
-    groups: dict[tuple[str, str], dict[bool, Measured]] = {}
-    for measured in work.studies:
-        result = measured.result
-        leads_table = other == FAIR or result.protocol.name != FAIR
-        groups.setdefault((result.dataset, result.model), {})[leads_table] = measured
-    found: list[Cell] = []
-    for studies in groups.values():
-        leads, follows = studies.get(True), studies.get(False)
-        fair = {cell.norm: cell for cell in _cells(work, follows)} if follows else {}
-        if leads is None:
-            found += [
-                Cell(
-                    dataset=cell.dataset,
-                    model=cell.model,
-                    norm=norm,
-                    score=_untrained(norm, other),
-                    planned=cell.planned,
-                    members_planned=cell.members_planned,
-                    units=0,
-                    reported=_reported(cell.dataset, cell.model, norm, other),
-                    fair=cell,
-                )
-                for norm, cell in fair.items()
-            ]
-            continue
-        among = _among_those_of(work, leads, follows) if follows and not leads.is_baseline else {}
-        found += [
-            replace(cell, fair=fair.get(cell.norm), among_fair=among.get(cell.norm)) for cell in _cells(work, leads)
-        ]
-    return found
-
-
-def _protocols(work: Work) -> list[str]:
-    parts = (*work.item.trained, *((work.item.baselines,) if work.item.baselines else ()))
-    return [protocol for part in parts for protocol in part.protocols]
-
-
-def _leading(protocols: Sequence[str]) -> str:
-    """The protocol of a table: ``fair`` only if there is no other."""
-    return next((name for name in protocols if name != FAIR), FAIR)
-
-
-def _reported(dataset: str, model: str, norm: str, protocol: str) -> Reported | None:
-    if norm == BASELINE:
-        return reported_baseline(dataset, model, protocol)
-    return reported(dataset, model, "graph" if norm == FULL_SHIFT else norm, protocol)
-
-
-def _cells(work: Work, measured: Measured) -> Iterator[Cell]:
-    result, axes, part = measured.result, measured.axes, work.own_part(measured)
-    protocol, own = result.protocol.name, part.grid.axes if part else {}
-    common = _among_common(work, measured)
-    for score in measured.scores:
-        norm = BASELINE if part is None else score.name
-        configuration, chosen = (None, None) if part is None else _choice(axes, own, score)
-        cell = Cell(
-            dataset=result.dataset,
-            model=result.model,
-            norm=norm,
-            score=score,
-            planned=max(len(score.configurations), len(part.grid) if part else 0),
-            members_planned=max(score.members, part.members(protocol) if part else 0),
-            units=measured.units,
-            reported=_reported(result.dataset, result.model, norm, protocol),
-            configuration=configuration,
-            chosen=chosen,
-            is_of_own_grid=all(set(axes.get(name, ())) <= set(values) for name, values in own.items()),
-            common=common.get(score.name),
-        )
-        yield cell
-        if result.dataset == MOLHIV and norm == "instance":
-            said = _reported(MOLHIV, result.model, FULL_SHIFT, protocol)
-            yield replace(cell, norm=FULL_SHIFT, reported=said, repeats=True)
-
-
-def _choice(
-    axes: Mapping[str, Sequence[Any]], own: Mapping[str, Sequence[Any]], score: Score
-) -> tuple[dict[str, Any] | None, str | None]:
-    """The chosen settings, and for people those that vary in the study's grid or in the item's own."""
-    if score.chosen is None or (score.compared > 1 and not _epochs(score)):
-        return None, "by fold" if score.compared > 1 else None
-    names = [*(name for name in SETTINGS if name in axes), *(name for name in axes if name not in SETTINGS)]
-    settings = _settings(axes, score.chosen)
-    configuration = {name: settings[name] for name in names if name != "epochs"}
-    varied = [name for name in configuration if len(axes[name]) > 1 or len(own.get(name, ())) > 1]
-    shown = ", ".join(f"{SHORT_NAMES.get(name, name)} {short(settings[name])}" for name in varied)
-    return configuration, shown or None
-
-
-def _settings(axes: Mapping[str, Sequence[Any]], chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """A configuration with the settings that have one value in the whole study."""
-    return {name: chosen.get(name, values[0]) for name, values in axes.items()}
-
-
-# Choices among fewer configurations
-
-Configuration = frozenset[tuple[str, Any]]
-
-
-def _among_common(work: Work, measured: Measured) -> dict[str, Score]:
-    """Choices among the configurations that all normalizations have, where the choice was among others."""
-    sets = {score.name: _took_part(measured, score) for score in measured.scores if score.choices}
-    shared = frozenset.intersection(*sets.values()) if sets else frozenset()
-    others = [
-        score.name
-        for score in measured.scores
-        if score.choices and (sets[score.name], score.compared) != (shared, len(shared))
-    ]
-    return _read_among(work, measured, shared, others)
-
-
-def _among_those_of(work: Work, measured: Measured, other: Measured) -> dict[str, Score]:
-    """Choices among the configurations that another study chose from, where all of them are trained."""
-    own = {score.name: _took_part(measured, score) for score in measured.scores}
-    wanted = {score.name: _took_part(other, score) for score in other.scores}
-    found: dict[str, Score] = {}
-    for few in set(wanted.values()):
-        norms = [norm for norm, of in wanted.items() if of == few and few and few <= own.get(norm, frozenset())]
-        found |= _read_among(work, measured, few, norms)
-    return found
-
-
-def _took_part(measured: Measured, score: Score) -> frozenset[Configuration]:
-    """The configurations that every fold chose from."""
-    chosen = [score.configurations[place] for place in score.took_part]
-    return frozenset(frozenset(_settings(measured.axes, one).items()) for one in chosen)
-
-
-def _read_among(
-    work: Work, measured: Measured, configurations: frozenset[Configuration], norms: Sequence[str]
-) -> dict[str, Score]:
-    if not norms:
-        return {}
-
-    def is_one_of_them(trial: Trial) -> bool:
-        return any(all(getattr(trial, name) == value for name, value in one) for one in configurations)
-
-    found = read(work.store, measured.plan, partial=True, among=is_one_of_them).norms
-    return {norm: found.get(norm) or _untrained(norm, measured.result.protocol.name) for norm in norms}
 
 
 # Tables 1 and 2
@@ -382,14 +63,20 @@ def _read_among(
 def scores(work: Work) -> Output:
     """A table of scores, with the paper's."""
     cells = find_cells(work)
-    units = _units(work)
+    kinds = {result.protocol.unit for _, result in work.studies}
+    several = any(result.spec["seeds"] > 1 for _, result in work.studies)
+    units = "seeds" if kinds == {"seed"} else "folds and seeds" if several or len(kinds) > 1 else "folds"
     output = work.output(
         table=_for_people(cells, units),
         data=_for_programs(cells, units.replace(" ", "_")),
-        sentences=(*_sentences(work, cells, units), *work.remarks),
-        facts={"cells": [cell.to_dict() for cell in cells], "pairs": pairs(cells), "missing": list(work.absent)},
+        sentences=(*_sentences(work.item, cells, units), *work.remarks),
+        facts={"cells": plain(cells), "pairs": pairs(cells), "missing": list(work.absent)},
     )
-    return replace(output, sheets=_sheets(work, cells, units, output.facts))
+    return replace(output, sheets=_sheets(work.item, cells, units, output.facts))
+
+
+def _shown(score: Score) -> str:
+    return NOTHING if math.isnan(score.mean) else score.shown
 
 
 def pairs(cells: Sequence[Cell]) -> list[dict[str, Any]]:
@@ -397,16 +84,13 @@ def pairs(cells: Sequence[Cell]) -> list[dict[str, Any]]:
 
     Scores are chosen among the configurations that all normalizations have: a larger choice is an advantage.
     """
-    groups: dict[tuple[str, str, str], dict[str, Cell]] = {}
-    for one in cells:
-        for cell in (one, one.fair):
-            if cell is not None and cell.mean is not None and not (cell.repeats or cell.is_baseline):
-                groups.setdefault((cell.protocol, cell.dataset, cell.model), {})[cell.norm] = cell
+    judged = [one for cell in cells for one in (cell, cell.fair) if one and not (one.repeats or one.is_baseline)]
+    groups = by_key((one for one in judged if one.mean is not None), lambda one: (one.protocol, one.dataset, one.model))
     found = []
     for (name, dataset, model), members in groups.items():
-        protocol, units = find_protocol(name), next(iter(members.values())).units
-        equal = {norm: (cell.common or cell.score).scores for norm, cell in members.items()}
-        tests = compare_all(equal, overlap=protocol.overlap(units), paired=protocol.paired)
+        protocol = find_protocol(name)
+        equal = {cell.norm: (cell.common or cell.score).scores for cell in members}
+        tests = compare_all(equal, overlap=protocol.overlap(members[0].units), paired=protocol.paired)
         ahead = [test if (test.difference or 0) > 0 else test.seen_from(test.second) for test in tests]
         found.append(
             {
@@ -420,40 +104,14 @@ def pairs(cells: Sequence[Cell]) -> list[dict[str, Any]]:
     return found
 
 
-def _about_pairs(cells: Sequence[Cell]) -> Iterator[str]:
-    found = pairs(cells)
-    for protocol in dict.fromkeys(one["protocol"] for one in found):
-        of_it = [one for one in found if one["protocol"] == protocol]
-        where = {
-            f"{one['dataset']}, {one['model']}": ", ".join(
-                f"{ahead} > {behind}" for ahead, behind in one["significant"]
-            )
-            for one in of_it
-            if one["significant"]
-        }
-        count = sum(len(one["significant"]) for one in of_it)
-        detail = f": {'; '.join(f'{name} ({text})' for name, text in where.items())}" if where else ""
-        yield (
-            f"Under {protocol} {count} of {sum(one['pairs'] for one in of_it)} pairs of normalizations differ "
-            f"significantly, among configurations that all have{detail}."
-        )
-
-
-def _units(work: Work) -> str:
-    """The units that scores are averaged over."""
-    kinds = {measured.result.protocol.unit for measured in work.studies}
-    several = any(measured.plan.spec["seeds"] > 1 for measured in work.studies)
-    if kinds == {"seed"}:
-        return "seeds"
-    return "folds and seeds" if several or len(kinds) > 1 else "folds"
-
-
 def _for_people(cells: Sequence[Cell], units: str) -> Table:
-    rows = []
-    with_choice = any(cell.chosen is not None for cell in cells)
-    with_fair = any(cell.fair is not None for cell in cells)
     measured = f"measured, {FAIR}" if {cell.protocol for cell in cells} == {FAIR} else "measured"
+    rows = []
     for cell in cells:
+        under_fair = None
+        if (fair := cell.fair) is not None:
+            part = "" if fair.compared == fair.planned else f" ({fair.compared} of {fair.planned})"
+            under_fair = f"{_shown(fair.score)}{part}"
         row: dict[str, Any] = {
             "dataset": cell.dataset,
             "model": cell.model,
@@ -464,80 +122,64 @@ def _for_people(cells: Sequence[Cell], units: str) -> Table:
             "reported": cell.reported and str(cell.reported),
             "difference": None if cell.difference is None else signed(cell.difference),
             "within one sd": cell.within_std,
+            "chosen": cell.chosen,
+            "epoch": span(cell.epochs, "–") if cell.epochs and not cell.is_baseline else None,
+            f"under {FAIR}": under_fair,
         }
-        if with_choice:
-            row["chosen"] = cell.chosen
-        row["epoch"] = None
-        if cell.epochs and not cell.is_baseline:
-            row["epoch"] = span(cell.epochs, "–")
-        if with_fair:
-            row[f"under {FAIR}"] = None
-            if (fair := cell.fair) is not None:
-                part = "" if fair.compared == fair.planned else f" ({fair.compared} of {fair.planned})"
-                row[f"under {FAIR}"] = f"{_shown(fair.score)}{part}"
         rows.append(row)
-    return _table(rows)
+    needless = [name for name in ("chosen", f"under {FAIR}") if all(row[name] is None for row in rows)]
+    return Table.of(rows, without=needless)
 
 
 def _for_programs(cells: Sequence[Cell], units: str) -> Table:
     """The same with a number in each column."""
 
-    def origin(cell: Cell) -> dict[str, Any]:
-        return {
-            "device": cell.devices or None,
-            "configurations": cell.compared,
-            "configurations_planned": cell.planned,
-            units: cell.members,
-            f"{units}_planned": cell.members_planned,
-        }
-
-    def mean_and_std(name: str, score: Score | None) -> dict[str, Any]:
-        return {f"{name}_mean": score and _known(score.mean), f"{name}_std": score and _known(score.std)}
+    def origin(cell: Mapping[str, Any] | None, prefix: str = "") -> dict[str, Any]:
+        names = ("configurations", "configurations_planned", units, f"{units}_planned")
+        counts = ("compared", "planned", "members", "members_planned")
+        values = {"device": cell and (" and ".join(cell["device"]) or None)}
+        values |= {name: cell and cell[count] for name, count in zip(names, counts, strict=True)}
+        return {prefix + name: value for name, value in values.items()}
 
     rows = []
     for cell in cells:
-        chosen, fair = cell.configuration or {}, cell.fair
-        rows.append(
-            {
-                "dataset": cell.dataset,
-                "model": cell.model,
-                "norm": cell.norm,
-                "protocol": cell.protocol,
-                **origin(cell),
-                "mean": cell.mean,
-                "std": cell.std,
-                "reported_mean": cell.reported and cell.reported.mean,
-                "reported_std": cell.reported and cell.reported.std,
-                "difference": cell.difference,
-                "within_one_sd": cell.within_std,
-                "within_one_se": cell.within_error,
-                **{name: chosen.get(name) for name in SETTINGS},
-                "epoch": None if cell.is_baseline else cell.epoch,
-                **mean_and_std("common", cell.common),
-                "common_configurations": cell.common and len(cell.common.configurations),
-                "repeats": cell.repeats,
-                **mean_and_std("fair", None if fair is None else fair.score),
-                **mean_and_std("among_fair", cell.among_fair),
-                **{f"fair_{name}": fair and value for name, value in origin(fair or cell).items()},
-            }
-        )
-    return _table(rows)
+        written, chosen = cell.to_dict(), cell.configuration or {}
 
+        def mean_and_std(name: str, written: Mapping[str, Any] = written) -> dict[str, Any]:
+            return {f"{name}_{number}": written[name] and written[name][number] for number in ("mean", "std")}
 
-def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
-    return Table(tuple(rows[0]) if rows else (), [list(row.values()) for row in rows])
+        row = {
+            **{name: written[name] for name in ("dataset", "model", "norm", "protocol")},
+            **origin(written),
+            **{name: written[name] for name in ("mean", "std")},
+            **mean_and_std("reported"),
+            **{name: written[name] for name in ("difference", "within_one_sd", "within_one_se")},
+            **{name: chosen.get(name) for name in SETTINGS},
+            "epoch": None if cell.is_baseline else cell.epoch,
+            **mean_and_std("common"),
+            "common_configurations": written["common"] and written["common"]["configurations"],
+            "repeats": cell.repeats,
+            **mean_and_std("fair"),
+            **mean_and_std("among_fair"),
+            **origin(written["fair"], "fair_"),
+        }
+        rows.append(row)
+    return Table.of(rows)
 
 
 # Sentences under them
 
 
-def _sentences(work: Work, cells: Sequence[Cell], units: str) -> Iterator[str]:
+def _sentences(item: Item, cells: Sequence[Cell], units: str) -> Iterator[str]:
     judged = [cell for cell in cells if not (cell.is_baseline or cell.repeats)]
     yield from _about_agreement(judged, units)
     for name in dict.fromkeys(cell.norm for cell in cells if cell.repeats):
         yield f"Rows {name} show the measurement of instance with the paper's GraphNorm, and are not counted."
     yield from _about_pairs(cells)
-    yield from _about_fair(work, judged)
+    if leading_protocol(item.protocols) == FAIR:
+        yield f"Under {FAIR} a fold has no part in any choice; the paper has no such numbers."
+    else:
+        yield from _about_fair([cell.fair for cell in judged if cell.fair is not None])
     yield from _about_optimism(cells)
     if baselines := [cell for cell in cells if cell.is_baseline]:
         yield "Baselines have the same folds, and settings of their own: they are not tuned over the grid."
@@ -545,14 +187,13 @@ def _sentences(work: Work, cells: Sequence[Cell], units: str) -> Iterator[str]:
             yield "Of the baselines: " + agreement({"": baselines})
     if others := dict.fromkeys(f"{cell.dataset}, {cell.model}" for cell in cells if not cell.is_of_own_grid):
         yield f"Of another grid than the item's own: {list_some(list(others))}."
-    yield from _about_devices(cells)
+    yield from _about_devices([*cells, *(cell.fair for cell in cells if cell.fair is not None)])
 
 
 def _about_agreement(cells: Sequence[Cell], units: str) -> Iterator[str]:
     """How many scores are near the paper's, by how much of the grid they were chosen from."""
-    extents = {cell.extent: cell.compared / cell.planned for cell in cells if cell.within_std is not None}
-    ordered = sorted(extents, key=lambda extent: -extents[extent])
-    yield agreement({extent: [cell for cell in cells if cell.extent == extent] for extent in ordered})
+    compared = [cell for cell in cells if cell.within_std is not None]
+    yield agreement(by_key(sorted(compared, key=lambda cell: -cell.compared / cell.planned), lambda cell: cell.extent))
     near = [cell.within_error for cell in cells if cell.within_error is not None]
     if near:
         count = max(REPETITIONS[cell.reported.table] for cell in cells if cell.reported is not None)
@@ -574,53 +215,58 @@ def agreement(parts: Mapping[str, Sequence[Cell]]) -> str:
     return f"{text} ({share} %){f': {by_parts}' if by_parts else ''}."
 
 
-def _about_fair(work: Work, cells: Sequence[Cell]) -> Iterator[str]:
-    """Where the choice under that protocol is among a part of the grid, and that the paper has no such numbers."""
-    if _leading(_protocols(work)) == FAIR:
-        yield f"Under {FAIR} a fold has no part in any choice; the paper has no such numbers."
+def _about_pairs(cells: Sequence[Cell]) -> Iterator[str]:
+    for protocol, found in by_key(pairs(cells), lambda one: one["protocol"]).items():
+        differ = []
+        for one in found:
+            if one["significant"]:
+                said = ", ".join(f"{ahead} > {behind}" for ahead, behind in one["significant"])
+                differ.append(f"{one['dataset']}, {one['model']} ({said})")
+        count, tested = sum(len(one["significant"]) for one in found), sum(one["pairs"] for one in found)
+        yield (
+            f"Under {protocol} {count} of {tested} pairs of normalizations differ significantly, among configurations "
+            f"that all have{': ' if differ else ''}{'; '.join(differ)}."
+        )
+
+
+def _about_fair(cells: Sequence[Cell]) -> Iterator[str]:
+    """Where the choice under that protocol is among a part of the grid."""
+    if all(cell.compared == cell.planned for cell in cells):
         return
-    under_fair = [cell.fair for cell in cells if cell.fair is not None]
-    if any(fair.compared < fair.planned for fair in under_fair):
-        counts: dict[str, dict[str, set[int]]] = {}
-        for fair in under_fair:
-            counts.setdefault(fair.dataset, {}).setdefault(fair.model, set()).add(fair.compared)
-        texts = {}
-        for dataset, models in counts.items():
-            for model, found in models.items():
-                same = all(found == other for other in models.values())
-                texts[dataset if same else f"{dataset} with {model}"] = span(found)
-        planned = max(fair.planned for fair in under_fair)
-        yield f"Under {FAIR}, a part of the {planned} configurations: {by_value(texts)}."
+    texts: dict[str, str] = {}
+    for dataset, of_dataset in by_key(cells, lambda cell: cell.dataset).items():
+        models = by_key(of_dataset, lambda cell: cell.model)
+        counts = {model: {cell.compared for cell in of_model} for model, of_model in models.items()}
+        same = all(found == counts[of_dataset[0].model] for found in counts.values())
+        texts |= {dataset if same else f"{dataset} with {model}": span(found) for model, found in counts.items()}
+    yield f"Under {FAIR}, a part of the {max(cell.planned for cell in cells)} configurations: {by_value(texts)}."
 
 
 def _about_optimism(cells: Sequence[Cell]) -> Iterator[str]:
     """How much of the scores is due to the protocol, by dataset."""
-    added: dict[str, list[float]] = {}
-    for cell in cells:
-        if cell.optimism is not None:
-            added.setdefault(cell.dataset, []).append(cell.optimism)
-    if added:
-        protocol = next(cell.protocol for cell in cells if cell.optimism is not None)
-        words = [
-            f"{dataset} {signed(mean(points))} ({len(points)} cells, {signed(min(points))} to {signed(max(points))})"
-            for dataset, points in added.items()
-        ]
-        head = f"Scores under {protocol} less those under {FAIR}, chosen among the same configurations, on average:"
-        yield f"{head} {list_some(words)}."
+    words = []
+    known = [cell for cell in cells if cell.optimism is not None]
+    for dataset, of in by_key(known, lambda cell: cell.dataset).items():
+        points = [cell.optimism for cell in of if cell.optimism is not None]
+        range_of = f"{signed(min(points))} to {signed(max(points))}"
+        words.append(f"{dataset} {signed(mean(points))} ({len(points)} cells, {range_of})")
+    if known:
+        head = f"Scores under {known[0].protocol} less those under {FAIR}, chosen among the same configurations"
+        yield f"{head}, on average: {list_some(words)}."
 
 
 def _about_devices(cells: Sequence[Cell]) -> Iterator[str]:
     """Which cells were trained where, if not all on the same device."""
-    places: dict[str, dict[str, None]] = {}
-    for cell in [*cells, *(cell.fair for cell in cells if cell.fair is not None)]:
-        if not cell.devices:
-            continue
+
+    def name(cell: Cell) -> str:
         under = f" under {FAIR}" if cell.protocol == FAIR else ""
-        name = "baselines" if cell.is_baseline else f"{cell.dataset}, {cell.model}{under}"
-        places.setdefault(cell.devices, {})[name] = None
+        return "baselines" if cell.is_baseline else f"{cell.dataset}, {cell.model}{under}"
+
+    trained = by_key((cell for cell in cells if cell.score.devices), lambda cell: " and ".join(cell.score.devices))
+    places = {devices: list(dict.fromkeys(map(name, of))) for devices, of in trained.items()}
     if len(places) > 1:
         most = max(places, key=lambda devices: len(places[devices]))
-        others = [f"{devices}: {list_some(list(where))}" for devices, where in places.items() if devices != most]
+        others = [f"{devices}: {list_some(where)}" for devices, where in places.items() if devices != most]
         yield f"Trained on {'; on '.join(others)}; the rest on {most}."
 
 
@@ -632,14 +278,14 @@ Place = tuple[str, str, str]
 """Dataset, model and normalization."""
 
 
-def _sheets(work: Work, cells: Sequence[Cell], units: str, facts: Mapping[str, Any]) -> dict[str, Sheet]:
+def _sheets(item: Item, cells: Sequence[Cell], units: str, facts: Mapping[str, Any]) -> dict[str, Sheet]:
     """The paper's table, with its numbers below ours; and the same under ``fair``, if that is not the only protocol."""
-    shown = {place: TwoLines(NOTHING, said and str(said)) for place, said in _planned(work)}
+    shown = {place: TwoLines(NOTHING, said and str(said)) for place, said in _planned(item)}
     for cell in cells:
         below = cell.reported and str(cell.reported)
         shown[cell.dataset, cell.model, cell.norm] = TwoLines(f"{_shown(cell.score)}{_mark(cell)}", below)
     below = "what the paper reports" if any(cell.reported for cell in cells) else ""
-    sheets = {"-wide": Sheet(_in_papers_layout(work, shown), _notes(cells, units, below, facts))}
+    sheets = {"-wide": Sheet(_in_papers_layout(item, shown), _notes(cells, units, below, facts))}
     pairs = [(cell, fair) for cell in cells if (fair := cell.fair) is not None and fair.mean is not None]
     if pairs:
         shown = {}
@@ -649,27 +295,27 @@ def _sheets(work: Work, cells: Sequence[Cell], units: str, facts: Mapping[str, A
             shown[cell.dataset, cell.model, cell.norm] = lines
         below = f"the same configurations under {pairs[0][0].protocol}"
         notes = _notes([fair for _, fair in pairs], units, below, facts)
-        sheets[f"-{FAIR}"] = Sheet(_in_papers_layout(work, shown), notes, addition=f", under {FAIR}")
+        sheets[f"-{FAIR}"] = Sheet(_in_papers_layout(item, shown), notes, addition=f", under {FAIR}")
     return sheets
 
 
-def _planned(work: Work) -> Iterator[tuple[Place, Reported | None]]:
+def _planned(item: Item) -> Iterator[tuple[Place, Reported | None]]:
     """Every cell of the item with the paper's number, trained or not, in the order of rows: baselines come first."""
-    others = work.item.baselines
+    others = item.baselines
     for name, dataset in product(others.baselines, others.datasets):
-        yield (dataset, name, BASELINE), _reported(dataset, name, BASELINE, _leading(others.protocols))
-    for part in work.item.trained:
-        protocol = _leading(part.protocols)
+        yield (dataset, name, BASELINE), reported_cell(dataset, name, BASELINE, leading_protocol(others.protocols))
+    for part in item.trained:
+        protocol = leading_protocol(part.protocols)
         for model, norm, dataset in product(part.models, part.norms, part.datasets):
             for shown in (norm, FULL_SHIFT) if dataset == MOLHIV and norm == "instance" else (norm,):
-                yield (dataset, model, shown), _reported(dataset, model, shown, protocol)
+                yield (dataset, model, shown), reported_cell(dataset, model, shown, protocol)
 
 
-def _in_papers_layout(work: Work, shown: Mapping[Place, TwoLines]) -> Table:
+def _in_papers_layout(item: Item, shown: Mapping[Place, TwoLines]) -> Table:
     """Rows without any number are left out."""
     rows: dict[tuple[str, str], dict[str, TwoLines]] = {}
     columns: dict[bool, list[str]] = {False: [], True: []}
-    for place, _ in _planned(work):
+    for place, _ in _planned(item):
         if place in shown:
             row, column = _row_and_column(*place)
             rows.setdefault(row, {})[column] = shown[place]
@@ -734,10 +380,9 @@ def _counts(cells: Sequence[Cell], name: str) -> str:
 
 def _by_cell(cells: Sequence[Cell], name: str) -> str:
     """A number of each cell by dataset and model: ``PROTEINS, gin: 12; NCI1, gin: 12 (none and layer), 7 (batch)``."""
-    groups: dict[str, dict[str, int]] = {}
-    for cell in cells:
-        groups.setdefault(f"{cell.dataset}, {cell.model}", {})[cell.norm] = getattr(cell, name)
-    return "; ".join(f"{where}: {by_value(numbers)}" for where, numbers in groups.items())
+    groups = by_key(cells, lambda cell: f"{cell.dataset}, {cell.model}")
+    texts = (f"{where}: {by_value({cell.norm: getattr(cell, name) for cell in of})}" for where, of in groups.items())
+    return "; ".join(texts)
 
 
 # The dataset table

@@ -7,14 +7,14 @@ import html
 import io
 import json
 import re
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from graphnorm.errors import listing
 
-__all__ = ["NOTHING", "Table", "TwoLines"]
-__all__ += ["by_value", "clock", "counted", "facts", "list_some", "listing", "short", "shown", "signed", "span"]
+__all__ = ["NOTHING", "Table", "TwoLines", "by_key", "by_value"]
+__all__ += ["clock", "counted", "facts", "list_some", "listing", "short", "shown", "signed", "span"]
 
 NOTHING = "–"
 ROWS_PER_PAGE = 40
@@ -29,6 +29,8 @@ class TwoLines(NamedTuple):
     below: str | None = None
 
 
+Item = TypeVar("Item")
+Key = TypeVar("Key", bound=Hashable)
 Cell = str | int | float | bool | TwoLines | None
 
 
@@ -185,15 +187,25 @@ def list_some(names: Sequence[str], most: int = 12) -> str:
     return "; ".join([*names[:most], *rest])
 
 
+def by_key(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
+    """Items in lists, by a key, in the order in which keys first come.
+
+    >>> by_key(["MUTAG", "PTC", "MOLHIV"], lambda name: name[0])
+    {'M': ['MUTAG', 'MOLHIV'], 'P': ['PTC']}
+    """
+    found: dict[Key, list[Item]] = {}
+    for item in items:
+        found.setdefault(key(item), []).append(item)
+    return found
+
+
 def by_value(values: Mapping[str, Hashable]) -> str:
     """Each value with the names that have it; the value alone if all names share one.
 
     >>> by_value({"none": 3, "layer": 3, "graph": 10}), by_value({"none": 3, "layer": 3})
     ('3 (none and layer), 10 (graph)', '3')
     """
-    names: dict[Hashable, list[str]] = {}
-    for name, value in values.items():
-        names.setdefault(value, []).append(name)
+    names = by_key(values, values.__getitem__)
     if len(names) == 1:
         return str(*names)
     return ", ".join(f"{value} ({listing(group)})" for value, group in names.items())

@@ -100,10 +100,19 @@ class Result:
         """See :meth:`Protocol.overlap`."""
         return self.protocol.overlap(int(self.spec["folds"]))
 
+    @property
+    def units(self) -> int:
+        """Folds, or seeds under an official split, as planned."""
+        return int(self.spec[f"{self.protocol.unit}s"])
+
+    @property
+    def axes(self) -> dict[str, list[Any]]:
+        """The values of each setting in the grid."""
+        return {name: values for name, values in self.spec.get("grid", {}).items() if name != "name"}
+
     def values_of(self, option: str) -> list[Any]:
         """The trained values of a setting."""
-        grid = self.spec.get("grid", {})
-        return list(grid.get(option) or [self.spec.get(option, options_of(Hyperparameters)[option].default)])
+        return list(self.axes.get(option) or [self.spec.get(option, options_of(Hyperparameters)[option].default)])
 
     @property
     def scores(self) -> dict[str, Score]:
