@@ -1,9 +1,10 @@
 """A training step of GIN + GraphNorm, per model: a fleet against PyTorch Geometric's usual loop, in one run.
 
-``python -m benchmarks.fleet [--device cuda] [--out FILE.json]``. Both sides are given the same weights first and must
-give the same scores. PyTorch Geometric's side is what its examples do: a shuffling ``DataLoader`` over a list of
-graphs, ``GINConv``, ``GraphNorm``, ``global_add_pool``, ``torch.optim.Adam``. On a CPU whole epochs are compared,
-evaluation of all graphs included; on a GPU the training step, loading included.
+``python -m benchmarks.fleet [--device cuda] [--own] [--out FILE.json]``. Both sides are given the same weights first
+and must give the same scores. PyTorch Geometric's side is what its examples do: a shuffling ``DataLoader`` over a list
+of graphs, ``GINConv``, ``GraphNorm``, ``global_add_pool``, ``torch.optim.Adam``. On a CPU whole epochs are compared,
+evaluation of all graphs included; on a GPU the training step, loading included. With ``--own`` our side trains PyTorch
+Geometric's model, too, as a user's own model: on a CPU one by one, on a GPU stacked.
 """
 
 from __future__ import annotations
@@ -24,10 +25,11 @@ from torch import Tensor, nn
 from graphnorm._version import exact_version
 from graphnorm.data import PackedGraphs, load
 from graphnorm.data.catalog import find
-from graphnorm.models import GIN, GINConvolution
+from graphnorm.models import GIN, GINConvolution, name_model
+from graphnorm.models.own import OwnModel
 from graphnorm.study.local import local_engine
 from graphnorm.study.plan import make_fleet
-from graphnorm.study.worker import Advance, Begin, Engine, Question, Step
+from graphnorm.study.worker import Advance, Begin, Engine, Question, Step, pack_code
 from graphnorm.training import Fleet, Split, Trial, build_model
 from graphnorm.training.fleet import device_name
 
@@ -36,37 +38,43 @@ GPU_CASES += [("MUTAG", 60), ("NCI1", 60), ("MUTAG", 300), ("NCI1", 300)]
 GPU_BARS = {("COLLAB", 10): 40, ("REDDIT-BINARY", 10): 25, ("MUTAG", 300): 300, ("NCI1", 300): 300}
 CPU_CASES = [("MUTAG", 10), ("NCI1", 10)]
 CPU_BAR = 3.5
+OWN_BARS = {"cpu": 1, "cuda": 10}
 
 
 class PygGIN(nn.Module):
     """The same model out of PyTorch Geometric's parts."""
 
-    def __init__(self, features: int, classes: int, readout: str, hidden: int = 64, convolutions: int = 4) -> None:
-        from torch_geometric.nn import GINConv, GraphNorm, global_add_pool, global_mean_pool
+    def __init__(
+        self, in_features: int, num_outputs: int, norm: Callable[[int], nn.Module], readout: str, hidden: int = 64
+    ) -> None:
+        from torch_geometric.nn import GINConv, global_add_pool, global_mean_pool
 
         super().__init__()
-        self.convolutions = nn.ModuleList(GINConv(nn.Identity(), train_eps=True) for _ in range(convolutions))
-        widths = [features] + [hidden] * (convolutions - 1)
+        self.convolutions = nn.ModuleList(GINConv(nn.Identity(), train_eps=True) for _ in range(4))
+        widths = [in_features] + [hidden] * 3
         self.first = nn.ModuleList(nn.Linear(width, hidden) for width in widths)
         self.second = nn.ModuleList(nn.Linear(hidden, hidden) for _ in widths)
-        self.first_norm = nn.ModuleList(GraphNorm(hidden) for _ in widths)
-        self.second_norm = nn.ModuleList(GraphNorm(hidden) for _ in widths)
+        self.first_norm = nn.ModuleList(norm(hidden) for _ in widths)
+        self.second_norm = nn.ModuleList(norm(hidden) for _ in widths)
         self.pool: Any = global_add_pool if readout == "sum" else global_mean_pool
-        self.head = nn.Linear(hidden, classes)
+        self.head = nn.Linear(hidden, num_outputs)
 
-    def forward(self, data: Any) -> Tensor:
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor, batch_size: int) -> Tensor:
         """Scores of the batch's graphs, dropout of the scores included."""
-        h, graphs = data.x, data.num_graphs
+        h = x
         for k, convolution in enumerate(self.convolutions):
-            z = self.first[k](convolution(h, data.edge_index))
-            z = self.first_norm[k](z, data.batch, graphs).relu()
-            z = self.second_norm[k](self.second[k](z), data.batch, graphs).relu()
+            z = self.first[k](convolution(h, edge_index))
+            z = self.first_norm[k](z, batch, batch_size).relu()
+            z = self.second_norm[k](self.second[k](z), batch, batch_size).relu()
             h = z if k == 0 else z + h
-        scores = self.head(self.pool(h, data.batch, graphs))
+        scores: Tensor = self.head(self.pool(h, batch, batch_size))
         return nn.functional.dropout(scores, 0.5, self.training)
 
     def take(self, model: nn.Module) -> None:
         """Copy the weights of ours."""
+        if isinstance(model, OwnModel):
+            self.load_state_dict({name.replace(".norm.", "."): w for name, w in model.model.state_dict().items()})
+            return
         assert isinstance(model, GIN)
         state: dict[str, Tensor] = {"head.weight": model.head.weight, "head.bias": model.head.bias}
         for k, layer in enumerate(model.convolutions):
@@ -76,6 +84,19 @@ class PygGIN(nn.Module):
             for name in ("first", "second", "first_norm", "second_norm"):
                 state |= {f"{name}.{k}.{key}": value for key, value in getattr(layer, name).state_dict().items()}
         self.load_state_dict(state)
+
+
+def pyg_model(graphs: PackedGraphs, readout: str) -> PygGIN:
+    """With PyTorch Geometric's GraphNorm."""
+    from torch_geometric.nn import GraphNorm
+
+    return PygGIN(graphs.num_features, graphs.num_classes, GraphNorm, readout)
+
+
+def scores_of(model: nn.Module, batch: Any) -> Tensor:
+    """Of a batch of PyTorch Geometric's."""
+    scores: Tensor = model(batch.x, batch.edge_index, batch.batch, batch.num_graphs)
+    return scores
 
 
 def as_pyg(graphs: PackedGraphs) -> list[Any]:
@@ -89,14 +110,15 @@ def as_pyg(graphs: PackedGraphs) -> list[Any]:
     return found
 
 
-def setting(name: str, members: int, epochs: int) -> tuple[PackedGraphs, list[Trial], list[Split]]:
+def setting(name: str, members: int, epochs: int, model: str = "gin") -> tuple[PackedGraphs, list[Trial], list[Split]]:
     """A cross-validation's folds, each as often as it takes."""
     from sklearn.model_selection import StratifiedKFold
 
     graphs, readout = load(name), find(name).readout
     labels = graphs.labels.numpy()
     parts = list(StratifiedKFold(10, shuffle=True, random_state=9).split(np.zeros(len(labels)), labels))
-    trials = [Trial(dataset=name, fold=k % 10, seed=k // 10, epochs=epochs, readout=readout) for k in range(members)]
+    same: dict[str, Any] = {"dataset": name, "model": model, "epochs": epochs, "readout": readout}
+    trials = [Trial(**same, fold=k % 10, seed=k // 10) for k in range(members)]
     return graphs, trials, [Split(*parts[k % 10]) for k in range(members)]
 
 
@@ -109,7 +131,7 @@ def check(ours: nn.Module, theirs: PygGIN, graphs: PackedGraphs, data: list[Any]
     batch = graphs.batch(ids)
     with torch.no_grad():
         mine = ours.eval()(graphs.features(batch), batch.edge_index, batch.batch, len(ids))
-        other = theirs.eval()(Batch.from_data_list([data[k] for k in ids]).to(device)).cpu()
+        other = scores_of(theirs.eval(), Batch.from_data_list([data[k] for k in ids]).to(device)).cpu()
     return float((mine - other).abs().max() / other.abs().max())
 
 
@@ -150,7 +172,7 @@ def pyg_loop(
         for batch in loader:
             batch = batch.to(device)
             optimizer.zero_grad()
-            loss = nn.functional.cross_entropy(model(batch), batch.y)
+            loss = nn.functional.cross_entropy(scores_of(model, batch), batch.y)
             torch.autograd.backward(loss)
             optimizer.step()
             steps += 1
@@ -161,15 +183,15 @@ def pyg_loop(
             with torch.no_grad():
                 for batch in everything:
                     batch = batch.to(device)
-                    (model(batch).argmax(1) == batch.y).sum()
+                    (scores_of(model, batch).argmax(1) == batch.y).sum()
         return steps
 
     return epoch
 
 
-def gpu_case(name: str, members: int, device: torch.device, peers: dict[str, float]) -> dict[str, Any]:
+def gpu_case(name: str, members: int, model: str, device: torch.device, peers: dict[str, float]) -> dict[str, Any]:
     """Milliseconds of a training step, per model."""
-    graphs, trials, splits = setting(name, members, epochs=400)
+    graphs, trials, splits = setting(name, members, 400, model)
     torch.cuda.reset_peak_memory_stats()
     began = time.perf_counter()
     fleet = Fleet(graphs, trials, splits, device=device)
@@ -186,10 +208,10 @@ def gpu_case(name: str, members: int, device: torch.device, peers: dict[str, flo
     run()
     ours = min(seconds(run, device) for _ in range(3)) / (steps * epochs)
     evaluation = min(seconds(fleet._evaluate_all, device) for _ in range(3))
-    result: dict[str, Any] = {"dataset": name, "members": members, "steps_per_epoch": steps}
+    result: dict[str, Any] = {"dataset": name, "model": model, "members": members, "steps_per_epoch": steps}
     if name not in peers:
         data = as_pyg(graphs)
-        theirs = PygGIN(graphs.num_features, graphs.num_classes, trials[0].readout).to(device)
+        theirs = pyg_model(graphs, trials[0].readout).to(device)
         result["difference"] = check(build_model(trials[0], graphs), theirs, graphs, data, device)
         loop = pyg_loop(theirs, data, splits[0].train, device, False, 30)
         loop()
@@ -205,7 +227,7 @@ def gpu_case(name: str, members: int, device: torch.device, peers: dict[str, flo
         "step_ms_per_model": 1e3 * ours / members,
         "pyg_step_ms": 1e3 * peers[name],
         "speedup": peers[name] / (ours / members),
-        "bar": GPU_BARS.get((name, members), 80 if members == 10 else None),
+        "bar": GPU_BARS.get((name, members), 80 if members == 10 else None) if model == "gin" else OWN_BARS["cuda"],
         "evaluation_ms": 1e3 * evaluation,
         "setup_s": setup,
         "levels": [tuple(level) for level in fleet._captured.bounds] if fleet._captured else [],
@@ -215,7 +237,7 @@ def gpu_case(name: str, members: int, device: torch.device, peers: dict[str, flo
 
 def seconds_in_workers(graphs: PackedGraphs, trials: list[Trial], splits: list[Split], workers: int) -> float:
     """An epoch of a model in so many processes, after everyone's first: they have started, and caches are warm."""
-    engine = local_engine(graphs, device="cpu", workers=workers, fleets=workers)
+    engine = local_engine(graphs, device="cpu", workers=workers, fleets=workers, code=pack_code(trials))
     shares = [range(k * len(trials) // workers, (k + 1) * len(trials) // workers) for k in range(workers)]
     begin = [
         Begin(
@@ -247,33 +269,38 @@ def ask_all(engine: Engine, questions: Sequence[Question]) -> None:
             waiting.remove(slot)
 
 
-def cpu_case(name: str, members: int, epochs: int) -> dict[str, Any]:
-    """Seconds of a whole epoch with loading and evaluation, per model."""
-    graphs, trials, splits = setting(name, members, epochs)
+def cpu_case(name: str, members: int, model: str, epochs: int) -> dict[str, Any]:
+    """Seconds of a whole epoch with loading and evaluation, per model.
+
+    Our package's models are trained on all cores, a user's own in one process, as PyTorch Geometric's loop is.
+    """
+    graphs, trials, splits = setting(name, members, epochs, model)
     device = torch.device("cpu")
     data = as_pyg(graphs)
-    theirs = PygGIN(graphs.num_features, graphs.num_classes, trials[0].readout)
+    theirs = pyg_model(graphs, trials[0].readout)
     difference = check(build_model(trials[0], graphs), theirs, graphs, data, device)
     loop = pyg_loop(theirs, data, splits[0].train, device, True, 1 << 30)
     loop()
     rounds: list[tuple[float, dict[str, float]]] = []
+    processes = (1, len(os.sched_getaffinity(0))) if model == "gin" else (1,)
     for _ in range(3):
         mine: dict[str, float] = {}
-        for workers in (1, len(os.sched_getaffinity(0))):
+        for workers in processes:
             mine[f"{workers}_processes"] = seconds_in_workers(graphs, trials, splits, workers)
         rounds.append((seconds(loop, device), mine))
     best = {key: min(mine[key] for _, mine in rounds) for key in rounds[0][1]}
-    chosen = f"{len(os.sched_getaffinity(0))}_processes"
+    chosen = f"{processes[-1]}_processes"
     ratios = sorted(peer / mine[chosen] for peer, mine in rounds)
     return {
         "dataset": name,
+        "model": model,
         "members": members,
         "difference": difference,
         "epoch_s_per_model": best,
         "pyg_epoch_s": min(peer for peer, _ in rounds),
         "speedup": ratios[len(ratios) // 2],
         "speedups": ratios,
-        "bar": CPU_BAR,
+        "bar": CPU_BAR if model == "gin" else OWN_BARS["cpu"],
     }
 
 
@@ -283,6 +310,7 @@ def main() -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--only", nargs="*", help="names of datasets")
     parser.add_argument("--members", type=int, nargs="*")
+    parser.add_argument("--own", action="store_true", help="train PyTorch Geometric's model as a user's own")
     parser.add_argument("--epochs", type=int, default=4, help="of ours, on a CPU (default: 4)")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
@@ -290,13 +318,14 @@ def main() -> None:
     cases = GPU_CASES if device.type == "cuda" else CPU_CASES
     cases = [(n, m) for n, m in cases if not options.only or n in options.only]
     cases = [(n, m) for n, m in cases if not options.members or m in options.members]
+    model = name_model(PygGIN) if options.own else "gin"
     rows: list[dict[str, Any]] = []
     peers: dict[str, float] = {}
     for name, members in cases:
         if device.type == "cuda":
-            rows.append(gpu_case(name, members, device, peers))
+            rows.append(gpu_case(name, members, model, device, peers))
         else:
-            rows.append(cpu_case(name, members, options.epochs))
+            rows.append(cpu_case(name, members, model, options.epochs))
         print(json.dumps(rows[-1]), flush=True)
         if options.out:
             facts = {

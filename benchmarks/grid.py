@@ -24,7 +24,7 @@ from typing import Any
 import torch
 
 from benchmarks.facts import RESULTS, facts
-from benchmarks.fleet import PygGIN, as_pyg, check, pyg_loop, seconds
+from benchmarks.fleet import as_pyg, check, pyg_loop, pyg_model, seconds
 from graphnorm.data import PackedGraphs
 from graphnorm.paper.items import ITEMS
 from graphnorm.paper.reproduce import Reproduction
@@ -76,7 +76,7 @@ def pyg_seconds(graphs: PackedGraphs, plan: Plan, device: torch.device, rounds: 
     """
     split, trial = make_splits(graphs, plan.trials[:1])[0], replace(plan.trials[0], self_loops=False)
     data = as_pyg(graphs)
-    theirs = PygGIN(graphs.num_features, graphs.num_classes, trial.readout).to(device)
+    theirs = pyg_model(graphs, trial.readout).to(device)
     difference = check(build_model(trial, graphs), theirs, graphs, data, device)
     epochs = Counter[int]()
     for trial in plan.trials:

@@ -97,6 +97,38 @@ def test_dropout_is_the_same_alone_in_a_fleet_and_after_a_pause(stacked, monkeyp
         assert abs(without.outcomes()[k].curves["loss"] - expected.curves["loss"]).max() > 1e-2
 
 
+def test_a_step_that_cannot_be_recorded_is_trained_without_a_cuda_graph(monkeypatch):
+    """As where a model reads a value: recording fails after the step was run once to warm up."""
+
+    def fail(work, *_):
+        work()
+        try:
+            raise torch.AcceleratorError("CUDA error: operation not permitted when stream is capturing\nCUDA kernel …")
+        finally:
+            raise torch.AcceleratorError("CUDA error: operation failed due to a previous error during capture")
+
+    monkeypatch.setattr("graphnorm.training.fleet.why_one_by_one", lambda *_: "")
+    monkeypatch.setattr("graphnorm.training.fleet.record_cuda_graph", fail)
+    monkeypatch.setattr("torch.cuda.graph_pool_handle", lambda: None)
+    plain, fleet = Fleet(BONDS, members(), SPLITS, device="cpu"), Fleet(BONDS, members(), SPLITS, device="cpu")
+    fleet._to_capture = True  # as on a GPU
+    with pytest.warns(CodeWarning, match=r"own_model.*without a CUDA graph.*not permitted when stream is capturing\)"):
+        fleet.advance(1)
+    fleet.advance(1)
+    plain.advance(2)
+    for one, other in zip(fleet.outcomes(), plain.outcomes(), strict=True):
+        np.testing.assert_array_equal(one.curves["loss"], other.curves["loss"])
+
+    def exhaust(*_):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr("graphnorm.training.fleet.record_cuda_graph", exhaust)
+    fleet = Fleet(BONDS, members(), SPLITS, device="cpu")
+    fleet._to_capture = True
+    with pytest.raises(torch.OutOfMemoryError):  # the runner splits such a fleet
+        fleet.advance(1)
+
+
 def test_trials_of_different_dropout_are_not_in_one_fleet():
     one, other = members(1)[0], dataclasses.replace(members(1)[0], dropout=0.5)
     assert one.shape != other.shape

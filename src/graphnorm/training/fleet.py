@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -21,7 +22,7 @@ from torch import Tensor, nn
 
 from graphnorm.data.batching import Bounds, GraphBatch
 from graphnorm.data.packed import PackedGraphs
-from graphnorm.errors import GraphnormError, require
+from graphnorm.errors import CodeWarning, GraphnormError, require
 from graphnorm.models.graph import DropoutKey
 from graphnorm.models.registry import find_model
 from graphnorm.training.inputs import ModelInputs, build_model
@@ -126,6 +127,7 @@ class Fleet:
         self._losses = torch.zeros(2, members, device=self.device)  # summed over the epoch's steps, and their number
         self._metrics = torch.zeros(members, len(self._evaluation.names), device=self.device)
         self._captured: _Captured | None = None
+        self._to_capture = self.device.type == "cuda" and not one_by_one
 
     def _inputs(self, batch: GraphBatch, key: Tensor, rate: Tensor) -> dict[str, Any]:
         if self.stack.one_by_one:
@@ -135,14 +137,12 @@ class Fleet:
     def _step(self, bounds: Bounds | None) -> None:
         """Take one step of every member, on its graphs in ``_ids``."""
         batch = self._model_inputs.batch(self._ids, bounds=bounds)
-        scores = self.stack.forward(self._inputs, batch, self._keys, self._rate, training=True, stacked=True)
-        if self.stack.one_by_one:
-            scores = nn.functional.pad(scores, (0, 0, 0, self._ids.shape[1] - scores.shape[1]))
         wanted = self.task.wanted(batch)
-        losses = self.task.loss(scores, wanted if self._scale is None else self._scale.shrink(wanted))
         active = present(wanted).flatten(1).any(1)
-        self.stack.descend(losses, self._lr, self._decay, active)
-        self._losses += torch.stack([torch.where(active, losses.detach(), 0.0), active.to(torch.float32)])
+        wanted = wanted if self._scale is None else self._scale.shrink(wanted)
+        losses, gradient = self.stack.gradients(self._inputs, self.task.loss, wanted, batch, self._keys, self._rate)
+        self.stack.descend(gradient, self._lr, self._decay, active)
+        self._losses += torch.stack([torch.where(active, losses, 0.0), active.to(torch.float32)])
 
     def _evaluate(self) -> None:
         self._metrics.copy_(self._evaluation(self.stack))
@@ -150,9 +150,8 @@ class Fleet:
     def advance(self, epochs: int | None = None, on_epoch: OnEpoch | None = None) -> None:
         """Train for this many more epochs, or to the end."""
         end = self._schedule.epochs if epochs is None else min(self.epoch + epochs, self._schedule.epochs)
-        capturable = self.device.type == "cuda" and not self.stack.one_by_one
-        if capturable and self._captured is None and self.epoch < end:
-            self._captured = _Captured(self)
+        if self._to_capture and self.epoch < end:
+            self._captured, self._to_capture = self._capture(), False
         while self.epoch < end:
             first, last = self.epoch, min(end, self._schedule.block(self.epoch))  # epochs that are planned at once
             batches, keys = self._schedule.batches(first, last), self._schedule.dropout_keys(first, last)
@@ -165,6 +164,28 @@ class Fleet:
                 if on_epoch is not None:
                     metrics = dict(zip(self.names, row.T, strict=True))
                     on_epoch(Progress(self.trials, self.epoch, metrics, self.seconds))
+
+    def _capture(self) -> _Captured | None:
+        """The fleet's CUDA graphs; None, with a note, if its model does what they cannot hold, such as reading a value.
+
+        Then the same steps are taken without them.
+        """
+        before = self.stack.state_dict()
+        try:
+            return _Captured(self)
+        except torch.OutOfMemoryError:
+            raise  # a smaller fleet may fit
+        except RuntimeError as error:
+            reason = f"{type(error.__context__ or error).__name__}: {error.__context__ or error}".splitlines()[0]
+            warnings.warn(
+                f"{self.trials[0].model}: trained without a CUDA graph, which is slower, since its step cannot be "
+                f"recorded ({reason[:160]})",
+                CodeWarning,
+                stacklevel=3,
+            )
+            return None
+        finally:
+            self.stack.load_state_dict(before)  # undo the training of the warm-up
 
     def _train_epoch(self, epoch: int, batches: Tensor, keys: Tensor) -> None:
         """Take all steps of an epoch. batches: (steps, M, B) graph ids; keys: (steps, M)."""
@@ -254,13 +275,11 @@ class _Captured:
     """CUDA graphs of a fleet's step, one for each static size, and of its evaluation."""
 
     def __init__(self, fleet: Fleet) -> None:
-        before = fleet.stack.state_dict()
         self.bounds, self._level = choose_levels(fleet._schedule.needs(fleet.graphs), len(fleet.trials))
         pool = torch.cuda.graph_pool_handle()
         largest_first = [record_cuda_graph(partial(fleet._step, level), pool) for level in reversed(self.bounds)]
         self._steps = largest_first[::-1]
         self._evaluation = record_cuda_graph(fleet._evaluate, pool)
-        fleet.stack.load_state_dict(before)  # undo the training of the warm-up
 
     def step(self, epoch: int, step: int) -> None:
         self._steps[self._level[epoch, step]].replay()
@@ -347,7 +366,8 @@ def record_cuda_graph(work: Callable[[], None], pool: Any = None, *, warm_up: in
         for _ in range(warm_up):
             work()
     current.wait_stream(aside)
-    with _ONE_RECORDING, torch.cuda.graph(graph, pool=pool, stream=aside, capture_error_mode="thread_local"):
+    recording = torch.cuda.graph(graph, pool=pool, stream=aside, capture_error_mode="thread_local")
+    with torch.cuda.stream(aside), _ONE_RECORDING, recording:  # the recording alone stays on its stream after an error
         work()
     return graph
 

@@ -15,6 +15,8 @@ from graphnorm.training.adam import Moments, adam_step
 
 __all__ = ["Stack"]
 
+Inputs = Callable[..., dict[str, Any]]
+Loss = Callable[[Tensor, Tensor], Tensor]
 _READ_AT_ONCE = 4  # float32 entries in the 16 bytes of a GPU's widest load
 
 
@@ -25,7 +27,8 @@ class Stack:
     (M, *shape), is a contiguous view of it. Parameters of odd sizes come last, so that the others begin at addresses
     where a GPU reads four entries at a time. Parameters that need no gradient are kept with the buffers.
 
-    one_by_one: whether to call the models one after another, without ``vmap``.
+    one_by_one: whether to train the models one after another, without ``vmap``. Their parameters and buffers become
+        views of the stacked ones.
     """
 
     def __init__(self, models: Sequence[nn.Module], device: torch.device, *, one_by_one: bool = False) -> None:
@@ -35,50 +38,74 @@ class Stack:
         stacked = dict(sorted(stacked.items(), key=lambda item: item[1].numel() % _READ_AT_ONCE != 0))
         self.members = len(models)
         self.one_by_one = one_by_one
-        self._skeleton = copy.deepcopy(models[0]).to("meta")  # the structure; its own values are never used
         self.flat = torch.cat([value.detach().reshape(-1) for value in stacked.values()]).to(device)
         self.parameters = {name: view.requires_grad_() for name, view in self._views(self.flat, stacked).items()}
         self.buffers = {name: value.to(device) for name, value in buffers.items()}
         self.moments = Moments.zeros(self.flat.numel(), self.members, device)
         owners = [torch.arange(self.members).repeat_interleave(p[0].numel()) for p in stacked.values()]
         self._owner = torch.cat(owners).to(device, torch.int32)
+        if one_by_one:
+            self._models = [self._attached(model, k) for k, model in enumerate(models)]
+            named = [dict(model.named_parameters()) for model in self._models]
+            self._own = [[of_member[name] for name in self.parameters] for of_member in named]
+        else:
+            self._skeleton = copy.deepcopy(models[0]).to("meta")  # the structure; its own values are never used
+
+    def _attached(self, model: nn.Module, index: int) -> nn.Module:
+        stacked = self.parameters | self.buffers
+        for name, value in (*model.named_parameters(), *model.named_buffers()):
+            value.data = stacked[name].detach()[index]
+        return model
 
     def _views(self, flat: Tensor, like: dict[str, Any]) -> dict[str, Tensor]:
         """Views of a flat array, one for each parameter."""
         parts = torch.split_with_sizes(flat, [value.numel() for value in like.values()])
         return {name: part.view(value.shape) for (name, value), part in zip(like.items(), parts, strict=True)}
 
-    def forward(self, inputs: Callable[..., dict[str, Any]], *arguments: Any, training: bool, stacked: bool) -> Tensor:
+    def forward(self, inputs: Inputs, *arguments: Any, training: bool, stacked: bool) -> Tensor:
         """Every member's scores: ``model(**inputs(*arguments))``, stacked along a new first dimension.
 
         inputs: makes a model's keyword arguments from one member's part of ``arguments``.
         stacked: whether the arguments have a leading M. If not, all members get the same.
         """
+        if self.one_by_one:
+            assert not stacked
+            return torch.stack([_in_mode(model, training)(**inputs(*arguments)) for model in self._models])
 
         def one(parameters: dict[str, Tensor], buffers: dict[str, Tensor], *own: Any) -> Any:
             return functional_call(self._skeleton, (parameters, buffers), (), inputs(*own))
 
         self._skeleton.train(training)
-        if self.one_by_one:
-            return self._forward_one_by_one(one, arguments, stacked)
         dims = (0, 0, *(0 if stacked else None for _ in arguments))
         scores: Tensor = vmap(one, in_dims=dims)(self.parameters, self.buffers, *arguments)
         return scores
 
-    def _forward_one_by_one(self, one: Callable[..., Any], arguments: tuple[Any, ...], stacked: bool) -> Tensor:
-        """The same without ``vmap``. Buffers are views, so a module's writes to them are kept."""
-        scores = []
-        for k in range(self.members):
-            own = tree_map(lambda value: value[k], arguments) if stacked else arguments  # noqa: B023
-            parameters, buffers = ({n: v[k] for n, v in group.items()} for group in (self.parameters, self.buffers))
-            scores.append(one(parameters, buffers, *own))
-        most = max(map(len, scores))  # the batch of a member may have fewer graphs than those of others
-        return torch.stack([nn.functional.pad(own, (0, 0, 0, most - len(own))) for own in scores])
+    def gradients(self, inputs: Inputs, loss: Loss, wanted: Tensor, *arguments: Any) -> tuple[Tensor, Tensor]:
+        """Each member's loss in training, (M,), and all gradients, as flat as the parameters.
 
-    def descend(self, losses: Tensor, lr: Tensor, decay: Tensor, active: Tensor) -> None:
-        """Take one step of Adam on each member's own loss; losses, lr, decay and active are (M,)."""
-        gradients = torch.autograd.grad(losses.sum(), list(self.parameters.values()), materialize_grads=True)
-        gradient = torch.cat([part.reshape(-1) for part in gradients])
+        loss: computes (M,) losses from (M, B, K) scores and what is wanted of the B graphs; for any number of members.
+        arguments: as in :meth:`forward`, with a leading M.
+        """
+        if not self.one_by_one:
+            losses = loss(self.forward(inputs, *arguments, training=True, stacked=True), wanted)
+            gradients = torch.autograd.grad(losses.sum(), list(self.parameters.values()), materialize_grads=True)
+            return losses.detach(), torch.cat([part.reshape(-1) for part in gradients])
+        each, parts = [], []
+        for k, (model, own) in enumerate(zip(self._models, self._own, strict=True)):
+            scores = _in_mode(model, True)(**inputs(*tree_map(lambda value: value[k], arguments)))  # noqa: B023
+            # The batch of a member may have fewer graphs than those of others, or none.
+            scores = nn.functional.pad(scores, (0, 0, 0, wanted.shape[1] - len(scores)))
+            losses = loss(scores[None], wanted[k : k + 1])
+            if losses.requires_grad:
+                parts.append(torch.autograd.grad(losses.sum(), own, materialize_grads=True))
+            else:
+                parts.append(tuple(map(torch.zeros_like, own)))
+            each.append(losses.detach())
+        by_name = zip(*parts, strict=True)
+        return torch.cat(each), torch.cat([part.reshape(-1) for members in by_name for part in members])
+
+    def descend(self, gradient: Tensor, lr: Tensor, decay: Tensor, active: Tensor) -> None:
+        """Take one step of Adam; gradient is as flat as the parameters, lr, decay and active are (M,)."""
         adam_step(self.flat, gradient, self.moments, self._owner, lr, decay, active)
 
     def member(self, index: int) -> dict[str, Tensor]:
@@ -108,3 +135,7 @@ class Stack:
             for name, value in values.items():
                 value.copy_(state[group][name])
         self.moments.steps.copy_(state["steps"])
+
+
+def _in_mode(model: nn.Module, training: bool) -> nn.Module:
+    return model if model.training is training else model.train(training)

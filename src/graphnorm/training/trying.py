@@ -114,15 +114,16 @@ def why_not_stacked(trial: Trial, graphs: PackedGraphs, device: torch.device) ->
             return inputs(batch, may_pad=not alone) | {"dropout_key": DropoutKey(key, rate)}
 
         try:
-            scores = stack.forward(make, batch, keys, rates, training=True, stacked=True)
-            real = scores * (batch.ids >= 0)[..., None]
-            parameters = list(stack.parameters.values())
-            gradients = torch.autograd.grad(real.square().sum(), parameters, materialize_grads=True)
+            losses, gradient = stack.gradients(make, _sum_of_squares, batch.ids >= 0, batch, keys, rates)
         except Exception as error:
             words = f"{type(error).__name__}: {error}".splitlines()[0]
             return f"since torch.func.vmap cannot take it ({words[:160]})"
-        found.append(torch.cat([real.detach().flatten(), *(part.flatten() for part in gradients)]))
+        found.append(torch.cat([losses, gradient]))
     return "" if _difference(*found) < SAME else "since padded rows would change its result"
+
+
+def _sum_of_squares(scores: Tensor, real: Tensor) -> Tensor:
+    return (scores * real[..., None]).square().sum((1, 2))
 
 
 def _difference(first: Tensor, second: Tensor) -> float:
