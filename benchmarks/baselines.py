@@ -25,7 +25,7 @@ import torch
 
 from graphnorm._version import exact_version
 from graphnorm.data import find, load
-from graphnorm.models.kernels import KERNELS
+from graphnorm.models import MODELS
 from graphnorm.settings import Running
 from graphnorm.study import Store, run
 from graphnorm.study.plan import BASELINE_SETTING, baseline_plan
@@ -53,8 +53,8 @@ def core_seconds(name: str, dataset: str) -> float:
     counts = find(dataset).counts
     assert counts is not None
     graphs, nodes, edges = counts
-    if name in KERNELS:
-        return 5e-7 * len(KERNELS[name].candidates) * graphs**2
+    if (kernel := MODELS[name].kernel) is not None:
+        return 5e-7 * len(kernel.candidates) * graphs**2
     step = 3e-5 * graphs  # in fleets of ten
     if name == "dgcnn":
         step += 6e-6 * nodes + 1.2e-7 * edges
@@ -72,7 +72,8 @@ def measure(name: str, dataset: str, device: str | None, workers: int | None, ep
         result = run(plan, graphs, store, Running(device=device, workers=workers), callbacks=shown)
     score = result.baselines[name]
     assert score.epoch is not None
-    setting = KERNELS[name].candidates[score.epoch - 1] if name in KERNELS else {"epoch": score.epoch}
+    kernel = MODELS[name].kernel
+    setting = {"epoch": score.epoch} if kernel is None else kernel.candidates[score.epoch - 1]
     row: Row = {"baseline": name, "dataset": dataset, "mean": f"{score.mean:.1f}", "std": f"{score.std:.1f}"}
     row["chosen"] = " ".join(f"{key}={value:g}" for key, value in setting.items())
     quoted = reported_baseline(dataset, name, "paper")
@@ -80,7 +81,7 @@ def measure(name: str, dataset: str, device: str | None, workers: int | None, ep
         row |= {"quoted_mean": quoted.mean, "quoted_std": quoted.std}
         spread = quoted.std if quoted.std is not None else score.std
         row["deviation"] = f"{(score.mean - quoted.mean) / spread:+.1f}"
-    row |= {"epochs": None if name in KERNELS else epochs, "seconds": f"{time.perf_counter() - began:.0f}"}
+    row |= {"epochs": epochs if kernel is None else None, "seconds": f"{time.perf_counter() - began:.0f}"}
     row |= {"workers": workers or os.cpu_count(), "device": device_name(score.devices[0])}
     row |= {"date": datetime.date.today().isoformat(), "graphnorm": exact_version()}
     return row | {"torch": torch.__version__, "python": platform.python_version()}

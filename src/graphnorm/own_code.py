@@ -9,6 +9,7 @@ import importlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
+import inspect
 import linecache
 import pickle
 import sys
@@ -20,7 +21,7 @@ from typing import Any, NamedTuple
 
 from graphnorm.errors import GraphnormError, need, unknown
 
-__all__ = ["OwnCode", "files_of", "find_code", "pack_code", "unpack_code"]
+__all__ = ["OwnCode", "files_of", "find_code", "pack_code", "parameters_of", "unpack_code"]
 
 
 class OwnCode(NamedTuple):
@@ -61,6 +62,13 @@ def find_code(given: str | Callable[..., Any], what: str) -> OwnCode:
     shown = Path(place).name if place.endswith(".py") else place
     files = _local_files(module)
     return OwnCode(f"{shown}:{name}", thing, _digest(files), frozenset(files))
+
+
+def parameters_of(thing: Callable[..., Any], name: str) -> dict[str, inspect.Parameter]:
+    try:
+        return dict(inspect.signature(thing).parameters)
+    except (TypeError, ValueError) as error:
+        raise GraphnormError(f"the model {name} has no signature", remedy="write a class or a function") from error
 
 
 def _describe(thing: Callable[..., Any], what: str) -> OwnCode:

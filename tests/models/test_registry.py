@@ -10,10 +10,11 @@ from tests.training.plain_loop import plain_losses
 from graphnorm.data import load, synthetic
 from graphnorm.errors import GraphnormError
 from graphnorm.models import BASELINES, MODELS, NORMALIZED, find_model
+from graphnorm.models.build import BUILDERS, POOLINGS, bytes_per_member, prepare
 from graphnorm.training import Fleet, ModelInputs, Split, Trial, build_model
 
 TREES = synthetic.trees(num_graphs=60, seed=0)
-NETWORKS = [name for name, spec in MODELS.items() if spec.build and spec.inputs != "edges"]
+NETWORKS = [name for name in BUILDERS if MODELS[name].inputs != "edges"]
 
 
 @pytest.fixture(scope="module")
@@ -28,8 +29,8 @@ def test_every_model_is_a_baseline_or_takes_a_normalization():
     for name, spec in MODELS.items():
         assert spec.name == name
         assert (spec.kernel is not None) == (spec.inputs == "kernel")
-        assert (spec.build is None) == (spec.inputs in ("kernel", "images"))
-        assert (spec.pool is not None) == (spec.inputs == "pooled")
+        assert (name in BUILDERS) == (spec.inputs not in ("kernel", "images"))
+        assert (name in POOLINGS) == (spec.inputs == "pooled")
 
 
 @pytest.mark.parametrize("model", NETWORKS)
@@ -60,7 +61,7 @@ def test_members_train_as_a_plain_loop_would(model, protocol, molecules):
 @pytest.mark.parametrize("model", ["mlp", "dcnn"])
 def test_pooled_graphs_give_the_same_scores(model):
     trial = Trial(dataset="trees", model=model, norm="none", layers=4, readout="mean")
-    pooled = MODELS[model].prepared(trial, TREES)
+    pooled = prepare(TREES, trial)
     assert (pooled.num_nodes, pooled.num_edges) == (60, 0)
     network = build_model(trial, TREES).eval()
     scores = [network(**ModelInputs(graphs)(graphs.batch([5, 0, 59]), may_pad=False)) for graphs in (TREES, pooled)]
@@ -70,9 +71,8 @@ def test_pooled_graphs_give_the_same_scores(model):
 @pytest.mark.parametrize("model", NETWORKS)
 def test_a_larger_model_is_thought_to_need_more_memory(model, molecules):
     small = Trial(dataset="m", model=model)
-    spec = MODELS[model]
     needed = [
-        spec.bytes_per_member(trial, molecules)
+        bytes_per_member(trial, molecules)
         for trial in (small, replace(small, hidden=256), replace(small, layers=9), replace(small, batch_size=512))
     ]
     assert min(needed[1:]) > needed[0] > 0

@@ -12,6 +12,7 @@ from graphnorm.data import CATALOG, PackedGraphs, load
 from graphnorm.data.catalog import Counts
 from graphnorm.errors import GraphnormError
 from graphnorm.models import BASELINES, MODELS
+from graphnorm.models.build import bytes_per_member
 from graphnorm.settings import GRIDS, QUICK_EPOCHS, Grid, Settings
 from graphnorm.study import make_plan, settle
 from graphnorm.study.plan import Dataset, baseline_plan, catalogued, pack, role
@@ -137,7 +138,7 @@ def test_trials_of_one_shape_make_a_fleet(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_fleet_is_no_larger_than_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    room = {"SC_PAGE_SIZE": 4096, "SC_AVPHYS_PAGES": 3 * MODELS["gin"].bytes_per_member(SMALL, TREES) // 4096}
+    room = {"SC_PAGE_SIZE": 4096, "SC_AVPHYS_PAGES": 3 * bytes_per_member(SMALL, TREES) // 4096}
     monkeypatch.setattr("os.sysconf", room.get)
     assert [len(fleet) for fleet in pack(TREES, [SMALL] * 6, "cpu", slots=1)] == [2, 2, 2]
 

@@ -8,7 +8,8 @@ from sklearn.svm import SVC
 
 from graphnorm.data import synthetic
 from graphnorm.errors import GraphnormError
-from graphnorm.models.kernels import KERNELS, cosine, graph_arrays, wl_kernels
+from graphnorm.models import MODELS
+from graphnorm.models.kernels import cosine, graph_arrays, wl_kernels
 from graphnorm.study.selection import select
 from graphnorm.study.splits import make_splits
 from graphnorm.training import KernelFleet, Trial
@@ -18,9 +19,7 @@ GRAPHS = synthetic.trees(num_graphs=60, seed=0)
 
 def trials(model="wl", **options):
     return [
-        Trial(
-            dataset="trees", model=model, norm="none", epochs=len(KERNELS[model].candidates), folds=3, fold=k, **options
-        )
+        Trial(dataset="trees", model=model, norm="none", folds=3, fold=k, **MODELS[model].defaults, **options)
         for k in range(3)
     ]
 
@@ -40,7 +39,7 @@ def fair():
 def test_every_candidate_is_scored_on_every_part(fair):
     """One of them trained by hand."""
     splits, outcomes, _ = fair
-    place = KERNELS["wl"].candidates.index({"depth": 2, "C": 10.0})
+    place = MODELS["wl"].kernel.candidates.index({"depth": 2, "C": 10.0})
     kernel = cosine(list(wl_kernels(graph_arrays(GRAPHS), depth=2))[2])
     labels = GRAPHS.labels.numpy()
     for split, outcome in zip(splits, outcomes, strict=True):
@@ -49,7 +48,7 @@ def test_every_candidate_is_scored_on_every_part(fair):
             ids = getattr(split, part)
             right = (machine.predict(kernel[np.ix_(ids, split.train)]) == labels[ids]).mean()
             assert outcome.curves[part][place] == pytest.approx(right)
-            assert len(outcome.curves[part]) == len(KERNELS["wl"].candidates)
+            assert len(outcome.curves[part]) == len(MODELS["wl"].kernel.candidates)
 
 
 def test_protocols_choose_candidates_as_they_choose_epochs(fair):

@@ -19,7 +19,7 @@ Otherwise they are shares among walks drawn at random. Node labels are not used.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,17 +30,10 @@ from graphnorm.data.packed import PackedGraphs
 from graphnorm.errors import need
 from graphnorm.randomness import bits
 
-__all__ = ["KERNELS", "PENALTIES", "Kernel", "graph_arrays", "walk_kernels", "wl_kernels"]
+__all__ = ["Matrix", "graph_arrays", "kernel_matrices", "walk_kernels", "wl_kernels"]
 
 Ids = npt.NDArray[np.int64]
 Matrix = npt.NDArray[np.float64]
-
-PENALTIES = (1e-3, 1e-2, 1e-1, 1.0, 1e1, 1e2, 1e3)
-"""C of the support vector machine."""
-DEPTH = 5
-"""The largest number of rounds of colour refinement."""
-LENGTHS = (2, 3, 4, 5, 6, 7, 8, 9, 10)
-"""Steps of anonymous walks."""
 
 OWN, MULTISET, PAIR = 1, 2, 3
 """Keys of the hashes."""
@@ -102,7 +95,7 @@ def refine(colours: Ids, rowptr: Ids, col: Ids) -> Ids:
     return _numbered(_hash(PAIR, _hash(OWN, colours) + neighbours))
 
 
-def wl_kernels(arrays: GraphArrays, depth: int = DEPTH) -> Iterator[Matrix]:
+def wl_kernels(arrays: GraphArrays, depth: int) -> Iterator[Matrix]:
     """Yield the kernel matrices of the depths 0 … depth: (G, G), whole numbers.
 
     >>> path, triangle = [1, 0, 2, 1], [4, 5, 3, 5, 3, 4]
@@ -254,41 +247,20 @@ def _codes(walks: Ids) -> Ids:
     return code
 
 
-# The table of kernels
+# The kernels of the table of models
 
 
-class Kernel(NamedTuple):
-    """A kernel with several forms (depths, lengths). Each form is tried with every C."""
+def kernel_matrices(name: str, arrays: GraphArrays, forms: Sequence[Mapping[str, int]]) -> Iterator[Matrix]:
+    """Yield the (G, G) matrix of each form of a kernel.
 
-    forms: tuple[dict[str, Any], ...]
-    """The parameters of each form."""
-    matrices: Callable[[GraphArrays, int], Iterator[Matrix]]
-    """Yields the forms' (G, G) matrices in order, from a given form on."""
-
-    @property
-    def candidates(self) -> list[dict[str, Any]]:
-        """Every form with every C; a protocol chooses among them.
-
-        >>> KERNELS["wl"].candidates[0], len(KERNELS["wl"].candidates)
-        ({'depth': 0, 'C': 0.001}, 42)
-        """
-        return [form | {"C": penalty} for form, penalty in itertools.product(self.forms, PENALTIES)]
-
-    def describe(self, number: int) -> str:
-        """A candidate by its number, counted from 1.
-
-        >>> KERNELS["wl"].describe(42)
-        'depth 5, C 1000'
-        """
-        return ", ".join(f"{key} {value:g}" for key, value in self.candidates[number - 1].items())
-
-
-def _wl_matrices(arrays: GraphArrays, first: int) -> Iterator[Matrix]:
-    return (cosine(kernel) for kernel in itertools.islice(wl_kernels(arrays), first, None))
-
-
-def _walk_matrices(arrays: GraphArrays, first: int) -> Iterator[Matrix]:
-    return walk_kernels(arrays, LENGTHS[first:])
+    name: ``wl`` or ``awl``.
+    forms: some of :attr:`Kernel.forms`, in order.
+    """
+    if name == "awl":
+        yield from walk_kernels(arrays, [form["length"] for form in forms])
+    else:
+        first, last = forms[0]["depth"], forms[-1]["depth"]
+        yield from map(cosine, itertools.islice(wl_kernels(arrays, last), first, None))
 
 
 def cosine(kernel: Matrix) -> Matrix:
@@ -297,9 +269,3 @@ def cosine(kernel: Matrix) -> Matrix:
     scale = np.divide(1.0, root, out=np.zeros_like(root), where=root > 0)
     scaled: Matrix = kernel * scale * scale[:, None]
     return scaled
-
-
-KERNELS = {
-    "wl": Kernel(tuple({"depth": depth} for depth in range(DEPTH + 1)), _wl_matrices),
-    "awl": Kernel(tuple({"length": length} for length in LENGTHS), _walk_matrices),
-}

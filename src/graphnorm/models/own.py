@@ -21,20 +21,21 @@ from graphnorm.data.packed import PackedGraphs
 from graphnorm.errors import GraphnormError
 from graphnorm.layers import Norm, make_norm
 from graphnorm.models.graph import DropoutKey
+from graphnorm.models.registry import OFFERED
 from graphnorm.ops.dropout import drop
+from graphnorm.own_code import parameters_of
 from graphnorm.segments import Segments, as_segments
 from graphnorm.settings import Hyperparameters
 from graphnorm.tracing import is_abstract
 
-__all__ = ["OFFERED", "NormOfNodes", "OwnModel", "build_own", "norm_of_nodes", "parameters_of"]
+__all__ = ["NormOfNodes", "OwnModel", "build_own", "norm_of_nodes"]
 
 Factory = Callable[..., nn.Module]
-"""(in_features, num_outputs, norm) -> module; it may also ask for the settings of :data:`OFFERED`."""
+"""(in_features, num_outputs, norm) -> module; it may also ask for the settings of :data:`OFFERED`, and for
+``edge_features``, the width of ``edge_attr``."""
 
 _SEEDING = threading.Lock()
 """Held while a model draws from torch's generator, which all threads share."""
-OFFERED = ("hidden", "layers", "dropout", "readout")
-"""Settings that a factory gets if it has a parameter of that name. ``edge_features`` is the width of ``edge_attr``."""
 ARGUMENTS = ("x", "edge_index", "batch", "batch_size", "edge_attr")
 """What the ``forward`` of a model may ask for."""
 
@@ -206,13 +207,6 @@ _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 def norm_of_nodes(name: str, width: int, **options: Any) -> NormOfNodes:
     return NormOfNodes(make_norm(name, width, **options))
-
-
-def parameters_of(thing: Callable[..., Any], name: str) -> dict[str, inspect.Parameter]:
-    try:
-        return dict(inspect.signature(thing).parameters)
-    except (TypeError, ValueError) as error:
-        raise GraphnormError(f"the model {name} has no signature", remedy="write a class or a function") from error
 
 
 def _asked(model: nn.Module, name: str) -> tuple[str, ...]:

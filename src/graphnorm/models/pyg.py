@@ -18,9 +18,7 @@ from graphnorm.models.graph import check_readout
 from graphnorm.models.own import OwnModel, norm_of_nodes
 from graphnorm.settings import Hyperparameters
 
-__all__ = ["PYG", "build_pyg"]
-
-PYG = ("GCN", "GIN", "GAT", "PNA", "GraphSAGE")
+__all__ = ["build_pyg"]
 
 
 class _PygModel(nn.Module):
@@ -57,7 +55,7 @@ class _PygModel(nn.Module):
 
 
 def build_pyg(name: str, settings: Hyperparameters, norm: str, graphs: PackedGraphs, outputs: int) -> OwnModel:
-    """Build the model ``name`` of :data:`PYG`."""
+    """Build the model ``name`` of :data:`~graphnorm.models.registry.PYG`."""
     if settings.layers < 3:
         raise GraphnormError(
             f"layers is {settings.layers}; pyg:{name} normalizes after every convolution but the last",

@@ -14,6 +14,7 @@ from graphnorm.data import CATALOG, Entry, PackedGraphs
 from graphnorm.errors import GraphnormError, unknown
 from graphnorm.layers import REGISTRY, norm_code
 from graphnorm.models import BASELINES, MODELS, NORMALIZED, find_model, name_model
+from graphnorm.models.build import bytes_per_member
 from graphnorm.settings import QUICK_EPOCHS, VARIABLE, Grid, Hyperparameters, Settings, options_of
 from graphnorm.study.protocol import find_protocol
 from graphnorm.study.splits import make_splits
@@ -345,7 +346,7 @@ def members_that_fit(graphs: PackedGraphs, trial: Trial, device: str | None) -> 
         free, most = torch.cuda.mem_get_info(chosen)[0] // AT_ONCE_ON_GPU, MOST_ON_GPU
     else:
         free, most = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES"), MOST_ON_CPU
-    needed = find_model(trial.model).bytes_per_member(trial, graphs)
+    needed = bytes_per_member(trial, graphs)
     needed += BYTES_OF_A_TARGET * graphs.num_graphs * len(graphs.target_names)
     return max(1, min(most, int(MEMORY_SHARE * free) // needed))
 

@@ -23,8 +23,8 @@ from torch import Tensor, nn
 from graphnorm.data.batching import Bounds, GraphBatch
 from graphnorm.data.packed import PackedGraphs
 from graphnorm.errors import CodeWarning, GraphnormError, require
+from graphnorm.models.build import prepare
 from graphnorm.models.graph import DropoutKey
-from graphnorm.models.registry import find_model
 from graphnorm.training.inputs import ModelInputs, build_model
 from graphnorm.training.schedule import Schedule, choose_levels, padded_ids
 from graphnorm.training.stack import Stack
@@ -100,8 +100,8 @@ class Fleet:
         for trial, split in zip(trials, splits, strict=True):
             split.check(graphs.num_graphs, f"fold {trial.fold} of {graphs.name}", validated=False)
         self.device = default_device(device)
-        spec, self.task = find_model(trials[0].model), task_of(trials[0])
-        self._given, self.graphs = graphs, spec.prepared(trials[0], graphs).to(self.device)
+        self.task = task_of(trials[0])
+        self._given, self.graphs = graphs, prepare(graphs, trials[0]).to(self.device)
         self.trials, self.splits = tuple(trials), tuple(splits)
         self.epoch, self.seconds = 0, 0.0
         self._schedule = Schedule(trials, splits, graphs.num_graphs, self.device)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from graphnorm.adjacency import Adjacency, Blocks, row_stride, write_blocks
 from graphnorm.data.batching import GraphBatch
 from graphnorm.data.packed import PackedGraphs
-from graphnorm.errors import GraphnormError
+from graphnorm.models.build import build
 from graphnorm.models.graph import OneHot
 from graphnorm.models.registry import find_model
 from graphnorm.segments import Segments
@@ -31,9 +31,6 @@ MOST_BYTES = 1 << 32
 
 def build_model(trial: Trial, graphs: PackedGraphs) -> nn.Module:
     """The trial's model, initialised from the trial's seed alone."""
-    build = find_model(trial.model).build
-    if build is None:
-        raise GraphnormError(f"{trial.model} is a kernel, not a network", remedy="choose a network")
     with _SEEDING, torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(trial.seed)
         return build(trial, trial.norm, graphs, task_of(trial).outputs(graphs))

@@ -20,8 +20,8 @@ import torch
 
 from graphnorm.data import PackedGraphs
 from graphnorm.errors import GraphnormError, need
-from graphnorm.models.kernels import PENALTIES, Kernel, Matrix, graph_arrays
-from graphnorm.models.registry import find_model
+from graphnorm.models.kernels import Matrix, graph_arrays, kernel_matrices
+from graphnorm.models.registry import PENALTIES, Kernel, find_model
 from graphnorm.training.fleet import OnEpoch, Progress
 from graphnorm.training.task import Task, task_of
 from graphnorm.training.trial import Outcome, Split, Trial, metric_of
@@ -88,7 +88,8 @@ class KernelFleet:
             began = time.perf_counter()
             if self._matrices is None:
                 arrays, first = graph_arrays(self._graphs), self.epoch // len(PENALTIES)
-                self._matrices = _ahead(self._kernel.matrices(arrays, first), self._pool)
+                forms = self._kernel.forms[first:]
+                self._matrices = _ahead(kernel_matrices(self.trials[0].model, arrays, forms), self._pool)
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", message="Solver terminated early")
                 scored = list(

@@ -20,6 +20,7 @@ from graphnorm.data import PackedGraphs, decoding
 from graphnorm.errors import PATH, CodeWarning, DataWarning, GraphnormError, need, require
 from graphnorm.files import save_tensors
 from graphnorm.layers import BUILT_IN, REGISTRY, norm_code
+from graphnorm.models.build import prepare
 from graphnorm.models.own import OwnModel
 from graphnorm.models.registry import find_model, name_model
 from graphnorm.training.fleet import default_device
@@ -69,7 +70,7 @@ class SavedModel:
         in the unit of the training data.
         """
         self.check(graphs)
-        graphs = find_model(self.trial.model).prepared(self.trial, graphs).to(next(self.model.parameters()).device)
+        graphs = prepare(graphs, self.trial).to(next(self.model.parameters()).device)
         inputs, parts = ModelInputs(graphs, self.trial), []
         with torch.no_grad():
             for first in range(0, graphs.num_graphs, batch_size):

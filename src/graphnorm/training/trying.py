@@ -16,6 +16,7 @@ from graphnorm.data.batching import GraphBatch
 from graphnorm.data.packed import PackedGraphs
 from graphnorm.errors import CodeWarning, GraphnormError
 from graphnorm.layers import CustomNorm
+from graphnorm.models.build import prepare
 from graphnorm.models.graph import DropoutKey
 from graphnorm.models.own import NormOfNodes, OwnModel
 from graphnorm.models.registry import find_model
@@ -41,7 +42,7 @@ def try_model(trial: Trial, graphs: PackedGraphs, device: torch.device) -> None:
         raise _wrong(trial, f"has parameters without a shape ({_own(lazy[0])})", "give every layer its input width")
     if wrong := [name for name, value in model.named_parameters() if value.dtype != torch.float32]:
         raise _wrong(trial, f"has parameters that are not float32 ({_own(wrong[0])})", "leave them float32")
-    inputs = ModelInputs(spec.prepared(trial, graphs).to(device), trial)
+    inputs = ModelInputs(prepare(graphs, trial).to(device), trial)
     pair = _two_graphs(graphs)
     sizes = " and ".join(str(int(graphs.sizes[graph])) for graph in pair)
     given = inputs(inputs.batch(pair), may_pad=False)
@@ -98,7 +99,7 @@ def why_not_stacked(trial: Trial, graphs: PackedGraphs, device: torch.device) ->
 
     Two members train a step on padded batches, under ``vmap`` and without: their gradients must agree.
     """
-    graphs = find_model(trial.model).prepared(trial, graphs).to(device)
+    graphs = prepare(graphs, trial).to(device)
     inputs, model = ModelInputs(graphs, trial), build_model(trial, graphs)
     assert isinstance(model, OwnModel)
     model.keyed = True
