@@ -35,7 +35,9 @@ def show(result: Result, *, width: int, colour: bool = False, command: Sequence[
 
     lines = [styled(line, BOLD) for line in wrapped(result.title, width)]
     lines += ["", *_table(result, width, styled)]
-    for note in explanations(result):
+    notes = explanations(result)
+    lines += [""] if notes else []
+    for note in notes:
         lines += [styled(line, DIM) for line in wrapped(note, width, "  ")]
     if any(len(score.configurations) > 1 for score in result.norms.values()):
         chosen = (f"{name}: {score.chosen_settings}" for name, score in result.norms.items() if score.choices)

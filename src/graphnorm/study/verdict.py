@@ -137,7 +137,7 @@ def explanations(result: Result) -> list[str]:
     """How to read the table."""
     found = _about_metric(result) + ([ABOUT_BASELINES] if result.baselines and result.norms else [])
     if result.spec.get("unused_edge_features"):
-        found.append(f"{result.model} does not use the edge features (bonds); --model molecular-gin or pyg:GAT does")
+        found.append(f"{result.model} ignores the edge features (bonds); molecular-gin and pyg:GAT use them")
     if any(test.p_adjusted is not None for test in result.tests):
         found.append(_about_tests(result))
     return found

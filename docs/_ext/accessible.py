@@ -1,0 +1,24 @@
+"""Pages for readers with a keyboard or a screen reader: what the theme leaves out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sphinx.application import Sphinx
+
+LATE = 900
+"""After the theme has made its navigation."""
+
+
+def complete(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
+    """Code that is wider than the screen is scrolled by keys, and captions of the navigation have a level."""
+    if "body" in context:
+        context["body"] = context["body"].replace("<pre>", '<pre tabindex="0">')
+    if "furo_navigation_tree" in context:
+        tree = context["furo_navigation_tree"]
+        context["furo_navigation_tree"] = tree.replace('role="heading"', 'role="heading" aria-level="2"')
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    app.connect("html-page-context", complete, priority=LATE)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
