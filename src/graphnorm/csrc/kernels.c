@@ -180,6 +180,28 @@ static PyObject *py_standardize_slopes(PyObject *self, PyObject *const *args, Py
   return run(backward_kernels, &p);
 }
 
+#define AVERAGE(A) \
+  do { \
+    A *running_mean = (A *)address(a[4]), *running_var = (A *)address(a[5]); \
+    const A *var = address(a[3]); \
+    for (int64_t j = 0; j < a[1]; j++) { \
+      running_mean[j] = (A)(running_mean[j] + weight * (mean[j] - running_mean[j])); \
+      running_var[j] = (A)(running_var[j] + weight * (var[j] * unbias - running_var[j])); \
+    } \
+  } while (0)
+
+/* average(weight, unbias, type, channels, mean, var, running_mean, running_var): one step of the running averages of a
+ * BatchNorm. They and var are float or double; mean is double. */
+static PyObject *py_average(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+  int64_t a[6];
+  if (count < 2 || !read_integers(args + 2, count - 2, 6, a)) return NULL;
+  const double weight = PyFloat_AsDouble(args[0]), unbias = PyFloat_AsDouble(args[1]), *mean = address(a[2]);
+  if (PyErr_Occurred()) return NULL;
+  if (a[0] == 1) AVERAGE(double);
+  else AVERAGE(float);
+  Py_RETURN_NONE;
+}
+
 static indices indices_of(const int64_t *a) {
   indices array = {address(a[0]), a[1], a[2]};
   return array;
@@ -352,6 +374,7 @@ static PyMethodDef methods[] = {
     {"standardize_backward", FAST(py_standardize_backward), "Its gradients."},
     {"standardize_coefficients", FAST(py_standardize_coefficients), "Only what rows are computed with."},
     {"standardize_slopes", FAST(py_standardize_slopes), "The same for gradients."},
+    {"average", FAST(py_average), "A step of running averages."},
     {"output", FAST(py_output), "Memory for an output, in a capsule for DLPack."},
     {"keep", py_keep, METH_O, "How much memory of freed outputs is kept at the most."},
     {"memory", py_memory, METH_NOARGS, "Bytes of outputs: in use, kept, kept at the most."},

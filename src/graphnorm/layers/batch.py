@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from graphnorm.layers.base import Norm
 from graphnorm.ops.standardize import standardize
+from graphnorm.ops.standardize.eager import standardize_graphs
 from graphnorm.segments import Segments
 from graphnorm.tracing import may_cache
 
@@ -105,17 +106,38 @@ class BatchNorm(Norm):
 
     def _normalize(self, x: Tensor, segments: Segments | None, residual: Tensor | None) -> Tensor:
         """Over all rows, or all rows that belong to a graph where the segments have padding."""
-        if isinstance(self.module, nn.SyncBatchNorm):
+        module: nn.BatchNorm1d = self._modules["module"]  # type: ignore[assignment]
+        if isinstance(module, nn.SyncBatchNorm):
             if type(self) is not BatchNorm:
                 raise TypeError(f"{type(self).__name__} cannot be synchronised between processes; only BatchNorm can")
-            return self._finish(self.module(x), residual)
-        tracks = self.running_mean is not None
+            return self._finish(module(x), residual)
+        tracks = module.running_mean is not None
         if tracks and (not self.training or (self.allow_single_element and x.shape[0] <= 1)):
             return self._by_running_averages(x, segments, residual)
+        if x.is_cpu and not torch.compiler.is_compiling() and (segments is None or not segments.may_pad):
+            y = self._quickly(x, residual, module if tracks and self.training else None)
+            if y is not None:
+                return y
         statistics = self.statistics_in_training
         y, mean, var = self._standardize(x, segments, residual, scope="batch", statistics=statistics)
         if self.training and tracks:
-            update_averages(self.module, mean[0].detach(), var[0].detach(), x.shape[0], segments)
+            update_averages(module, mean[0].detach(), var[0].detach(), x.shape[0], segments)
+        return y
+
+    def _quickly(self, x: Tensor, residual: Tensor | None, averages: nn.BatchNorm1d | None) -> Tensor | None:
+        """The output over all rows, and the update of running averages; ``None`` where the quick path cannot do it."""
+        own: Any = None if averages is None else averages._buffers
+        update = None
+        if averages is not None:
+            if averages.momentum is None:
+                return None
+            weight, unbias = _running_weights(x.shape[0], None, averages.momentum)
+            update = own["running_mean"], own["running_var"], float(weight), float(unbias)
+        y = standardize_graphs(
+            x, None, *self._affine(), self.eps, self.act, residual, self.statistics_in_training, update
+        )
+        if y is not None and own is not None:
+            own["num_batches_tracked"].add_(1)
         return y
 
     def _by_running_averages(self, x: Tensor, segments: Segments | None, residual: Tensor | None) -> Tensor:
@@ -187,7 +209,7 @@ def update_averages(module: nn.BatchNorm1d, mean: Tensor, var: Tensor, rows: int
         weight = weight / batches.to(mean.dtype)
     for running, value in ((running_mean, mean), (running_var, var * unbias)):
         share = weight.to(running.dtype) if isinstance(weight, Tensor) else weight
-        running.copy_(torch.lerp(running, value.to(running.dtype), share))
+        running.lerp_(value.to(running.dtype), share)
 
 
 def _running_weights(

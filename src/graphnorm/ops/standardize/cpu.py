@@ -70,6 +70,15 @@ class Plan:
         count = math.prod(self.shape)
         return kept[:count].view(self.shape), kept[count:].view(self.acc)[:count].view(self.shape)
 
+    def average(self, kept: Tensor, running_mean: Tensor, running_var: Tensor, weight: float, unbias: float) -> None:
+        """Move running averages towards the statistics in ``kept``, the variance times n/(n-1)."""
+        assert library is not None
+        mean = kept.data_ptr()
+        library.average(
+            weight, unbias, TYPES[self.acc], self.dparameters[-1], mean, mean + self.var_at, running_mean.data_ptr(),
+            running_var.data_ptr(),
+        )  # fmt: skip
+
     def apply(self, x: Tensor, residual: Tensor | None, parameters: Parameters, mean: int, var: int) -> Tensor:
         """y. Statistics are read from or written to the addresses ``mean`` and ``var``."""
         assert library is not None

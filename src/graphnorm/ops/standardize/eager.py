@@ -1,4 +1,4 @@
-"""A quick path for layers in eager mode: live statistics per graph, and y alone as the result.
+"""A quick path for layers in eager mode, whose statistics run over the rows of a graph, or over all rows.
 
 On small batches the Python around a kernel takes longer than the kernel. So all that depends on shapes and segments
 alone (checks, sizes, how the work is divided) is worked out at the first call and kept with the segments as a *plan*.
@@ -17,6 +17,7 @@ from torch._C._functorch import is_functorch_wrapped_tensor
 
 from graphnorm.backends import chosen_backend
 from graphnorm.ops.dispatch import is_plain
+from graphnorm.ops.precision import accumulation_dtype
 from graphnorm.ops.standardize.api import ACTIVATIONS, kernels_for, layout, standardize_op
 from graphnorm.ops.standardize.reference import LIVE, Problem
 from graphnorm.segments import Segments
@@ -27,7 +28,10 @@ _plans_of_one_graph: dict[Any, Any] = {}  # for calls without segments, on a CPU
 
 
 class _Planned(torch.autograd.Function):
-    """y of x, residual, weight, bias, mean_scale and a plan. Called by :data:`_apply` alone, outside of transforms."""
+    """y of x, residual, weight, bias, mean_scale and a plan. Called by :data:`_apply` alone, outside of transforms.
+
+    ``averages`` are the running averages to update, with the arguments of the plan's ``average``; or ``None``.
+    """
 
     @staticmethod
     def forward(
@@ -38,8 +42,11 @@ class _Planned(torch.autograd.Function):
         bias: Tensor | None,
         mean_scale: Tensor | None,
         plan: Any,
+        averages: tuple[Any, ...] | None,
     ) -> Tensor:
         y, kept = plan.forward(x, residual, (weight, bias, mean_scale))
+        if averages is not None:
+            plan.average(*kept, *averages)
         ctx.save_for_backward(x, weight, bias, mean_scale, *kept)
         ctx.plan = plan
         return y  # type: ignore[no-any-return]
@@ -55,7 +62,7 @@ class _Planned(torch.autograd.Function):
             dparameters = [d if p is not None else None for d, p in zip(dparameters, parameters, strict=True)]
         else:
             dx, dparameters = plan.backward(dy, x, parameters, *kept)
-        return dx, dy if ctx.needs_input_grad[1] else None, *dparameters, None
+        return dx, dy if ctx.needs_input_grad[1] else None, *dparameters, None, None
 
 
 _apply: Any = super(torch.autograd.Function, _Planned).apply
@@ -70,26 +77,31 @@ def standardize_graphs(
     eps: float,
     act: str | None,
     residual: Tensor | None,
+    statistics: str = LIVE,
+    averages: tuple[Tensor, Tensor, float, float] | None = None,
 ) -> Tensor | None:
     """y of :func:`~graphnorm.ops.standardize.api.standardize`, or ``None`` where the quick path cannot take the call.
 
-    Not to be called while compiling.
+    Not to be called while compiling. ``averages``, on a CPU alone, are running averages of mean and variance to update,
+    the weight of this batch in them, and n/(n-1).
     """
     if _are_functorch_transforms_active() or _len_torch_dispatch_stack():
         return None
     if not is_plain(x, weight, bias, mean_scale, residual) or (segments is None and not x.is_cpu):
         return None
+    if averages is not None and not _can_update(x, *averages[:2]):
+        return None
     plans = _plans_of_one_graph if segments is None else segments.plans
-    key = x.shape, x.dtype, eps, act, chosen_backend()
-    found = plans.get(key)
-    if found is None:
-        plan = _make_plan(x, segments, eps, act)
+    key = x.shape, x.dtype, eps, act, statistics, chosen_backend()
+    known = plans.get(key)
+    if known is None:
+        plan = _make_plan(x, segments, eps, act, statistics)
         if plan is None:
             return None
         if len(plans) >= _MAX_PLANS:
             plans.clear()
-        found = plans[key] = (plan, x.device, x.shape, x.shape[1:])
-    plan, device, shape, width = found
+        known = plans[key] = (plan, x.device, x.shape, x.shape[1:])
+    plan, device, shape, width = known
     if (
         x.device != device
         or (weight is not None and (weight.shape != width or weight.device != device))
@@ -106,10 +118,18 @@ def standardize_graphs(
         )
     ):
         return None
-    return _apply(x, residual, weight, bias, mean_scale, plan)  # type: ignore[no-any-return]
+    return _apply(x, residual, weight, bias, mean_scale, plan, averages)  # type: ignore[no-any-return]
 
 
-def _make_plan(x: Tensor, segments: Segments | None, eps: float, act: str | None) -> Any:
+def _can_update(x: Tensor, *averages: Tensor) -> bool:
+    """Whether the library can update these running averages of x's channels."""
+    acc, width = accumulation_dtype(x.dtype), x.shape[1:]
+    return is_plain(*averages) and all(
+        a.dtype is acc and a.shape == width and a.is_cpu and a.is_contiguous() for a in averages
+    )
+
+
+def _make_plan(x: Tensor, segments: Segments | None, eps: float, act: str | None, statistics: str) -> Any:
     """A plan for calls like this one; ``None`` where the call is wrong, or left to the reference."""
     if x.dim() != 2 or not x.is_floating_point() or act not in ACTIVATIONS:
         return None
@@ -121,4 +141,6 @@ def _make_plan(x: Tensor, segments: Segments | None, eps: float, act: str | None
     ptr, order, max_size = layout(x, segments, "graph")
     if ptr is None and x.shape[0] <= _FEW_ROWS and segments is not None:
         ptr = segments.ptr
-    return kernels.Plan(x, Problem(None, None, None, ptr, order, None, None, float(eps), act == "relu", LIVE, max_size))
+    return kernels.Plan(
+        x, Problem(None, None, None, ptr, order, None, None, float(eps), act == "relu", statistics, max_size)
+    )
