@@ -109,6 +109,9 @@ def test_a_reader_who_has_seen_enough() -> None:
         (["search", "trees", "--lr", "high"], "'high' is not a number"),
         (["compare", "trees", "--checkpoint", "5x"], "checkpoint is '5x'"),
         (["compare", "trees", "--engine", ""], "engine is empty"),
+        (["compare", "trees", "--out", ""], "out is empty"),
+        (["predict", "", "trees"], "model is empty"),
+        (["compare", "\x1b[31m"], r"no dataset '\x1b[31m'"),
     ],
 )
 def test_wrong_usage(run: Run, arguments: list[str], words: str) -> None:

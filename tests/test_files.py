@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from graphnorm.errors import GraphnormError
 from graphnorm.files import _host, replacing, save_tensors
 
 
@@ -55,3 +56,10 @@ def test_a_full_disk_is_an_error_of_the_system(tmp_path: Path, monkeypatch: pyte
         save_tensors(tmp_path / "a.safetensors", {"a": torch.ones(1)}, {}, "this test")
     assert (error.value.errno, error.value.filename) == (errno.ENOSPC, str(tmp_path / "a.safetensors"))
     assert not list(tmp_path.iterdir())
+
+
+def test_only_regular_files_are_replaced(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(GraphnormError, match="this is no regular file"), replacing(tmp_path / "pipe"):
+        raise AssertionError
+    assert (tmp_path / "pipe").is_fifo()

@@ -122,6 +122,11 @@ class Parser(argparse.ArgumentParser):
             self.error(f"unknown {what} {name}{hint}")
         return found, extra
 
+    def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
+        if not arg_string and action.nargs != argparse.PARSER:  # an empty path would be the current folder
+            raise GraphnormError(f"{action.dest} is empty", remedy="give a value, or leave it out")
+        return super()._get_value(action, arg_string)
+
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
             raise unknown(str(action.metavar or action.dest).lower(), str(value), action.choices)
@@ -164,12 +169,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             options.run(options)
         sys.stdout.flush()
     except GraphnormError as error:
-        print(f"graphnorm: {error}", file=sys.stderr)
+        _say(error)
         return 2
     except OSError as error:
         if isinstance(error, BrokenPipeError) and _nobody_reads():
             return 141  # the shell's code for a program ended by SIGPIPE
-        print(f"graphnorm: {explain_os_error(error)}", file=sys.stderr)
+        _say(explain_os_error(error))
         return 2
     except ModuleNotFoundError as error:
         print(f"graphnorm: {error}. Remedy: pip install 'graphnorm[all]'.", file=sys.stderr)
@@ -178,6 +183,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"graphnorm: {str(stop) or 'stopped; what was not finished is not saved'}", file=sys.stderr)
         return 128 + getattr(stop, "signal", signal.SIGINT)
     return 0
+
+
+def _say(message: object) -> None:
+    """Print a message on standard error. It may quote a file: what a terminal would obey is shown, not sent."""
+    shown = re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", lambda found: f"\\x{ord(found[0]):02x}", str(message))
+    print(f"graphnorm: {shown}", file=sys.stderr)
 
 
 class _ending_at_once:  # noqa: N801 - a context manager
@@ -224,7 +235,7 @@ def _show_warning(
     """Print warnings about the user's data and code as notes, each once; show others as usual."""
     if issubclass(category, DataWarning | CodeWarning):
         if str(message) not in said:
-            print(f"graphnorm: {message}", file=sys.stderr)
+            _say(message)
         said.add(str(message))
     else:
         show(message, category, *where, **more)

@@ -13,18 +13,25 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors import safe_open
+from safetensors.torch import save_file
 from tests.fakes import fill
 from tests.fuzz.promises import answer_or_refusal, damaged
 
 from graphnorm import cli
 from graphnorm.commands.options import study_keywords
 from graphnorm.data import load
+from graphnorm.data.packed import CONTROL
 from graphnorm.errors import GraphnormError
 from graphnorm.settings import Grid, Loading, Running, Settings, find_grid, options_of
 from graphnorm.study import Result, Store, load_result, make_plan, read, settle
 from graphnorm.study.runner import make_running
+from graphnorm.study.splits import make_splits
+from graphnorm.training import Fleet, Trial
+from graphnorm.training.model_file import SavedModel, load_model, save_model
 
 TREES = load("synthetic:trees")
 GRID = b'lr = [1e-3, 1e-2]\nepochs = 200\nreadout = ["sum", "mean"]\nself_loops = true\nbatch_size = [64, 128]\n'
@@ -72,9 +79,11 @@ def a_command_answers(data: st.DataObject, path: Path) -> None:
 
 
 def ask(arguments: list[str]) -> tuple[int, str]:
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as err:
+    """The exit code and the messages of a command that sends nothing to the terminal that this would obey."""
+    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
         code = answer_or_refusal(cli.main, arguments)
     assert isinstance(code, int)
+    assert not CONTROL.search((out.getvalue() + err.getvalue()).replace("\n", "")), out.getvalue()
     return code, err.getvalue()
 
 
@@ -165,6 +174,38 @@ def test_edited_results(place: Path, results: list[Any], data: st.DataObject) ->
         assert str(found)
         json.dumps(found.to_dict())
         found.to_frame()
+
+
+@pytest.fixture(scope="module")
+def model(place: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+    """The description of a model, and its weights."""
+    trial = Trial(dataset=TREES.name, hidden=4, layers=3, epochs=1, folds=2, fingerprint=TREES.fingerprint)
+    fleet = Fleet(TREES, [trial], make_splits(TREES, [trial]), device="cpu")
+    fleet.advance()
+    save_model(fleet.outcomes(keep_state=True)[0], TREES, place / "model.safetensors")
+    with safe_open(place / "model.safetensors", "pt") as file:
+        return json.loads(file.metadata()["graphnorm"]), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+
+
+@given(data=st.data())
+@pytest.mark.filterwarnings("ignore::graphnorm.data.DataWarning")
+def test_edited_models(place: Path, model: tuple[dict[str, Any], dict[str, torch.Tensor]], data: st.DataObject) -> None:
+    """Whatever a description says, no more memory is taken than its weights need."""
+    about, weights = copy.deepcopy(model[0]), dict(model[1])
+    if data.draw(st.booleans()):
+        about = edited(data, about)
+    else:
+        part, sizes = data.draw(st.sampled_from((about, about["trial"]))), st.sampled_from((0, -1, 2**12, 2**31, 2**62))
+        part[data.draw(st.sampled_from(sorted(part)))] = data.draw(sizes | st.lists(sizes, max_size=3))
+    if data.draw(st.booleans()):
+        name = data.draw(st.sampled_from(sorted(weights)))
+        kind = data.draw(st.sampled_from((torch.float64, torch.int64, torch.complex64, None)))
+        weights[name] = weights[name][..., :-1].contiguous() if kind is None else weights[name].to(kind)
+    path = place / "edited.safetensors"
+    save_file(weights, path, {"graphnorm": json.dumps(about)})
+    found = answer_or_refusal(load_model, path)
+    if isinstance(found, SavedModel) and not isinstance(answer_or_refusal(found.check, TREES), GraphnormError):
+        assert found.predict(TREES).shape == (TREES.num_graphs, len(found.classes))
 
 
 @given(damaged(b'{"format": "graphnorm-result-1", "spec": {"protocol": "paper"}, "norms": {"graph": {}}}'))

@@ -175,7 +175,13 @@ def test_real_values_are_in_their_unit_and_matched_by_name(tmp_path: Path) -> No
         {"target_names": [1, 2]},
         {"target_names": None},
         {"metrics": "good"},
+        {"classes": "ab"},
+        {"cardinalities": [2**31, 4]},
+        {"num_continuous": 2**31},
+        {"hidden": 65_536},
+        {"metrics": {"valid": 10**400}},
         {"scale": torch.zeros(2)},
+        {"scale": torch.full((2,), torch.inf)},
         {"scale": torch.ones(3)},
         {"scale": None},
     ],
@@ -191,7 +197,7 @@ def test_descriptions_that_do_not_fit_are_refused(tmp_path: Path, change: dict[s
         if name == "scale":
             weights.pop("targets.std")
             weights |= {} if value is None else {"targets.std": value}
-        elif name in ("task", "metric"):
+        elif name in ("task", "metric", "hidden"):
             description["trial"][name] = value
         else:
             description[name] = value

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphnorm.commands.options import add_data, add_json, add_norm_module, given, register_own_norms
+from graphnorm.errors import GraphnormError
 from graphnorm.settings import Loading
 
 if TYPE_CHECKING:
@@ -46,6 +47,8 @@ def run(options: argparse.Namespace) -> None:
     from graphnorm.study import render
     from graphnorm.training.model_file import load_model
 
+    if options.out is not None and options.out.resolve() == Path(options.model).resolve():
+        raise GraphnormError("this is the model itself", where=options.out, remedy="name another file for --out")
     register_own_norms(options)
     saved = load_model(options.model, options.device, options.code)
     graphs, smiles = _load(options, saved)
@@ -91,6 +94,8 @@ def _predict(
     saved: SavedModel, graphs: PackedGraphs, smiles: list[str] | None
 ) -> tuple[list[str], list[list[Any]], dict[str, Any]]:
     """Columns, a row for each graph, and facts about all graphs."""
+    import numpy as np
+
     predicted = saved.predict(graphs)
     wanted = saved.wanted(graphs)
     shown: dict[str, list[Any]] = {"graph": graphs.rows}
@@ -108,7 +113,8 @@ def _predict(
                 whole = saved.task.name == "binary"
                 shown[f"{name} (given)"] = [None if v is None else int(v) for v in given] if whole else list(given)
     else:
-        shown["class"] = [saved.classes[k] for k in predicted.argmax(axis=1)]
+        best = [saved.classes[k] for k in predicted.argmax(axis=1)]
+        shown["class"] = [None if np.isnan(row).any() else name for name, row in zip(best, predicted, strict=True)]
         shown["probability"] = _probabilities(predicted.max(axis=1))
         shown |= {f"P({name})": _probabilities(predicted[:, k]) for k, name in enumerate(saved.classes)}
         if wanted is not None:
@@ -188,5 +194,8 @@ def _about_training_graphs(saved: SavedModel) -> str:
     protocol = PROTOCOLS[trial.protocol]
     where = f"fold {trial.fold} of {trial.folds}" if protocol.unit == "fold" else "the official test part"
     metric = saved.metric
+    said = "the model was trained on a part of these graphs"
+    if protocol.reported not in saved.metrics:
+        return said
     held_out = f"{metric.name} {metric.with_unit(metric.scale * saved.metrics[protocol.reported])}"
-    return f"the model was trained on a part of these graphs; on {where}, which was held out, it has {held_out}"
+    return f"{said}; on {where}, which was held out, it has {held_out}"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import os
+import reprlib
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -78,6 +80,9 @@ class SavedModel:
                 scores = self.model(**inputs(batch, may_pad=False)).double().cpu()
                 parts.append(scores if self.scale is None else self.scale.restore(scores[None])[0])
         predicted = self.task.predictions(torch.cat(parts))
+        if lost := int(predicted.isnan().any(1).sum()):
+            problem = f"the predictions of {lost} of {graphs.num_graphs} graphs are NaN; train the model again"
+            warnings.warn(problem, DataWarning, stacklevel=2)
         if self.task.name == "binary" and not self.target_names:  # two classes
             predicted = torch.cat([1 - predicted, predicted], dim=1)
         return predicted.numpy()
@@ -231,7 +236,7 @@ def load_model(
                 where=path,
                 remedy="give a file that `graphnorm train` wrote",
             )
-        trial, num_continuous = Trial(**description["trial"]), int(description["num_continuous"])
+        trial = Trial.from_dict(description["trial"])
         if trial.norm not in REGISTRY:
             factory = description["norm_factory"] or "FILE.py:FACTORY"
             raise GraphnormError(
@@ -245,35 +250,41 @@ def load_model(
             warnings.warn(changed, CodeWarning, stacklevel=2)
         if model is not None:
             trial = _with_code(trial, name_model(model), path)
-        names = ("classes", "target_names", "cardinalities", "edge_cardinalities")
-        facts: dict[str, Any] = {name: tuple(description[name]) for name in names}
+        facts = _facts(description, trial)
         scale = None
         if task_of(trial).name == "values":
             scale = Scale(*(weights.pop(f"targets.{name}").double()[None] for name in Scale._fields))
-        if problem := _find_problem(trial, facts, description["metrics"], scale):
-            raise ValueError(problem)
+            if {tuple(part.shape) for part in scale} != {(1, len(facts["target_names"]))}:
+                raise ValueError("the means and standard deviations do not fit the targets")
+            if not all(bool(part.isfinite().all()) for part in scale) or not bool((scale.std > 0).all()):
+                raise ValueError("the means and standard deviations of the targets are not finite")
         if not all(bool(values.isfinite().all()) for values in weights.values() if values.is_floating_point()):
             warnings.warn(
                 f"{path}: some weights are NaN or infinite, so predictions may be NaN; train the model again",
                 DataWarning,
                 stacklevel=2,
             )
-        others = ("metrics", "label_column", "threshold", "num_edge_continuous", "vocabulary", "edge_vocabulary")
-        known = {name: description[name] for name in others}
-        network = build_model(trial, _one_node(trial.dataset, num_continuous, known["num_edge_continuous"], **facts))
-        try:
-            network.load_state_dict(weights)
-        except RuntimeError as error:
-            own = find_model(trial.model).code is not None
-            if trial.norm in BUILT_IN and not own:
-                raise
+        known = {name: description[name] for name in _TYPES if name not in facts}
+        own = find_model(trial.model).code is not None
+
+        def build() -> nn.Module:
+            return build_model(trial, _one_node(trial.dataset, **facts))
+
+        if not own and trial.norm in BUILT_IN:  # its size is known before memory is taken
+            with torch.device("meta"):
+                expected = build().state_dict()
+            if problem := _difference(expected, weights):
+                raise ValueError(problem)
+        network = build()
+        if problem := _difference(network.state_dict(), weights):
             code = f"the model {trial.model}" if own else f"the normalization {trial.norm!r} that is registered"
             raise GraphnormError(
-                f"the weights are not those of {code}: {' '.join(str(error).split())}",
+                f"the weights are not those of {code}: {problem}",
                 where=path,
                 remedy="give the code that the model was trained with",
-            ) from error
-    return SavedModel(network.to(chosen).eval(), trial, num_continuous=num_continuous, scale=scale, **facts, **known)
+            )
+        network.load_state_dict(weights)
+    return SavedModel(network.to(chosen).eval(), trial, scale=scale, **facts, **known)
 
 
 def _with_code(trial: Trial, given: str, path: str | os.PathLike[str]) -> Trial:
@@ -285,19 +296,64 @@ def _with_code(trial: Trial, given: str, path: str | os.PathLike[str]) -> Trial:
     return replace(trial, model=given)
 
 
-def _find_problem(trial: Trial, facts: dict[str, Any], metrics: Any, scale: Scale | None) -> str:
-    """What does not fit in the description of a model, which anyone may have written."""
-    if metric_of(trial).key not in task_of(trial).metrics:
-        return f"the metric {trial.metric} does not fit the task {task_of(trial).name}"
-    for what in ("classes", "target_names"):
-        if not all(isinstance(name, str) for name in facts[what]):
-            return f"{what} are not all texts"
-    if not isinstance(metrics, dict) or not all(isinstance(value, int | float) for value in metrics.values()):
-        return "the metrics are not numbers by name"
-    if scale is not None:
-        shapes = {tuple(part.shape) for part in scale}
-        if shapes != {(1, len(facts["target_names"]))} or not bool((scale.std > 0).all()):
-            return "the means and standard deviations do not fit the targets"
+_TYPES: dict[str, Any] = {
+    "classes": str,
+    "target_names": str,
+    "cardinalities": int,
+    "edge_cardinalities": int,
+    "num_continuous": int,
+    "num_edge_continuous": int,
+    "metrics": dict,
+    "label_column": str,
+    "threshold": float | None,
+    "vocabulary": str,
+    "edge_vocabulary": str,
+}
+"""The type of each part of a description, or of the entries of a list."""
+_LISTS = ("classes", "target_names", "cardinalities", "edge_cardinalities")
+_WIDEST = 1 << 24
+"""Features of a node or an edge."""
+
+
+def _facts(description: dict[str, Any], trial: Trial) -> dict[str, Any]:
+    """What decides the shape of a model, from a description, which anyone may have written."""
+    facts: dict[str, Any] = {}
+    for name, kind in _TYPES.items():
+        value = description[name]
+        entries = value if name in _LISTS and isinstance(value, list) else [value]
+        if (name in _LISTS) != isinstance(value, list):
+            raise ValueError(f"{name} is {reprlib.repr(value)}")
+        for entry in entries:
+            if not isinstance(entry, kind) or isinstance(entry, bool) or (kind is int and entry < (name in _LISTS)):
+                raise ValueError(f"{name} has {reprlib.repr(entry)}")
+        if name in _LISTS or kind is int:
+            facts[name] = tuple(value) if name in _LISTS else value
+    if sum(facts["cardinalities"] + facts["edge_cardinalities"]) > _WIDEST:
+        raise ValueError("it has too many categories")
+    task, metric = task_of(trial), metric_of(trial)
+    if metric.key not in task.metrics:
+        raise ValueError(f"the metric {trial.metric} does not fit the task {task.name}")
+    if (task.name == "values" and not facts["target_names"]) or (task.name == "classes" and facts["target_names"]):
+        raise ValueError(f"the targets do not fit the task {task.name}")
+    for value in description["metrics"].values():
+        if type(value) is not float or math.isinf(value):
+            raise ValueError(f"a metric is {reprlib.repr(value)}")
+    return facts
+
+
+def _difference(expected: Mapping[str, torch.Tensor], given: Mapping[str, torch.Tensor]) -> str:
+    """How given weights differ from the expected ones, in name, shape or type; empty if they fit."""
+    for name in (*expected, *given):
+        if name not in given:
+            return f"{name} is missing"
+        if name not in expected:
+            return f"{name} is not a part of the model"
+        shapes = tuple(given[name].shape), tuple(expected[name].shape)
+        if shapes[0] != shapes[1]:
+            return f"{name} has the shape {shapes[0]} instead of {shapes[1]}"
+        types = given[name].dtype, expected[name].dtype
+        if types[0] != types[1]:
+            return f"{name} has the type {types[0]} instead of {types[1]}"
     return ""
 
 
@@ -311,9 +367,9 @@ def _value(name: str) -> str | float:
 
 def _one_node(
     name: str,
+    *,
     num_continuous: int,
     num_edge_continuous: int,
-    *,
     classes: tuple[str, ...],
     target_names: tuple[str, ...],
     cardinalities: tuple[int, ...],

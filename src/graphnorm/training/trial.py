@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import reprlib
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from itertools import combinations
@@ -14,7 +15,7 @@ import numpy.typing as npt
 
 from graphnorm.errors import GraphnormError
 from graphnorm.models.registry import find_model
-from graphnorm.settings import Hyperparameters
+from graphnorm.settings import Hyperparameters, options_of
 from graphnorm.training.metrics import Metric, find_metric
 
 __all__ = ["Outcome", "Split", "Trial", "metric_of"]
@@ -78,6 +79,25 @@ class Trial(Hyperparameters):
 
     def to_dict(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name, *_ in _IDENTITY}
+
+    @classmethod
+    def from_dict(cls, given: Any) -> Trial:
+        """Undo :meth:`to_dict`, and check the types and bounds of values that a file may hold.
+
+        >>> Trial.from_dict(Trial(dataset="MUTAG").to_dict() | {"hidden": 10**9})
+        Traceback (most recent call last):
+        graphnorm.errors.GraphnormError: hidden is 1000000000. Remedy: give a whole number of 1 or more, up to 65,536.
+        """
+        kinds = {name: kind for name, kind, *_ in _IDENTITY}
+        if not isinstance(given, dict) or not given.keys() <= kinds.keys() or "dataset" not in given:
+            raise GraphnormError("this does not describe a trial", remedy="create it again")
+        bounds = options_of(Hyperparameters)
+        for name, value in given.items():
+            if name in bounds:
+                bounds[name].check(name, value)
+            elif type(value) is not kinds[name]:
+                raise GraphnormError(f"{name} is {reprlib.repr(value)}", remedy="create it again")
+        return cls(**given)
 
 
 _IDENTITY: tuple[tuple[str, Any, Any, bool], ...] = tuple(
