@@ -28,7 +28,7 @@ from graphnorm.data import find, load
 from graphnorm.models import MODELS
 from graphnorm.settings import Running
 from graphnorm.study import Store, run
-from graphnorm.study.plan import BASELINE_SETTING, baseline_plan
+from graphnorm.study.planning import BASELINE_SETTING, baseline_plan
 from graphnorm.study.progress import Display
 from graphnorm.study.reported import TU, reported_baseline
 

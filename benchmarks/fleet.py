@@ -27,8 +27,8 @@ from graphnorm.data import PackedGraphs, load
 from graphnorm.data.catalog import find
 from graphnorm.models import GIN, GINConvolution, name_model
 from graphnorm.models.own import OwnModel
+from graphnorm.study.fleets import make_fleet
 from graphnorm.study.local import local_engine
-from graphnorm.study.plan import make_fleet
 from graphnorm.study.worker import Advance, Begin, Engine, Question, Step, pack_code
 from graphnorm.training import Fleet, Split, Trial, build_model
 from graphnorm.training.fleet import device_name

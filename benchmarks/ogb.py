@@ -18,7 +18,7 @@ from benchmarks.facts import RESULTS, announce, write_table
 from graphnorm.data import PackedGraphs, load
 from graphnorm.settings import Running
 from graphnorm.study import Plan, Result, Stopped, Store, run
-from graphnorm.study.plan import BASELINE_SETTING, baseline_plan
+from graphnorm.study.planning import BASELINE_SETTING, baseline_plan
 from graphnorm.study.progress import Display
 from graphnorm.study.reported import reported_baseline
 from graphnorm.training import default_device

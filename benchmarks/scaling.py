@@ -29,7 +29,7 @@ from graphnorm.data import PackedGraphs, find, load
 from graphnorm.errors import GraphnormError
 from graphnorm.paper.items import ITEMS
 from graphnorm.study import Plan, Store
-from graphnorm.study.plan import make_fleet, members_that_fit
+from graphnorm.study.fleets import make_fleet, members_that_fit
 from graphnorm.study.runner import CHECKPOINT_SECONDS, CheckpointFolder
 from graphnorm.study.worker import Advance, Begin, Failure, Step, Worker
 from graphnorm.training import Fleet, Split, Trial

@@ -32,8 +32,8 @@ from benchmarks.facts import RESULTS, facts
 from graphnorm.data import synthetic
 from graphnorm.settings import Grid, Settings
 from graphnorm.study import Callback, Plan, Store, make_plan, make_splits
+from graphnorm.study.fleets import make_fleet
 from graphnorm.study.local import WorkerProcesses
-from graphnorm.study.plan import make_fleet
 from graphnorm.study.ray_engine import RayEngine
 from graphnorm.study.runner import STEP_SECONDS, Driver
 from graphnorm.study.worker import Advance, Begin, Step, Worker

@@ -7,8 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.fakes import fill
 
 import graphnorm
+from graphnorm.data import load
+from graphnorm.settings import Settings
+from graphnorm.study import Store, make_plan
 
 ROOT = Path(graphnorm.__file__).parent
 ORDER = [
@@ -50,6 +54,20 @@ def test_layers_need_torch_alone():
         "graphnorm.GraphNorm(4)(torch.ones(3, 4)); print(*{name.split('.')[0] for name in set(sys.modules) - before})"
     )
     assert set(new.split()) - set(sys.stdlib_module_names) == {"graphnorm"}
+
+
+def test_stored_results_are_read_without_torch(tmp_path):
+    plan = make_plan(load("synthetic:trees"), Settings(epochs=5, baselines=("wl",)))
+    with Store(tmp_path / "graphnorm.db") as store:
+        fill(store, plan)
+    actions = [["runs"], ["runs", "show", plan.name], ["runs", "export", str(tmp_path / "trials.csv")]]
+    said = run(
+        "import sys; sys.modules['torch'] = None  # an import of it fails\n"
+        "from graphnorm.cli import main\n"
+        f"for action in {actions}: assert main([*action, '--store', {str(tmp_path / 'graphnorm.db')!r}]) == 0"
+    )
+    assert f"{len(plan.trials)}" in said
+    assert "graph " in said
 
 
 STEP = """

@@ -17,7 +17,7 @@ from graphnorm.files import plain
 from graphnorm.paper.noise import alpha_plan
 from graphnorm.settings import Grid
 from graphnorm.study import Store
-from graphnorm.study.plan import baseline_plan
+from graphnorm.study.planning import baseline_plan
 from pages import EVIL, ONE, Reader, alpha_run, enter, noise_run
 
 pytest.importorskip("plotly")

@@ -17,7 +17,7 @@ from graphnorm.paper.noise import IMAGES
 from graphnorm.paper.reproduce import Reproduction, known_datasets
 from graphnorm.settings import Grid
 from graphnorm.study import reported
-from graphnorm.study.plan import BASELINE_SETTING
+from graphnorm.study.planning import BASELINE_SETTING
 from graphnorm.study.reported import Reported
 from graphnorm.study.store import Store
 

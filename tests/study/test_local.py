@@ -27,8 +27,8 @@ from graphnorm.data import save_packed, synthetic
 from graphnorm.layers import REGISTRY
 from graphnorm.settings import Grid, Running, Settings
 from graphnorm.study import Callback, Store, local, make_plan, run
+from graphnorm.study.fleets import AT_ONCE_ON_GPU
 from graphnorm.study.local import InProcess, WorkerProcesses, WorkerThreads
-from graphnorm.study.plan import AT_ONCE_ON_GPU
 from graphnorm.study.runner import Driver
 from graphnorm.study.worker import Advance, Engine, Failure
 from graphnorm.training import Progress, Trial

@@ -19,8 +19,9 @@ from graphnorm.errors import StudyError
 from graphnorm.layers import REGISTRY
 from graphnorm.settings import Grid, Settings
 from graphnorm.study import Callback, Store, make_plan
+from graphnorm.study.fleets import pack
 from graphnorm.study.local import InProcess
-from graphnorm.study.plan import Plan, pack
+from graphnorm.study.plan import Plan
 from graphnorm.study.runner import Driver
 from graphnorm.training import Trial
 

@@ -30,7 +30,7 @@ GRAPHS = synthetic.regular(num_graphs=30, seed=0)
 @pytest.fixture(autouse=True)
 def _small_steps(fleets: type[FakeFleet], monkeypatch: pytest.MonkeyPatch) -> None:
     fleets.values = staticmethod(scattered)
-    monkeypatch.setattr("graphnorm.study.plan.MOST_ON_CPU", 4)
+    monkeypatch.setattr("graphnorm.study.fleets.MOST_ON_CPU", 4)
     monkeypatch.setattr("os.fsync", lambda descriptor: None)  # no power is cut here
 
 

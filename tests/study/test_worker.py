@@ -10,7 +10,7 @@ import pytest
 from fakes import FakeFleet
 from graphnorm.data import synthetic
 from graphnorm.study import make_splits
-from graphnorm.study.plan import make_fleet
+from graphnorm.study.fleets import make_fleet
 from graphnorm.study.worker import (
     Advance,
     Begin,

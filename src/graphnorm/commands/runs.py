@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from graphnorm.commands.options import result_text, width
-
-if TYPE_CHECKING:
-    from graphnorm.study import Study
+from graphnorm.study import Store, Study, read
+from graphnorm.study.maintenance import export_trials, merge, prune, recover
+from graphnorm.study.render import Table, facts
+from graphnorm.study.store import open_store
 
 DESCRIPTION = """\
 List the studies of a store and their progress. A store can be read while a study writes to it.
@@ -72,16 +72,11 @@ def _add_common(parser: argparse.ArgumentParser, **defaults: object) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from graphnorm.study.render import facts
-
     if (found := options.action(options)) is not None:
         print(facts(found, as_json=options.json))
 
 
 def _list(options: argparse.Namespace) -> None:
-    from graphnorm.study.render import Table
-    from graphnorm.study.store import open_store
-
     with open_store(options.store) as store:
         studies = [study for study in store.studies() if _fits(study, options)]
     if options.json:
@@ -114,10 +109,6 @@ def _fits(study: Study, options: argparse.Namespace) -> bool:
 
 
 def _show(options: argparse.Namespace) -> None:
-    from graphnorm.study import read
-    from graphnorm.study.render import facts
-    from graphnorm.study.store import open_store
-
     with open_store(options.store) as store:
         study = store.study(options.study)
         result = read(store, store.plan(study))
@@ -133,9 +124,6 @@ def _show(options: argparse.Namespace) -> None:
 
 
 def _export(options: argparse.Namespace) -> dict[str, object]:
-    from graphnorm.study.maintenance import export_trials
-    from graphnorm.study.store import open_store
-
     with open_store(options.store) as store:
         every = [study for study in store.studies() if _fits(study, options)]
         studies = [store.study(name) for name in options.study] or every
@@ -144,8 +132,6 @@ def _export(options: argparse.Namespace) -> dict[str, object]:
 
 
 def _delete(options: argparse.Namespace) -> dict[str, object]:
-    from graphnorm.study.store import Store, open_store
-
     with open_store(options.store) as reading:
         name = reading.study(options.study).name  # raises before a new file is created
     with Store(options.store) as store:
@@ -156,9 +142,6 @@ def _delete(options: argparse.Namespace) -> dict[str, object]:
 
 
 def _prune(options: argparse.Namespace) -> dict[str, object]:
-    from graphnorm.study.maintenance import prune
-    from graphnorm.study.store import Store, open_store
-
     with open_store(options.store) as reading:
         names = [reading.study(name).name for name in options.study]
     with Store(options.store) as store:
@@ -167,12 +150,8 @@ def _prune(options: argparse.Namespace) -> dict[str, object]:
 
 
 def _merge(options: argparse.Namespace) -> dict[str, object]:
-    from graphnorm.study.maintenance import merge
-
     return {"written": str(options.store), **merge(Path(options.store), options.others)._asdict()}
 
 
 def _recover(options: argparse.Namespace) -> dict[str, object]:
-    from graphnorm.study.maintenance import recover
-
     return {"written": str(options.target), **recover(options.damaged, options.target)._asdict()}

@@ -31,7 +31,8 @@ from graphnorm.analysis import (
 from graphnorm.data import Images, PackedGraphs, find
 from graphnorm.errors import StudyError
 from graphnorm.models import ResNet18
-from graphnorm.study.plan import Dataset, Plan, make_fleet
+from graphnorm.study.plan import Plan
+from graphnorm.study.planning import Dataset
 from graphnorm.study.store import Record, Store
 from graphnorm.training import OnEpoch, Outcome, Progress, Trial, device_name
 from graphnorm.training.fleet import record_cuda_graph
@@ -128,7 +129,7 @@ def _plan(
     probe: Any,
     seeds: Sequence[int],
     *,
-    fleet: Any = make_fleet,
+    fleet: Any = None,
     about: dict[str, Any] | None = None,
     **settings: Any,
 ) -> Plan:

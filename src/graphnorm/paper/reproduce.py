@@ -29,7 +29,8 @@ from graphnorm.paper.items import ITEMS, Item, Trainings
 from graphnorm.paper.noise import IMAGES, LeftOutError, NothingThereError, alpha_plan, image_plan, noise_plan
 from graphnorm.paper.output import Output
 from graphnorm.settings import Running
-from graphnorm.study.plan import Dataset, Plan, baseline_plan, make_plan
+from graphnorm.study.plan import Plan
+from graphnorm.study.planning import Dataset, baseline_plan, make_plan
 from graphnorm.study.progress import Display
 from graphnorm.study.reading import read
 from graphnorm.study.render import counted, list_some

@@ -1,5 +1,6 @@
 from graphnorm.study.api import compare as compare, search as search
-from graphnorm.study.plan import Plan as Plan, make_plan as make_plan, settle as settle
+from graphnorm.study.plan import Plan as Plan
+from graphnorm.study.planning import make_plan as make_plan, settle as settle
 from graphnorm.study.progress import Callback as Callback
 from graphnorm.study.protocol import PROTOCOLS as PROTOCOLS, Protocol as Protocol, find_protocol as find_protocol
 from graphnorm.study.reading import read as read

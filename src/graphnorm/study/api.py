@@ -19,8 +19,10 @@ from graphnorm.data.loading import describe_origin
 from graphnorm.errors import PATH, GraphnormError, StudyError, require
 from graphnorm.files import refuse_unwritable, replacing
 from graphnorm.settings import VARIABLE, Grid, Loading, Option, Running, Settings, find_grid, options_of
+from graphnorm.study.fleets import pack
 from graphnorm.study.halving import adapt, estimate_seconds
-from graphnorm.study.plan import Plan, make_plan, pack, settle_grid
+from graphnorm.study.plan import Plan
+from graphnorm.study.planning import make_plan, settle_grid
 from graphnorm.study.progress import Callback, Display
 from graphnorm.study.render import Table
 from graphnorm.study.result import Result

@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 
-from graphnorm.study.plan import AT_ONCE_ON_GPU
+from graphnorm.study.fleets import AT_ONCE_ON_GPU
 from graphnorm.study.worker import Answer, Failure, Question, Worker, register_code
 
 __all__ = ["InProcess", "WorkerProcesses", "WorkerThreads", "choose_devices", "local_engine"]

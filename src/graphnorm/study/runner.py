@@ -25,8 +25,9 @@ from graphnorm.errors import StoreError, StudyError
 from graphnorm.files import replacing
 from graphnorm.layers import try_norm
 from graphnorm.settings import Running, options_of
+from graphnorm.study.fleets import make_fleet, pack
 from graphnorm.study.halving import losers
-from graphnorm.study.plan import Plan, pack
+from graphnorm.study.plan import Plan
 from graphnorm.study.progress import Callback, Callbacks, TensorBoard
 from graphnorm.study.reading import read
 from graphnorm.study.result import Result
@@ -372,7 +373,7 @@ class Driver:
                     tuple(fleet.trials),
                     splits,
                     frozenset(fleet.wanted),
-                    self._plan.make_fleet,
+                    self._plan.make_fleet or make_fleet,
                     self._checkpoints.read(fleet.number),
                     self._plan.probe,
                     self._keep_state,

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from graphnorm.study.plan import Plan
 from graphnorm.study.protocol import Protocol, find_protocol
 from graphnorm.training.trial import Outcome, metric_of
 
 if TYPE_CHECKING:
-    from graphnorm.study.plan import Plan
     from graphnorm.study.store import Record, Store
 
 __all__ = ["Choice", "Chosen", "best_of", "choose", "mean_and_std", "select"]

@@ -23,7 +23,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import NoneType, TracebackType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -31,11 +31,10 @@ import numpy.typing as npt
 from graphnorm._version import exact_version
 from graphnorm.errors import GraphnormError, StoreError, StudyError, listing, need
 from graphnorm.study.packing import pack_array, pack_curve, unpack_array, unpack_curve
+from graphnorm.study.plan import Plan
 from graphnorm.study.schema import connect, damaged, store_errors, transaction
-
-if TYPE_CHECKING:  # these need torch, which takes longer to import than a store to list
-    from graphnorm.study.plan import Plan
-    from graphnorm.training import Outcome, Trial
+from graphnorm.study.selection import best_of
+from graphnorm.training import Outcome, Trial, metric_of
 
 __all__ = [
     "FINAL",
@@ -129,8 +128,6 @@ class Record:
 
     @property
     def outcome(self) -> Outcome:
-        from graphnorm.training import Outcome
-
         status: Literal["done", "diverged"] = "diverged" if self.status == "diverged" else "done"
         return Outcome(self.trial, dict(self.curves), status, self.seconds, self.device)
 
@@ -265,8 +262,6 @@ class Store:
         raise StoreError(f"there is no study {name!r}", where=self.path, remedy=remedy)
 
     def plan(self, study: Study) -> Plan:
-        from graphnorm.study.plan import Plan
-
         return Plan(study.name, dict(study.spec), tuple(self.trials(study)))
 
     def trials(self, study: Study) -> list[Trial]:
@@ -288,8 +283,6 @@ class Store:
         return [(fleet, self._trial(*rest)) for fleet, *rest in rows]
 
     def _trial(self, key: str, configuration: int, fold: int, seed: int) -> Trial:
-        from graphnorm.training import Trial
-
         if configuration not in self._settings:
             ((text,),) = self.rows("SELECT settings FROM configurations WHERE id = ?", configuration)
             settings = self._json(text)
@@ -374,16 +367,11 @@ class Store:
                 execute("UPDATE members SET dropped = ? WHERE study = ? AND trial = ?", row)
 
     def save_failed(self, session: int, trials: Sequence[Trial], error: str) -> None:
-        from graphnorm.training import Outcome
-
         with self._writing():
             for trial in trials:
                 self._save(session, Outcome(trial, {}), "failed", error)
 
     def _save(self, session: int, outcome: Outcome, status: Status, error: str | None = None) -> None:
-        from graphnorm.study.selection import best_of
-        from graphnorm.training import metric_of
-
         execute = self._connection.execute
         id_ = self._trial_id(outcome.trial)
         known = execute("SELECT status FROM outcomes WHERE trial = ?", (id_,)).fetchone()

@@ -1,4 +1,4 @@
-"""Plans: what is filled in and refused, which trials there are, and which are trained together."""
+"""Plans: what is filled in and refused, and which trials there are."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from graphnorm.data import CATALOG, PackedGraphs, load
 from graphnorm.data.catalog import Counts
 from graphnorm.errors import GraphnormError
 from graphnorm.models import BASELINES, MODELS
-from graphnorm.models.build import bytes_per_member
 from graphnorm.settings import GRIDS, QUICK_EPOCHS, Grid, Settings
 from graphnorm.study import make_plan, settle
-from graphnorm.study.plan import Dataset, baseline_plan, catalogued, pack, role
-from graphnorm.training import Trial
+from graphnorm.study.plan import role
+from graphnorm.study.planning import Dataset, baseline_plan, catalogued
 
 TREES = load("synthetic:trees")
 PARTS = dict(zip(("train", "valid", "test"), torch.arange(400).split([320, 40, 40]), strict=True))
@@ -122,36 +121,6 @@ def test_a_study_of_one_baseline() -> None:
     assert (network.epochs, network.batch_size, network.lr, network.hidden) == (100, 50, 1e-3, 32)
     kernel = baseline_plan(TREES, "wl", protocol="fair", seeds=5)
     assert len(kernel.trials) == 10  # it has nothing random
-
-
-# Fleets
-
-SMALL = Trial(dataset="trees", hidden=8)
-MIXED = [replace(SMALL, seed=seed, norm=norm) for seed, norm in enumerate(["graph", "none", "graph", "none"])]
-
-
-def test_trials_of_one_shape_make_a_fleet(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert pack(TREES, MIXED, "cpu", slots=1) == [[0, 2], [1, 3]]
-    assert pack(TREES, MIXED, "cpu", slots=4) == [[0], [2], [1], [3]]
-    monkeypatch.setattr("graphnorm.study.plan.MOST_ON_CPU", 4)
-    assert [len(fleet) for fleet in pack(TREES, [SMALL] * 9, "cpu", slots=1)] == [3, 3, 3]  # shared out evenly
-
-
-def test_a_fleet_is_no_larger_than_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    room = {"SC_PAGE_SIZE": 4096, "SC_AVPHYS_PAGES": 3 * bytes_per_member(SMALL, TREES) // 4096}
-    monkeypatch.setattr("os.sysconf", room.get)
-    assert [len(fleet) for fleet in pack(TREES, [SMALL] * 6, "cpu", slots=1)] == [2, 2, 2]
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="here the memory of a GPU is known")
-def test_fleets_for_gpus_that_are_elsewhere() -> None:
-    trials = make_plan(TREES, Settings(norms=("graph", "batch")), GRIDS["paper"]).trials
-    fleets = pack(TREES, trials, "cuda", slots=1)
-    assert [len(fleet) for fleet in fleets] == [300] * 4  # two batch sizes, two normalizations
-    assert all(len({trials[place].shape for place in fleet}) == 1 for fleet in fleets)
-    fleets = pack(TREES, trials, "cuda", slots=64)
-    assert len(fleets) == 64
-    assert sorted(place for fleet in fleets for place in fleet) == list(range(len(trials)))
 
 
 def test_it_is_known_whether_edge_features_are_used() -> None:

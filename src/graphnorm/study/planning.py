@@ -1,0 +1,245 @@
+"""From graphs and settings to a plan: defaults are filled in, what does not fit is refused, trials are listed."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from graphnorm.data import CATALOG, Entry, PackedGraphs
+from graphnorm.errors import GraphnormError, unknown
+from graphnorm.layers import REGISTRY, norm_code
+from graphnorm.models import BASELINES, MODELS, NORMALIZED, find_model, name_model
+from graphnorm.settings import QUICK_EPOCHS, VARIABLE, Grid, Hyperparameters, Settings, options_of
+from graphnorm.study.plan import Plan
+from graphnorm.study.protocol import find_protocol
+from graphnorm.study.splits import make_splits
+from graphnorm.training import Trial, metric_of, task_of
+from graphnorm.training.task import RARE, choose_metric, smaller_class, task_name
+
+__all__ = ["Dataset", "baseline_plan", "catalogued", "make_plan", "settle", "settle_grid"]
+
+SEEDS = 5
+"""Seeds on one split, unless a model has its own number."""
+_TRAINED_WITH = tuple(options_of(Hyperparameters))
+
+
+class Dataset(NamedTuple):
+    """Stands for graphs that are not on this machine: enough to compute the keys of their trials."""
+
+    name: str
+    fingerprint: str
+    chance: Mapping[str, float] = {}
+    """The score of guessing, by metric, if known."""
+
+
+def catalogued(graphs: PackedGraphs) -> Entry | None:
+    """The catalogue's entry for these graphs; None for other graphs, even of the same name."""
+    entry = CATALOG.get(graphs.name)
+    found = (graphs.num_graphs, graphs.num_nodes, graphs.num_edges)
+    return entry if entry is not None and entry.counts in (None, found) else None
+
+
+def settle_grid(graphs: PackedGraphs, **given: Any) -> tuple[Settings, Grid]:
+    """As :func:`settle`, and a grid of the settings that have several values."""
+    about = options_of(Hyperparameters)
+    axes = {
+        name: about[name].check_all(name, values)
+        for name, values in given.items()
+        if name in VARIABLE and isinstance(values, list | tuple)
+    }
+    settings = settle(graphs, **given | {name: values[0] for name, values in axes.items()})
+    return settings, Grid("tuned" if axes else "single", axes)
+
+
+def settle(graphs: PackedGraphs, **given: Any) -> Settings:
+    """Fill in defaults for settings that are not given (None), and refuse those that do not fit.
+
+    For data with a split of their own, the default protocol is ``ogb``, with several seeds; for those of OGB, the model
+    and settings are then those of the paper's Table 2. For other data the defaults are the settings of the paper's
+    training curves with fewer epochs. Molecules are given to a GIN that sees their bonds, other graphs to a GIN. The
+    readout is that of the catalogue, or the sum. For the metric see :func:`~graphnorm.training.task.choose_metric`.
+
+    given: fields of :class:`Settings`.
+    """
+    options = options_of(Settings)
+    if wrong := given.keys() - options.keys():
+        raise TypeError(f"there is no option {', '.join(sorted(wrong))}")
+    if given.get("model") is not None:
+        given["model"] = name_model(given["model"])
+    chosen = {name: options[name].check(name, value) for name, value in given.items() if value is not None}
+    protocol = chosen.setdefault("protocol", "ogb" if graphs.splits else "paper")
+    one_split = find_protocol(protocol).unit == "seed"
+    entry = catalogued(graphs)
+    ogb = entry is not None and entry.format == "ogb"
+    bonds = graphs.x is None and bool(graphs.edge_cardinalities)
+    model = chosen.setdefault("model", "gin" if not (one_split and bonds) else "molhiv-gin" if ogb else "molecular-gin")
+    spec = find_model(model)
+    if not spec.normalized:
+        raise unknown("model", model, NORMALIZED)
+    if ignored := [name for name in spec.ignores if chosen.get(name)]:
+        raise GraphnormError(
+            f"the model {model} does not take {ignored[0]}", remedy=f"leave it out, or let the model take {ignored[0]}"
+        )
+    for what, names, known in (
+        ("normalization", chosen.get("norms", ()), REGISTRY),
+        ("baseline", chosen.get("baselines", ()), BASELINES),
+    ):
+        for name in names:
+            if name not in known:
+                raise unknown(what, name, known)
+    if chosen.get("norms") == ():
+        raise GraphnormError("there is no normalization to train", remedy=f"name one of {', '.join(REGISTRY)}")
+    kernels = [name for name in chosen.get("baselines", ()) if MODELS[name].kernel]
+    if graphs.task != "classes" and kernels:
+        raise GraphnormError(
+            f"{', '.join(kernels)}: kernels are for one label of classes, not for targets",
+            remedy="leave them out, or name a network: mlp",
+        )
+    if one_split and kernels:
+        raise GraphnormError(
+            f"{', '.join(kernels)}: kernels are for cross-validation, not for an official split",
+            remedy="leave them out, or use the protocol paper or fair",
+        )
+    if one_split and chosen.get("folds", 1) != 1:
+        raise GraphnormError(
+            f"the protocol {protocol} has one split, not folds", remedy="leave --folds out; use --seeds"
+        )
+    if not one_split and chosen.get("folds", 2) < 2:
+        raise GraphnormError(f"folds is {chosen['folds']}", remedy="give at least 2")
+    defaults: dict[str, Any] = {"epochs": QUICK_EPOCHS, "readout": entry.readout if entry else "sum"}
+    defaults["last_batch"] = "keep" if protocol == "paper" else "even"
+    if one_split:
+        defaults |= {"folds": 1, "seeds": SEEDS}
+    if one_split or spec.inputs == "edges":
+        defaults |= spec.defaults
+    chosen["metric"] = choose_metric(graphs, protocol, chosen.get("metric"), entry.metric if entry else "") or None
+    return Settings(**defaults | chosen)
+
+
+def make_plan(
+    graphs: PackedGraphs | Dataset,
+    settings: Settings,
+    grid: Grid | None = None,
+    *,
+    name: str | None = None,
+    origin: Mapping[str, Any] | None = None,
+) -> Plan:
+    """Plan every configuration of the grid for every normalization, fold and seed, and baselines on the same folds.
+
+    The name of the study contains a hash of its trials, so the same request always gives the same study.
+
+    grid: without a grid, the settings are the only configuration.
+    origin: arguments of :func:`graphnorm.data.load` that load the same graphs again.
+
+    >>> from graphnorm.data import load
+    >>> from graphnorm.settings import GRIDS
+    >>> plan = make_plan(load("synthetic:trees"), Settings(norms=("graph", "batch")), GRIDS["paper"])
+    >>> len(plan.trials), plan.name.rpartition("-")[0]
+    (1200, 'synthetic:trees-gin-paper-paper')
+    """
+    grid = grid or Grid("single", {})
+    protocol = find_protocol(settings.protocol)
+    folds = 1 if protocol.unit == "seed" else settings.folds
+    shared = {option: getattr(settings, option) for option in _TRAINED_WITH}
+    about: dict[str, Any] = {
+        "dataset": graphs.name,
+        "fingerprint": graphs.fingerprint,
+        "protocol": protocol.name,
+        "folds": folds,
+        "task": "" if isinstance(graphs, Dataset) else task_name(graphs, protocol.name),
+        "metric": settings.metric or "",
+    }
+
+    def members(seeds: int, **given: Any) -> list[Trial]:
+        first = Trial(**about, **given)
+        return [replace(first, fold=fold, seed=seed) for fold in range(folds) for seed in range(seeds)]
+
+    digests = {norm: code.digest if (code := norm_code(norm)) else "" for norm in settings.norms}
+    trials = [
+        trial
+        for norm in settings.norms
+        for configuration in grid.configurations()
+        for trial in members(settings.seeds, norm=norm, norm_digest=digests[norm], **shared | configuration)
+    ]
+    for baseline in settings.baselines:
+        seeds = 1 if MODELS[baseline].kernel else settings.seeds  # a kernel has nothing random
+        own = {option: value for option, value in MODELS[baseline].defaults.items() if option in _TRAINED_WITH}
+        trials += members(seeds, **shared | own | {"model": baseline, "norm": "none", "as_authors": False})
+    identity = hashlib.sha256("".join(trial.key for trial in trials).encode()).hexdigest()
+    spec: dict[str, Any] = {
+        "dataset": graphs.name,
+        "fingerprint": graphs.fingerprint,
+        **_describe(graphs, trials[0]),
+        "origin": None if origin is None else dict(origin),
+        "model": settings.model,
+        "norms": list(settings.norms),
+        "baselines": list(settings.baselines),
+        "grid": grid.to_dict(),
+        "protocol": protocol.name,
+        "folds": folds,
+        "seeds": settings.seeds,
+        **{option: value for option, value in shared.items() if option not in grid.axes and option != "model"},
+    }
+    return Plan(
+        name or f"{graphs.name}-{settings.model}-{grid.name}-{protocol.name}-{identity[:6]}", spec, tuple(trials)
+    )
+
+
+def _describe(graphs: PackedGraphs | Dataset, trial: Trial) -> dict[str, Any]:
+    """The part of the spec that describes the graphs, as one of the trials splits them."""
+    if isinstance(graphs, Dataset):
+        return {"chance": graphs.chance.get(metric_of(trial).key)}
+    splits = make_splits(graphs, [replace(trial, fold=fold) for fold in range(trial.folds)])
+    task, metric = task_of(trial), metric_of(trial)
+    targets = {"target_names": list(graphs.target_names)} if graphs.target_names else {}
+    rare = smaller_class(graphs)
+    return {
+        "graphs": graphs.num_graphs,
+        "classes": list(graphs.classes),
+        "task": task.name,
+        "metric": metric.key,
+        **targets,
+        **({"smaller_class": round(rare, 4)} if rare < RARE else {}),
+        "chance": _significant(metric.scale * task.chance(metric.key, graphs)),
+        "train_sizes": sorted({len(split.train) for split in splits}),
+        "catalogued": catalogued(graphs) is not None,
+        "unused_edge_features": 0 if find_model(trial.model).sees_edges else graphs.num_edge_features,
+    }
+
+
+def _significant(value: float) -> float:
+    """Rounded to four decimals, or as many digits where it is small."""
+    return round(value, 4) if abs(value) >= 1 else float(f"{value:.5g}")
+
+
+BASELINE_SETTING: dict[str, Any] = {"epochs": 100, "batch_size": 50, "dropout": 0.5, "weight_decay": 0.0, "lr": 1e-2}
+"""Settings of baseline networks in the paper's tables; each network's own settings take precedence."""
+
+
+def baseline_plan(
+    graphs: PackedGraphs | Dataset,
+    name: str,
+    *,
+    protocol: str,
+    folds: int = 10,
+    seeds: int = 1,
+    epochs: int | None = None,
+) -> Plan:
+    """Plan a study of one baseline, with :data:`BASELINE_SETTING` and its own settings.
+
+    epochs: replaces the epochs of a network; a kernel has none.
+
+    >>> from graphnorm.data import load
+    >>> plan = baseline_plan(load("synthetic:trees"), "wl", protocol="fair", folds=5)
+    >>> len(plan.trials), plan.trials[0].epochs
+    (5, 42)
+    """
+    kernel = MODELS[name].kernel
+    own: dict[str, Any] = {} if kernel else BASELINE_SETTING | ({} if epochs is None else {"epochs": epochs})
+    chosen = {**own, **MODELS[name].defaults}
+    grid = Grid("own", {axis: (chosen[axis],) for axis in BASELINE_SETTING if axis in chosen})
+    rest = {option: value for option, value in chosen.items() if option not in grid.axes}
+    shared: dict[str, Any] = {"model": name, "norms": ("none",), "protocol": protocol, "folds": folds}
+    return make_plan(graphs, Settings(**shared, seeds=1 if kernel else seeds, **rest), grid)
