@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,8 @@ from graphnorm.files import plain
 from graphnorm.paper.noise import IMAGES, NoiseRun, NothingThereError, origin, read_alpha, read_noise
 from graphnorm.study.plots import MOST_BANDS, draw_curve, label_ends, new_figure, style_axis
 from graphnorm.study.protocol import find_protocol
-from graphnorm.study.render import Table, span
+from graphnorm.study.reading import average_curves
+from graphnorm.study.render import Table, by_key, span
 from graphnorm.study.store import Record
 from graphnorm.training import Trial, metric_of
 
@@ -75,15 +76,15 @@ class Curves:
 def curves(work: Work) -> Output:
     """Training curves: a panel for each study, and for each batch size if it has several."""
     panels: dict[str, list[Curves]] = {}
-    averaged_over: dict[str, tuple[str, int]] = {}
     gaps: dict[str, list[str]] = {}
+    facts: list[dict[str, Any]] = []
     several = any(len(part.models) > 1 for part in work.item.trained)
     for plan, result in work.studies:
         title = f"{result.dataset}, {result.model}" if several else result.dataset
         sizes = result.axes["batch_size"]
         records = work.store.records(plan, curves=("train", "valid"))
-        panels[title] = average_curves(records, "batch_size" if len(sizes) > 1 else None)
-        averaged_over[title] = result.protocol.unit, result.units
+        panels[title] = find_curves(records, "batch_size" if len(sizes) > 1 else None)
+        facts += convergence(title, result, panels[title])
         if found := _gaps(result, panels[title], len(sizes)):
             gaps[title] = [f"{title}: {gap}" for gap in found]
     missing = [gap for of_panel in gaps.values() for gap in of_panel]
@@ -93,42 +94,35 @@ def curves(work: Work) -> Output:
         figures={"": plot_panels(panels, metric=f"training {' or '.join(metrics)}", in_part=gaps)},
         data=_curve_data(panels),
         sentences=remarks,
-        facts={
-            "convergence": convergence(panels, averaged_over),
-            "missing": [*missing, *work.absent],
-            "remarks": list(remarks),
-        },
+        facts={"convergence": facts, "missing": [*missing, *work.absent], "remarks": list(remarks)},
     )
 
 
-def average_curves(records: Sequence[Record], variant: str | None = None) -> list[Curves]:
-    """Average curves over folds and seeds, for each normalization and each value of the setting ``variant``.
+def find_curves(records: Sequence[Record], variant: str | None = None) -> list[Curves]:
+    """The curves of each normalization, and of each value of the setting ``variant``.
 
-    Members that diverged are counted and left out. The standard deviation is the sample's, n − 1.
+    Members that diverged are counted and left out.
     """
-    groups: dict[tuple[str, str], list[Record]] = {}
-    for record in records:
-        if record.status in ("done", "diverged"):
-            value = "" if variant is None else f"{variant.replace('_', ' ')} {getattr(record.trial, variant)}"
-            groups.setdefault((record.trial.norm, value), []).append(record)
+
+    def which(record: Record) -> tuple[str, str]:
+        trial = record.trial
+        return trial.norm, "" if variant is None else f"{variant.replace('_', ' ')} {getattr(trial, variant)}"
+
+    def unit(record: Record) -> int:
+        return int(getattr(record.trial, find_protocol(record.trial.protocol).unit))
+
     found = []
-    for (norm, value), members in groups.items():
-        alive, metric = [record for record in members if record.status == "done"], metric_of(members[0].trial)
-        stacks = {
-            name: metric.scale * np.stack([record.curves[name] for record in alive]).astype(np.float64)
-            for name in ("train", "valid")
-            if alive and all(name in record.curves for record in alive)
+    ended = [record for record in records if record.status in ("done", "diverged")]
+    for (norm, value), members in by_key(ended, which).items():
+        alive = [record for record in members if record.status == "done"]
+        scale = metric_of(members[0].trial).scale
+        averages = {
+            key: scale * float(np.mean([record.curves["train"] for record in of], dtype=np.float64))
+            for key, of in by_key(alive, unit).items()
         }
-        values = {
-            name: (stack.mean(0), stack.std(0, ddof=1) if len(stack) > 1 else np.full(stack.shape[1], np.nan))
-            for name, stack in stacks.items()
-        }
-        averages = {}
-        if "train" in stacks:
-            units = np.array([getattr(record.trial, find_protocol(record.trial.protocol).unit) for record in alive])
-            averages = {int(unit): float(stacks["train"][units == unit].mean()) for unit in np.unique(units)}
         trials = tuple(record.trial for record in alive)
-        found.append(Curves(norm, value, len(members), len(members) - len(alive), values, trials, averages))
+        diverged = len(members) - len(alive)
+        found.append(Curves(norm, value, len(members), diverged, average_curves(alive, scale), trials, averages))
     return found
 
 
@@ -152,52 +146,39 @@ def _curve_data(panels: Mapping[str, Sequence[Curves]]) -> Table:
     rows: list[list[str | int | float | None]] = []
     for panel, members in panels.items():
         for curve in members:
-            columns = [
-                [None if np.isnan(value) else round(value, 2) for value in values.tolist()]
-                for name in ("train", "valid")
-                for values in curve.values.get(name, ())
-            ]
+            columns = [plain(values.round(2)) for both in curve.values.values() for values in both]
             for epoch, numbers in enumerate(zip(*columns, strict=True), start=1):
                 rows.append([panel, curve.norm, curve.variant, epoch, *numbers])
     return Table(("panel", "norm", "variant", "epoch", "train_mean", "train_std", "valid_mean", "valid_std"), rows)
 
 
-def convergence(
-    panels: Mapping[str, Sequence[Curves]], averaged_over: Mapping[str, tuple[str, int]]
-) -> list[dict[str, Any]]:
-    """For each training curve its average over epochs, its end, and the epoch at which it had converged.
-
-    averaged_over: for each panel whether its curves average folds or seeds, and how many.
-    """
-    found = []
-    for panel, members in panels.items():
-        unit, units = averaged_over[panel]
-        ends = {
-            curve.variant: curve.values["train"][0][-1] for curve in members if curve.norm == "graph" and curve.values
+def convergence(panel: str, result: Result, found: Sequence[Curves]) -> Iterator[dict[str, Any]]:
+    """For each training curve its average over epochs, its end, and the epoch at which it had converged."""
+    ends = {curve.variant: curve.values["train"][0][-1] for curve in found if curve.norm == "graph" and curve.values}
+    for curve in found:
+        entry: dict[str, Any] = {
+            "panel": panel,
+            "norm": curve.norm,
+            "variant": curve.variant,
+            "members": curve.members,
+            "diverged": curve.diverged,
+            "train_average": None,
+            "train_end": None,
+            "valid_best": None,
+            "epochs_to_converge": None,
+            "unit": result.protocol.unit,
+            "train_averages": [
+                round(curve.averages[k], 3) if k in curve.averages else None for k in range(result.units)
+            ],
         }
-        for curve in members:
-            entry: dict[str, Any] = {
-                "panel": panel,
-                "norm": curve.norm,
-                "variant": curve.variant,
-                "members": curve.members,
-                "diverged": curve.diverged,
-                "train_average": None,
-                "train_end": None,
-                "valid_best": None,
-                "epochs_to_converge": None,
-                "unit": unit,
-                "train_averages": [round(curve.averages[k], 3) if k in curve.averages else None for k in range(units)],
-            }
-            if curve.values:
-                train, valid = curve.values["train"][0], curve.values["valid"][0]
-                entry["train_average"] = round(float(train.mean()), 3)
-                entry["train_end"] = round(float(train[-1]), 3)
-                entry["valid_best"] = round(float(valid.max()), 3)
-                reached = train >= CONVERGED * ends.get(curve.variant, np.inf)
-                entry["epochs_to_converge"] = int(reached.argmax()) + 1 if reached.any() else None
-            found.append(entry)
-    return found
+        if curve.values:
+            train, valid = curve.values["train"][0], curve.values["valid"][0]
+            entry["train_average"] = round(float(train.mean()), 3)
+            entry["train_end"] = round(float(train[-1]), 3)
+            entry["valid_best"] = round(float(valid.max()), 3)
+            reached = train >= CONVERGED * ends.get(curve.variant, np.inf)
+            entry["epochs_to_converge"] = int(reached.argmax()) + 1 if reached.any() else None
+        yield entry
 
 
 def describe_panels(panels: Mapping[str, Sequence[Curves]]) -> str:
@@ -340,34 +321,32 @@ def singular_values(work: Work) -> Output:
 
 def batch_noise(work: Work) -> Output:
     """How far the statistics of batches are from the dataset's, along training."""
-    runs = work.item.noise
-    assert runs is not None
+    wanted = work.item.noise
+    assert wanted is not None
+
+    def name_of(trial: Trial) -> str:
+        if trial.dataset == IMAGES:
+            return f"{trial.dataset}, ResNet18"
+        batches = f", batches of {trial.batch_size}" if len(wanted.batch_sizes) > 1 else ""
+        return f"{trial.dataset}, GIN{batches}"
+
+    tried = [(name_of(plan.trials[0]), plan.trials[0], read_noise(work.store, plan)) for plan in work.probed]
     found: dict[str, list[NoiseRun]] = {}
-    missing: dict[str, int] = {}
-    short: dict[tuple[int, int], dict[str, None]] = {}
-    lossy: dict[str, None] = {}
-    for plan in work.probed:
-        trial, run = plan.trials[0], read_noise(work.store, plan)
-        model = "ResNet18" if trial.dataset == IMAGES else "GIN"
-        title = f"{trial.dataset}, {model}"
-        title += f", batches of {trial.batch_size}" if len(runs.batch_sizes) > 1 and model == "GIN" else ""
-        if run is None:
-            missing[title] = missing.get(title, 0) + 1
-            continue
-        found.setdefault(title, []).append(run._replace(layers=[run.layers[depth] for depth in runs.layers]))
-        if run.record.epochs < trial.epochs:
-            short.setdefault((run.record.epochs, trial.epochs), {})[title] = None
-        if run.lossy:
-            lossy[f"The images of {trial.dataset} went through JPEG."] = None
+    for name, _, run in tried:
+        if run is not None:
+            shown = run._replace(layers=[run.layers[depth] for depth in wanted.layers])
+            found.setdefault(name, []).append(shown)
     if not found:
         raise NothingThereError(work.item.name, work.store.path)
-    gaps: dict[int, list[str]] = {}
-    for title in missing:
-        gaps.setdefault(len(found.get(title, ())), []).append(title)
+    missing = list(dict.fromkeys(name for name, _, run in tried if run is None))
+    there = [(name, run.record.epochs, trial.epochs, run) for name, trial, run in tried if run is not None]
+    short = by_key((one for one in there if one[1] < one[2]), lambda one: one[1:3])
+    lossy = dict.fromkeys(run.trial.dataset for *_, run in there if run.lossy)
+    gaps = by_key(missing, lambda name: len(found.get(name, ())))
     remarks = [
-        *(f"{done} of {wanted} epochs: {'; '.join(titles)}." for (done, wanted), titles in short.items()),
-        *lossy,
-        *(f"{done} of {runs.seeds} seeds: {'; '.join(titles)}." for done, titles in gaps.items()),
+        *(f"{done} of {most} epochs: {_together(one[0] for one in of)}." for (done, most), of in short.items()),
+        *(f"The images of {dataset} went through JPEG." for dataset in lossy),
+        *(f"{done} of {wanted.seeds} seeds: {_together(names)}." for done, names in gaps.items()),
         *work.remarks,
     ]
     rows: list[list[str | int | float | None]] = []
@@ -403,11 +382,15 @@ def batch_noise(work: Work) -> Output:
                 title: {"epochs": of[0].record.epochs, "seeds": len(of), **origin([run.record for run in of])}
                 for title, of in found.items()
             },
-            "missing": list(missing),
+            "missing": missing,
             "relative_deviation": ends,
             "remarks": remarks,
         },
     )
+
+
+def _together(names: Iterable[str]) -> str:
+    return "; ".join(dict.fromkeys(names))
 
 
 # The learned α
@@ -433,7 +416,9 @@ def learned_alpha(work: Work) -> Output:
             f"{np.quantile(last, 0.05):.2f} to {np.quantile(last, 0.95):.2f}; {np.mean(np.abs(last - 1) < 0.1):.0%} "
             "are within 0.1 of 1, InstanceNorm's full shift."
         )
-        figures[f"-{_file_name(name)}"] = plots.plot_alpha(run.alphas, title=f"{name}, after {epochs} epochs")
+        figures["-" + re.sub(r"[^\w-]+", "-", name)] = plots.plot_alpha(
+            run.alphas, title=f"{name}, after {epochs} epochs"
+        )
     if missing:
         sentences.append(f"Not trained: {', '.join(missing)}.")
     return work.output(
@@ -447,7 +432,3 @@ def learned_alpha(work: Work) -> Output:
             "trainings": {name: origin(run.records) for name, run in there.items()},
         },
     )
-
-
-def _file_name(title: str) -> str:
-    return re.sub(r"[^\w-]+", "-", title)
