@@ -10,6 +10,7 @@ True
 
 from graphnorm.analysis.advice import *
 from graphnorm.analysis.along_training import *
+from graphnorm.analysis.hessian import *
 from graphnorm.analysis.measurement import *
 from graphnorm.analysis.regularity import *
 from graphnorm.analysis.spectrum import *

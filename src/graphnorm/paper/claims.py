@@ -485,19 +485,23 @@ def _percents(values: Sequence[float], factor: float) -> _Scores:
     return _Scores(sum(scaled) / len(scaled), scaled)
 
 
-def interlaces(facts: Facts) -> Judged:
-    """Theorem 1, graph by graph."""
-    found = facts["theorem_1"]
-    return Judged.of_facts(found["holds"], found["checked"], "Graphs of the seven TU datasets")
+def counts(fact: str, right: str, cases: str, words: str = "") -> Judge:
+    """Whether something is right, case by case, without noise.
 
+    fact: the fact that counts it; ``a/b`` is b in a.
+    right, cases: the names of its two counts.
+    words: what is counted; values of the fact stand in braces.
+    """
 
-def equal_only_if(facts: Facts) -> Judged | None:
-    """The conditions of Theorem 1 for equality, equality by equality."""
-    found = facts.get("equality")
-    if found is None:
-        return None
-    words = "Singular values that Q and QN share, on graphs of the seven TU datasets"
-    return Judged.of_facts(found["orthogonal"], found["shared"], words)
+    def judge(facts: Facts) -> Judged | None:
+        found: Any = facts
+        for name in fact.split("/"):
+            found = found.get(name, {})
+        if not found.get(cases):
+            return None
+        return Judged.of_facts(found[right], found[cases], words.format(**found))
+
+    return judge
 
 
 def improves_condition(facts: Facts) -> Judged | None:
@@ -519,26 +523,6 @@ def improves_condition(facts: Facts) -> Judged | None:
     columns = ("", "Q", "better", "equal", "worse", "share worse", "median of κ(Q) / κ(QN)")
     words = "Datasets on most of whose graphs κ improves, over nonzero singular values"
     return Judged.of_facts(sum(better), len(better), words, columns=columns, rows=rows)
-
-
-def nothing_left(name: str) -> Judge:
-    """Propositions 1 and 2, on the graphs that they are about; ``name`` is the fact."""
-
-    def judge(facts: Facts) -> Judged | None:
-        found = facts.get(name)
-        if found is None or not found["graphs"]:
-            return None
-        words = f"{found['of']}; largest relative error {found['largest']:.0e}"
-        return Judged.of_facts(found["right"], found["graphs"], words)
-
-    return judge
-
-
-def linear_example(facts: Facts) -> Judged:
-    """The linear GNN of Appendix A.2, run by run."""
-    found = facts["summary"]["linear_gnn"]
-    words = f"Faster {found['median_speedup']:.2f} times in the median, on data made to fit the assumptions"
-    return Judged.of_facts(found["shift_faster"], found["runs"], words)
 
 
 def expressive(facts: Facts) -> Judged:
@@ -565,9 +549,3 @@ def gradient(facts: Facts) -> Judged:
     words = "The part of the gradient through the scale is left out"
     columns = ("formula", "relative difference from autograd", "right")
     return Judged.of_facts(sum(error < EXACT for _, error in cases), len(cases), words, columns=columns, rows=rows)
-
-
-def dataset_statistics(facts: Facts) -> Judged:
-    """The dataset table, number by number."""
-    found = facts["as_printed"]
-    return Judged.of_facts(found["equal"], found["statistics"])

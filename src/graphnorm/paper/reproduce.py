@@ -33,7 +33,7 @@ from graphnorm.study.plan import Plan
 from graphnorm.study.planning import Dataset, baseline_plan, make_plan
 from graphnorm.study.progress import Display
 from graphnorm.study.reading import read
-from graphnorm.study.render import counted, list_some
+from graphnorm.study.render import by_key, counted, list_some
 from graphnorm.study.result import Result
 from graphnorm.study.runner import run
 from graphnorm.study.store import FINAL, Record, Store
@@ -313,10 +313,10 @@ def known_datasets(path: Path) -> dict[str, list[Dataset]]:
 
 def _describe(absent: Sequence[Plan]) -> tuple[str, ...]:
     """Studies of one protocol and the same datasets, together."""
-    datasets: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for plan in absent:
-        datasets[plan.spec["protocol"], plan.spec["model"]].append(plan.spec["dataset"])
-    models: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for (protocol, model), names in datasets.items():
-        models[protocol, ", ".join(names)].append(model)
-    return tuple(f"{', '.join(of)} under {protocol} on {names}" for (protocol, names), of in models.items())
+    asked = by_key(absent, lambda plan: (plan.spec["protocol"], plan.spec["model"]))
+    datasets = {question: ", ".join(plan.spec["dataset"] for plan in plans) for question, plans in asked.items()}
+    together = by_key(datasets, lambda question: (question[0], datasets[question]))
+    return tuple(
+        f"{', '.join(model for _, model in questions)} under {protocol} on {names}"
+        for (protocol, names), questions in together.items()
+    )

@@ -17,7 +17,7 @@ from graphnorm.paper.items import ITEMS, is_quick
 from graphnorm.settings import COLOURS, Grid, Hyperparameters, options_of
 from graphnorm.study import Plan, Result, Score, Store, Study, load_result, read
 from graphnorm.study.plan import role
-from graphnorm.study.render import by_value, counted, listing
+from graphnorm.study.render import by_key, by_value, counted, listing
 
 __all__ = ["Chapter", "by_dataset", "join_baselines", "read_folder", "read_studies", "tell_apart"]
 
@@ -137,10 +137,7 @@ def read_studies(store: Store, studies: Sequence[Study], *, fold: bool = False) 
     fold: whether a study that is contained in a larger one becomes a note of it, and a study of one normalization
         becomes a row of a comparison that differs only in the grid.
     """
-    groups: dict[Hashable, list[tuple[Study, Plan]]] = {}
-    for study in studies:
-        plan = store.plan(study)
-        groups.setdefault(_question(plan), []).append((study, plan))
+    groups = by_key([(study, store.plan(study)) for study in studies], lambda pair: _question(pair[1]))
     chapters = [_read(store, *zip(*group, strict=True)) for group in groups.values()]
     return _fold(chapters) if fold else chapters
 

@@ -24,7 +24,7 @@ from graphnorm.report.chapters import Chapter
 from graphnorm.report.charts import Chart, Section, graph_section, packed, result_charts
 from graphnorm.report.reproduced import Reproduced, inline
 from graphnorm.settings import COLOURS, DEFAULT_NORMS, colour, dash
-from graphnorm.study.render import NOTHING, counted, signed
+from graphnorm.study.render import NOTHING, by_key, counted, signed
 
 if TYPE_CHECKING:
     from graphnorm.data import PackedGraphs
@@ -147,9 +147,6 @@ def build_page(
             part.models = _joined([section for of, section in models if of == fingerprint])
         parts.append(part)
     overview, more = _overview(parts)
-    contents: dict[str, list[Part]] = {}
-    for part in parts:
-        contents.setdefault(part.chapter.result.dataset, []).append(part)
     return str(
         _template().render(
             title=title,
@@ -160,7 +157,7 @@ def build_page(
             parts=parts,
             overview=overview,
             more=more,
-            contents=contents,
+            contents=by_key(parts, lambda part: part.chapter.result.dataset),
             charts=packed(json.dumps(_for_plotly(parts), separators=(",", ":"))),
             css=_file("page.css"),
             js=_file("page.js"),
