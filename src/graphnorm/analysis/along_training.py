@@ -49,30 +49,10 @@ from graphnorm.settings import DEFAULT_NORMS
 from graphnorm.study.splits import make_splits
 from graphnorm.training import TASKS, Fleet, ModelInputs, Split, Trial
 
-__all__ = [
-    "AlphaProbe",
-    "Alphas",
-    "Curvature",
-    "CurvatureProbe",
-    "LayerNoise",
-    "Moments",
-    "NoiseProbe",
-    "Probe",
-    "alpha_along_training",
-    "batch_noise",
-    "brief_layer",
-    "checkpoints",
-    "compare_batches",
-    "curvature_along_training",
-    "graph_moments",
-    "layer_moments",
-    "learned_alpha",
-    "log_spaced_epochs",
-    "noise_along_training",
-    "readable_layer",
-    "run_probe",
-    "trial_on_all",
-]
+__all__ = ["AlphaProbe", "Alphas", "Curvature", "CurvatureProbe", "LayerNoise", "Moments", "NoiseProbe", "Probe"]
+__all__ += ["alpha_along_training", "batch_noise", "brief_layer", "checkpoints", "compare_batches"]
+__all__ += ["curvature_along_training", "graph_moments", "layer_moments", "learned_alpha", "log_spaced_epochs"]
+__all__ += ["noise_along_training", "readable_layer", "run_probe", "trial_on_all"]
 
 BATCHES = 100
 """Batches to draw. All measurements use the same number, because the largest and smallest values depend on it."""

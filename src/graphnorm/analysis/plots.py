@@ -22,19 +22,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = [
-    "Panel",
-    "panels",
-    "plot_alpha",
-    "plot_conditions",
-    "plot_curvature",
-    "plot_noise",
-    "plot_rates",
-    "plot_regularity",
-    "plot_spectra",
-    "plot_typical",
-    "shades",
-]
+__all__ = ["Panel", "panels", "plot_alpha", "plot_conditions", "plot_curvature", "plot_noise", "plot_rates"]
+__all__ += ["plot_regularity", "plot_spectra", "plot_typical", "shades"]
 
 BEFORE, AFTER, REFERENCE = "#33658a", "#d1495b", "0.4"
 DEPTHS = ("#00a0aa", "#009ab8", "#0093c3", "#008acb", "#0e7fcd", "#5272c8", "#7862bc", "#9450a9")
@@ -60,10 +49,14 @@ def _styled(plot: Callable[Arguments, Figure]) -> Callable[Arguments, Figure]:
     return styled
 
 
+def _new(width: float, height: float) -> Figure:
+    figure: Figure = need("matplotlib.figure", "plotting", "plots").Figure((width, height), layout="constrained")
+    return figure
+
+
 def _figure(title: str, rows: int, columns: int, width: float, height: float) -> tuple[Figure, list[Axes]]:
     """A figure of ``rows`` × ``columns`` axes of ``width`` × ``height`` inches, and its axes, row by row."""
-    matplotlib = need("matplotlib.figure", "plotting", "plots")
-    figure: Figure = matplotlib.Figure(figsize=(width * columns, height * rows), layout="constrained")
+    figure = _new(width * columns, height * rows)
     axes = list(figure.subplots(rows, columns, squeeze=False).flat)
     for axis in axes:
         axis.tick_params(labelsize=8)
@@ -110,8 +103,7 @@ def plot_spectra(graphs: Sequence[Panel], *, columns: int = 3, title: str = "") 
     columns = min(columns, len(graphs))
     rows = -(-len(graphs) // columns)
     ticker = need("matplotlib.ticker", "plotting", "plots")
-    matplotlib = need("matplotlib.figure", "plotting", "plots")
-    figure: Figure = matplotlib.Figure(figsize=(3.2 * columns, 3.0 * rows), layout="constrained")
+    figure = _new(3.2 * columns, 3.0 * rows)
     grid = figure.subplots(2 * rows, columns, squeeze=False, sharex=False, height_ratios=[3, 1.1] * rows)
     tops, gaps = grid[::2].reshape(-1), grid[1::2].reshape(-1)
     for top, gap, panel in zip(tops, gaps, graphs, strict=False):
@@ -253,8 +245,7 @@ def plot_noise(trainings: Mapping[str, Sequence[LayerNoise]], *, title: str = ""
     """
     if not trainings or not all(trainings.values()):
         raise GraphnormError("there is no layer to plot", remedy="give one or more")
-    matplotlib = need("matplotlib.figure", "plotting", "plots")
-    figure: Figure = matplotlib.Figure(figsize=(10, 1.7 * len(trainings) + 0.7), layout="constrained")
+    figure = _new(10, 1.7 * len(trainings) + 0.7)
     grid = figure.subplots(len(trainings), 3, squeeze=False, sharex="row", sharey="col")
     ends = []
     for (name, layers), axes in zip(trainings.items(), grid, strict=True):

@@ -43,23 +43,9 @@ from graphnorm.analysis.measurement import Booleans, Floats, Integers, Measureme
 from graphnorm.data import GraphBatch, PackedGraphs
 from graphnorm.errors import GraphnormError, need, require
 
-__all__ = [
-    "Aggregation",
-    "Conditions",
-    "ExtremeSingularValues",
-    "Interlacing",
-    "SharedValues",
-    "Spectra",
-    "affordable",
-    "conditions",
-    "dense_q",
-    "extreme_singular_values",
-    "interlacing",
-    "shared_values",
-    "sparse_q",
-    "spectra",
-    "tolerance",
-]
+__all__ = ["Aggregation", "Conditions", "ExtremeSingularValues", "Interlacing", "SharedValues", "Spectra"]
+__all__ += ["affordable", "conditions", "dense_q", "extreme_singular_values", "interlacing", "shared_values"]
+__all__ += ["sparse_q", "spectra", "tolerance"]
 
 sparse, linalg = (need(module, "graphnorm.analysis", "analysis") for module in ("scipy.sparse", "scipy.sparse.linalg"))
 
@@ -107,6 +93,10 @@ class Aggregation:
         if self.model == "gin":
             return np.full(len(degree), 1.0 + self.xi + self.self_loop), np.ones(len(degree))
         return 1 / (degree + 1.0), 1 / np.sqrt(degree + 1.0)
+
+
+A_PLUS_I = Aggregation()
+"""The default: GIN at ξ = 0."""
 
 
 def sparse_q(batch: GraphBatch, aggregation: Aggregation) -> Any:
@@ -167,7 +157,7 @@ class Spectra(Measurement):
 def spectra(
     graphs: PackedGraphs,
     ids: Sequence[int] | Integers | None = None,
-    aggregation: Aggregation | None = None,
+    aggregation: Aggregation = A_PLUS_I,
     *,
     progress: bool = False,
 ) -> Spectra:
@@ -179,7 +169,6 @@ def spectra(
     >>> bool((before[:-1] <= after + 1e-9).all() and (after <= before[1:] + 1e-9).all())
     True
     """
-    aggregation = aggregation or Aggregation()
     chosen = check_ids(graphs, ids)
     b = quotients(graphs, chosen, aggregation)
     largest = int(b.sizes.max())
@@ -369,7 +358,7 @@ class SharedValues(Measurement):
 
 
 def shared_values(
-    graphs: PackedGraphs, ids: Sequence[int] | Integers | None = None, aggregation: Aggregation | None = None
+    graphs: PackedGraphs, ids: Sequence[int] | Integers | None = None, aggregation: Aggregation = A_PLUS_I
 ) -> SharedValues:
     """Check the second part of Theorem 1: λᵢ = μᵢ or λᵢ₊₁ = μᵢ only if 1ᵀv = 0 for some v of λᵢ.
 
@@ -381,7 +370,6 @@ def shared_values(
     >>> bool((found.shared == found.orthogonal).all())
     True
     """
-    aggregation = aggregation or Aggregation()
     chosen = check_ids(graphs, ids)
     b = quotients(graphs, chosen, aggregation)
     sizes = graphs.sizes.cpu().numpy()[chosen]
@@ -544,7 +532,7 @@ class ExtremeSingularValues(Measurement):
 def extreme_singular_values(
     graphs: PackedGraphs,
     ids: Sequence[int] | Integers | None = None,
-    aggregation: Aggregation | None = None,
+    aggregation: Aggregation = A_PLUS_I,
     *,
     progress: bool = False,
 ) -> ExtremeSingularValues:
@@ -564,7 +552,6 @@ def extreme_singular_values(
     so small values keep their digits. The factors take little memory for trees, threads and molecules, and much for
     dense networks.
     """
-    aggregation = aggregation or Aggregation()
     chosen = check_ids(graphs, ids)
     b = quotients(graphs, chosen, aggregation)
     q, shifted = np.empty((len(chosen), 2)), np.full((len(chosen), 2), np.nan)

@@ -63,22 +63,9 @@ from graphnorm.data import PackedGraphs
 from graphnorm.errors import GraphnormError
 from graphnorm.layers.functional import graph_norm, instance_norm
 
-__all__ = [
-    "Assumptions",
-    "ClosestInstanceNorm",
-    "ConvergenceRates",
-    "GradientCheck",
-    "LinearTask",
-    "check_assumptions",
-    "check_weight_gradient",
-    "closest_instance_norm",
-    "convergence_rates",
-    "gradient_descent",
-    "left_on_complete_graphs",
-    "left_on_regular_graphs",
-    "linear_task",
-    "weight_gradient",
-]
+__all__ = ["Assumptions", "ClosestInstanceNorm", "ConvergenceRates", "GradientCheck", "LinearTask"]
+__all__ += ["check_assumptions", "check_weight_gradient", "closest_instance_norm", "convergence_rates"]
+__all__ += ["gradient_descent", "left_on_complete_graphs", "left_on_regular_graphs", "linear_task", "weight_gradient"]
 
 RANK_TOLERANCE = 1e-9
 

@@ -23,20 +23,8 @@ if TYPE_CHECKING:
     from graphnorm.paper.output import Output
     from graphnorm.paper.reproduce import Work
 
-__all__ = [
-    "ITEMS",
-    "QUICK",
-    "AlphaRuns",
-    "Baselines",
-    "Item",
-    "NoiseRuns",
-    "NothingLeftError",
-    "Trainings",
-    "covers",
-    "describe_narrow",
-    "find_items",
-    "is_quick",
-]
+__all__ = ["ITEMS", "QUICK", "AlphaRuns", "Baselines", "Item", "NoiseRuns", "NothingLeftError", "Trainings", "covers"]
+__all__ += ["describe_narrow", "find_items", "is_quick"]
 
 CURVES = GRIDS["curves"]
 IMAGE_EPOCHS = 100

@@ -37,22 +37,8 @@ from graphnorm.study.store import Record, Store
 from graphnorm.training import OnEpoch, Outcome, Progress, Trial, device_name
 from graphnorm.training.fleet import record_cuda_graph
 
-__all__ = [
-    "IMAGES",
-    "AlphaRun",
-    "ImageFleet",
-    "LeftOutError",
-    "NoiseRun",
-    "NothingThereError",
-    "alpha_plan",
-    "alpha_runs",
-    "image_plan",
-    "noise_plan",
-    "noise_runs",
-    "origin",
-    "read_alpha",
-    "read_noise",
-]
+__all__ = ["IMAGES", "AlphaRun", "ImageFleet", "LeftOutError", "NoiseRun", "NothingThereError", "alpha_plan"]
+__all__ += ["alpha_runs", "image_plan", "noise_plan", "noise_runs", "origin", "read_alpha", "read_noise"]
 
 IMAGES = "CIFAR-10"
 LOOKS = 20

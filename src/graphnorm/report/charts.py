@@ -41,18 +41,8 @@ if TYPE_CHECKING:
     from graphnorm.data import PackedGraphs
     from graphnorm.study import Result
 
-__all__ = [
-    "Chart",
-    "Drawing",
-    "Section",
-    "alpha_chart",
-    "graph_section",
-    "model_sections",
-    "noise_chart",
-    "packed",
-    "read_analysis",
-    "result_charts",
-]
+__all__ = ["Chart", "Drawing", "Section", "alpha_chart", "graph_section", "model_sections", "noise_chart", "packed"]
+__all__ += ["read_analysis", "result_charts"]
 
 TITLES = {"train": "Training", "valid": "Validation", "test": "Test"}
 LEGEND: dict[str, Any] = {"showlegend": True, "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"}}

@@ -12,21 +12,8 @@ from typing import NamedTuple
 from graphnorm.data.catalog import CATALOG, PaperStatistics
 from graphnorm.settings import GRIDS
 
-__all__ = [
-    "BASELINES",
-    "BASELINE_NAMES",
-    "GIN",
-    "MOLHIV",
-    "MOLHIV_BASELINES",
-    "REPETITIONS",
-    "TABLE_2",
-    "TU",
-    "Reported",
-    "dataset_table",
-    "reported",
-    "reported_baseline",
-    "unlike_the_paper",
-]
+__all__ = ["BASELINES", "BASELINE_NAMES", "GIN", "MOLHIV", "MOLHIV_BASELINES", "REPETITIONS", "TABLE_2", "TU"]
+__all__ += ["Reported", "dataset_table", "reported", "reported_baseline", "unlike_the_paper"]
 
 TU = ("MUTAG", "PTC", "PROTEINS", "NCI1", "IMDB-BINARY", "REDDIT-BINARY", "COLLAB")
 """The datasets of Table 1, in its order."""
