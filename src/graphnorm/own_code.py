@@ -147,7 +147,7 @@ def _with_folder(folder: str, load: Callable[[], ModuleType], place: str) -> Mod
     except GraphnormError:
         raise
     except ImportError as error:
-        remedy = "run where the module is, or install it"
+        remedy = "write FILE.py:NAME for a file; a module must be in this folder or installed"
         raise GraphnormError(f"{place} cannot be imported: {error}", remedy=remedy) from error
     except Exception as error:
         line = error.lineno if isinstance(error, SyntaxError) else _line_in(place, error)

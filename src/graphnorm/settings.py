@@ -235,7 +235,7 @@ class Settings(Hyperparameters):
     protocol: str = option(
         "paper",
         "paper: cross-validation, the folds select the epoch and are reported; fair: a held-out tenth of each training "
-        "part selects; ogb: the official split (default: ogb if the data has one, otherwise paper)",
+        "part selects; ogb: the given split, of the data or by --split (default: ogb if there is one, otherwise paper)",
         metavar="NAME",
     )
     metric: str | None = option(

@@ -75,6 +75,9 @@ def test_an_adaptive_search_costs_what_it_may(folder: Path, run: Run, protocol: 
     assert result["counts"] == {"done": 6, "dropped": 18}
     assert result["spec"]["rungs"] == [[4, 2], [8, 1]]
     assert run(*adaptive)[1] == out
+    notes = "\n".join(result["notes"])
+    assert "finished" not in notes  # those that were dropped are not missing
+    assert "the search dropped 18 of 24 trainings early" in notes
     for norm in result["norms"].values():
         assert norm["finished"] == 3
         assert [member["fold"] for member in norm["members"]] == [0, 1, 2]

@@ -222,7 +222,7 @@ MISTAKES = {
     "decimal comma": ("smiles;label\nCCO;1\nCC;0,3\nC;2\n", 3, {}, "write decimals with a point"),
     "two kinds": ("smiles,a,b\nCCO,1,2.5\nCC,0,1\n", 2, {}, r"'a' \(binary\) and 'b' \(real\)"),
     "three values": ("smiles,a,b\nC,1,1\nCC,0,0\nN,2,1\n", 4, {"task": "binary"}, "2 in the column 'a' is not 0 or 1"),
-    "words as 0 and 1": ("smiles,a\nC,no\nCC,on\nN,no\n", 2, {"task": "binary"}, "'no' in the column 'a' is not"),
+    "words as 0 and 1": ("smiles,a\nC,no\nCC,on\nN,no\n", 2, {"task": "binary"}, r"'no' and 'on'\), not numbers"),
     "-1 and 0": ("smiles,a\nC,0\nCC,-1\nN,0\n", 3, {"task": "binary"}, "-1 in the column 'a' is not 0 or 1"),
     "one value": ("smiles,a,b\nC,5,1\nCC,5,3\nN,5,2\n", 2, {}, "all 3 values in 'a' are 5"),
     "too fine": ("smiles,a\nC,-1e6\nCC,-1000000.01\nN,-1000000.02\n", 2, {}, "less than single precision"),

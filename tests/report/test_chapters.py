@@ -40,6 +40,8 @@ def test_seeds_of_two_studies_are_one_family_of_tests(store: Store, split: Packe
     (chapter,) = read_studies(store, store.studies())
     assert norms([chapter]) == [["none", "batch", "graph"]]
     assert chapter.studies == (first, second)
+    assert chapter.title == "synthetic:trees, gin, given split"
+    assert chapter.result.title.endswith("(400 graphs), gin, given split, 5 seeds, 3 epochs")
     assert (chapter.result.trials, chapter.result.counts, chapter.result.spec["seeds"]) == (13, {"done": 13}, 5)
     assert chapter.scope == "1 configuration; seeds: 3 (none), 5 (batch and graph); trained on fake."
     assert any(note.startswith("numbers of seeds differ") for note in chapter.notes)

@@ -23,9 +23,8 @@ from graphnorm.models import BASELINES, MODELS, NORMALIZED
 from graphnorm.settings import Grid, Running
 from graphnorm.study import Result, Store, settle
 from graphnorm.study.api import STORE, WRITTEN, train
-from graphnorm.study.progress import Callback
 from graphnorm.study.worker import pack_code, register_code
-from graphnorm.training import Progress, Trial
+from graphnorm.training import Trial
 
 TREES = load("synthetic:trees")
 SMALL = synthetic.regular(num_graphs=24, seed=0)
@@ -284,23 +283,6 @@ def test_a_training_that_fails_leaves_one_line_and_no_file(tmp_path: Path, fleet
         train(SMALL, Trial(dataset="r", folds=2), tmp_path / "m.safetensors", Running(device="cpu", workers=1))
     assert "Traceback" not in str(caught.value)
     assert not list(tmp_path.iterdir())
-
-
-def test_a_training_has_one_thread_and_gives_the_others_back(tmp_path: Path) -> None:
-    class Threads(Callback):
-        seen: int | None = None
-
-        def on_epoch(self, progress: Progress) -> None:
-            self.seen = torch.get_num_threads()
-
-    before, threads = torch.get_num_threads(), Threads()
-    torch.set_num_threads(2)
-    try:
-        running = Running(device="cpu", workers=1)
-        train(SMALL, Trial(dataset="t", epochs=1), tmp_path / "m.safetensors", running, callbacks=[threads])
-        assert (threads.seen, torch.get_num_threads()) == (1, 2)
-    finally:
-        torch.set_num_threads(before)
 
 
 def test_in_a_thread_signals_are_left_to_the_main_one(fleets: type[FakeFleet]) -> None:

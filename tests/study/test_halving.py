@@ -85,7 +85,7 @@ def test_the_time_is_estimated_from_a_fleet_of_each_shape(monkeypatch: pytest.Mo
     plan = make_plan(GRAPHS, Settings(norms=("graph", "batch"), folds=3, epochs=50, hidden=8, baselines=("wl",)))
     fleets = [plan.trials[start : start + 3] for start in range(0, 9, 3)]
     threads = torch.get_num_threads()
-    whole = estimate_seconds(GRAPHS, fleets, device="cpu", threads=1)
+    whole = estimate_seconds(GRAPHS, fleets, device="cpu")
     assert torch.get_num_threads() == threads
     assert 0 < whole < 60
     assert estimate_seconds(GRAPHS, fleets[2:], device="cpu") == 0  # kernels are not counted

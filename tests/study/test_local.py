@@ -264,10 +264,22 @@ def test_the_same_trial_gives_the_same_result_with_any_number_of_workers_and_thr
         torch.set_num_threads(1)
         expected = trained("one.db", whole, lambda: InProcess(graphs, "cpu"))
         torch.set_num_threads(2)
-        assert trained("threads.db", whole, lambda: InProcess(graphs, "cpu")) == expected
+        assert trained("threads.db", whole, lambda: WorkerThreads(graphs, "cpu", 1)) == expected
     finally:
         torch.set_num_threads(before)
     assert trained("workers.db", halves, lambda: WorkerProcesses(graphs, ["cpu", "cpu"])) == expected
+
+
+def test_a_worker_in_this_process_has_one_thread_and_gives_the_others_back(fleets: type[fakes.FakeFleet]) -> None:
+    seen: list[int] = []
+    fleets.trouble = staticmethod(lambda fleet: seen.append(torch.get_num_threads()))
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        graphnorm.compare(GRAPHS, norms="graph", folds=2, epochs=2, hidden=8, device="cpu", workers=1, progress=False)
+        assert (set(seen), torch.get_num_threads()) == ({1}, 2)
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_an_error_in_a_thread_is_an_answer(tmp_path: Path) -> None:

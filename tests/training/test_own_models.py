@@ -260,6 +260,11 @@ class AsksForMore(Wrong):
         return x
 
 
+class NeedsBonds(Wrong):
+    def forward(self, x, edge_index, batch, batch_size, edge_attr):
+        return super().forward(x, edge_index, batch, batch_size) + edge_attr.sum()
+
+
 class Doubles(Wrong):
     def __init__(self, in_features, num_outputs, norm):
         super().__init__(in_features, num_outputs, norm)
@@ -292,6 +297,7 @@ def no_module(in_features, num_outputs, norm):
         (NotANumber, "scores that are NaN"),
         (Fails, "fails on two graphs with .* nodes: RuntimeError: mat1"),
         (AsksForMore, "asks for pos"),
+        (NeedsBonds, "asks for edge_attr, and .* has no edge features: given None, it fails on two graphs .*NoneType"),
         (Doubles, "not float32"),
         (Detached, "depend on no parameter"),
         (too_few, "cannot be made: it takes"),

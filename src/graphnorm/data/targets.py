@@ -223,6 +223,14 @@ def _refuse_word(column: _Column, place: Callable[[int], Place]) -> None:
     assert column.words is not None
     row = next(k for k, word in enumerate(column.words) if word and np.isnan(column.numbers[k]))
     word = column.words[row]
+    words = sorted({word for word in column.words if word})
+    if len(words) > 1 and np.isnan(column.numbers).all() and not any(map(_is_other_number, words)):
+        coded = f"write 0 for {words[0]!r} and 1 for {words[1]!r}, or " if len(words) == 2 else ""
+        raise DataError(
+            f"the column {column.name!r} holds words ({listing(list(map(repr, words[:3])))}), not numbers",
+            **place(row),
+            remedy=f"{coded}predict it by itself, as classes (--target {column.name})",
+        )
     remedy = "correct or remove it, or name other columns (--target)"
     if re.fullmatch(r"[+-]?\d+,\d+", word):
         remedy = "write decimals with a point"

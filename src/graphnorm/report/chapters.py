@@ -45,7 +45,7 @@ class Chapter:
 
     @property
     def title(self) -> str:
-        title = f"{self.result.dataset}, {self.result.model}, {self.result.protocol.name}"
+        title = f"{self.result.dataset}, {self.result.model}, {self.result.protocol.label}"
         return f"{title}: {self.told_apart}" if self.told_apart else title
 
     @property

@@ -309,7 +309,7 @@ def forecast(graphs: PackedGraphs, trials: Sequence[Trial], running: Running, do
     at_once = min(workers, max(len(fleets), 1))
     if device == "cuda" and not torch.cuda.is_available():
         return Forecast(fleets, at_once, None)
-    seconds = estimate_seconds(graphs, fleets, device=device, threads=1 if workers > 1 else None)
+    seconds = estimate_seconds(graphs, fleets, device=device)
     return Forecast(fleets, at_once, seconds / at_once)
 
 
@@ -327,8 +327,7 @@ def train(
 ) -> Outcome:
     """Train one trial and save its model, unless it diverged.
 
-    A temporary store next to the model lets a stopped training continue. On a CPU it has one thread, as a worker has:
-    on a busy machine more of them wait for each other.
+    A temporary store next to the model lets a stopped training continue.
     """
     plan, keep = Plan(trial.key, trial.to_dict(), (trial,)), _KeepOutcome()
     path = out.with_name(f".{out.name}.training.db")
@@ -336,12 +335,7 @@ def train(
     with Store(path) as store:
         if trial.key in store.finished_keys():  # killed before the model was written
             store.delete(store.study(plan.name))
-        threads = torch.get_num_threads()
-        torch.set_num_threads(1)
-        try:
-            errors = run(plan, graphs, store, running, callbacks=[keep, *callbacks], keep_state=True).errors
-        finally:
-            torch.set_num_threads(threads)
+        errors = run(plan, graphs, store, running, callbacks=[keep, *callbacks], keep_state=True).errors
     if keep.outcome is not None and keep.outcome.status == "done":
         _save_somewhere(keep.outcome, graphs, out)
     remove_store(path)

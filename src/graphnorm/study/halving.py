@@ -16,11 +16,11 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from graphnorm.data import PackedGraphs
 from graphnorm.errors import StudyError
 from graphnorm.models import find_model
+from graphnorm.study.local import one_thread
 from graphnorm.study.plan import Plan, Rung
 from graphnorm.study.protocol import find_protocol
 from graphnorm.study.splits import make_splits
@@ -145,29 +145,22 @@ def estimate_seconds(
     fleets: Sequence[Sequence[Trial]],
     *,
     device: str | None = None,
-    threads: int | None = None,
 ) -> float:
     """Estimate the time of fleets one after another, from one timed epoch of each shape after a warm-up epoch.
 
     After :data:`CALIBRATION_SECONDS`, shapes that are not measured yet get the average of the others. Kernels are not
     counted.
-
-    threads: threads of a worker on a CPU (default: as now).
     """
     fleets = [fleet for fleet in fleets if find_model(fleet[0].model).kernel is None]
     examples: dict[tuple[object, ...], Sequence[Trial]] = {}
     for fleet in fleets:
         examples.setdefault(fleet[0].shape, fleet)
     measured: dict[tuple[object, ...], float] = {}
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads or before)
-    try:
-        stop = time.monotonic() + CALIBRATION_SECONDS
+    stop = time.monotonic() + CALIBRATION_SECONDS
+    with one_thread():
         for shape, trials in examples.items():
             if not measured or time.monotonic() < stop:
                 measured[shape] = _seconds_per_step(graphs, trials, device)
-    finally:
-        torch.set_num_threads(before)
     average = sum(measured.values()) / max(len(measured), 1)
     return sum(measured.get(fleet[0].shape, average) * _steps(graphs, fleet) for fleet in fleets)
 

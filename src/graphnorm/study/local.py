@@ -1,7 +1,8 @@
 """The engine ``local``: workers on this machine.
 
 A single worker runs in the driver's process, and so do workers that share a GPU, as threads. Otherwise each GPU, or
-each CPU core, has a worker process. Worker processes end when the driver does, even if it is killed.
+each CPU core, has a worker process. Worker processes end when the driver does, even if it is killed. On a CPU every
+worker trains with one of torch's threads: on a busy machine more of them wait for each other.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -26,7 +27,7 @@ import torch
 from graphnorm.study.fleets import AT_ONCE_ON_GPU
 from graphnorm.study.worker import Answer, Failure, Question, Worker, register_code
 
-__all__ = ["InProcess", "WorkerProcesses", "WorkerThreads", "choose_devices", "local_engine"]
+__all__ = ["InProcess", "WorkerProcesses", "WorkerThreads", "choose_devices", "local_engine", "one_thread"]
 
 _KEPT_MEMORY = {"MALLOC_TRIM_THRESHOLD_": str(1 << 30), "MALLOC_MMAP_THRESHOLD_": str(1 << 30)}
 """glibc settings: keep freed memory for the next step instead of returning it to the system."""
@@ -58,6 +59,17 @@ def choose_devices(device: str | None, workers: int | None) -> list[str]:
     return list(itertools.islice(itertools.cycle(gpus or [device]), workers or max(len(gpus), 1)))
 
 
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """Compute with one of torch's threads, as workers do."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 class InProcess:
     """One worker in this process; it trains when its answer is asked for."""
 
@@ -72,7 +84,8 @@ class InProcess:
 
     def answers(self, timeout: float) -> Iterable[tuple[int, Answer]]:
         question, self._question = self._question, None
-        return [] if question is None else [(0, self._worker.answer(question))]
+        with one_thread():
+            return [] if question is None else [(0, self._worker.answer(question))]
 
     def close(self) -> None:
         pass

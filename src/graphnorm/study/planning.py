@@ -99,12 +99,13 @@ def settle(graphs: PackedGraphs, **given: Any) -> Settings:
         )
     if one_split and kernels:
         raise GraphnormError(
-            f"{', '.join(kernels)}: kernels are for cross-validation, not for an official split",
+            f"{', '.join(kernels)}: kernels are for cross-validation, not for a given split",
             remedy="leave them out, or use the protocol paper or fair",
         )
     if one_split and chosen.get("folds", 1) != 1:
         raise GraphnormError(
-            f"the protocol {protocol} has one split, not folds", remedy="leave --folds out; use --seeds"
+            f"the protocol {protocol} is one given split, without folds",
+            remedy="use --seeds in place of --folds, or --protocol fair",
         )
     if not one_split and chosen.get("folds", 2) < 2:
         raise GraphnormError(f"folds is {chosen['folds']}", remedy="give at least 2")

@@ -30,6 +30,8 @@ class Protocol:
     """How epochs and configurations are selected and scores reported: one row of the table above."""
 
     name: str
+    label: str
+    """Its name in titles."""
     reported: Literal["valid", "test"]
     """The curve that is reported."""
     one_epoch: bool
@@ -56,11 +58,11 @@ class Protocol:
 
 
 PROTOCOLS: dict[str, Protocol] = {
-    "paper": Protocol(name="paper", reported="valid", one_epoch=True, nested=False, unit="fold"),
-    "fair": Protocol(name="fair", reported="test", one_epoch=False, nested=True, unit="fold"),
-    "ogb": Protocol(name="ogb", reported="test", one_epoch=False, nested=False, unit="seed"),
+    "paper": Protocol(name="paper", label="paper", reported="valid", one_epoch=True, nested=False, unit="fold"),
+    "fair": Protocol(name="fair", label="fair", reported="test", one_epoch=False, nested=True, unit="fold"),
+    "ogb": Protocol(name="ogb", label="given split", reported="test", one_epoch=False, nested=False, unit="seed"),
 }
-ALL_GRAPHS = Protocol(name="all", reported="valid", one_epoch=False, nested=False, unit="seed")
+ALL_GRAPHS = Protocol(name="all", label="all", reported="valid", one_epoch=False, nested=False, unit="seed")
 
 
 def find_protocol(name: str) -> Protocol:

@@ -63,6 +63,7 @@ def _read_score(
         if any(getattr(other, option) != getattr(trial, option) for other in examples)
     ]
     places = [place for group in groups for place in group]
+    statuses = Counter(records[place].status for place in places if place in records)
     # Where all graphs train, nothing is held out to choose by.
     chosen = None if protocol is ALL_GRAPHS else choose(store, plan, groups, records, partial=partial)
     members: list[Record] = []
@@ -80,7 +81,8 @@ def _read_score(
         protocol,
         metric,
         trials=len(places),
-        finished=sum(records[p].status in ("done", "diverged") for p in places if p in records),
+        finished=statuses["done"] + statuses["diverged"],
+        dropped=statuses["dropped"],
         configurations=tuple({option: getattr(other, option) for option in varied} for other in examples),
         choices=choices,
         compared=compared,

@@ -212,9 +212,10 @@ class Result:
         """Dataset, model, protocol and size of the study, in one line."""
         spec = self.spec
         parts = [f"{self.dataset} ({spec['graphs']:,} graphs)" if spec.get("graphs") else self.dataset, self.model]
-        parts += [f"protocol {self.protocol.name}"]
-        if self.protocol is not ALL_GRAPHS:
-            parts += [f"{spec['folds']} folds" if self.protocol.unit == "fold" else "official split"]
+        if self.protocol.unit == "fold":
+            parts += [f"protocol {self.protocol.label}", f"{spec['folds']} folds"]
+        else:
+            parts += ["all graphs train" if self.protocol is ALL_GRAPHS else self.protocol.label]
         parts += [f"{spec['seeds']} seeds"] if spec["seeds"] > 1 else []
         configurations = max((len(score.configurations) for score in self.norms.values()), default=1)
         parts += [counted(configurations, "configuration")] if configurations > 1 else []

@@ -53,6 +53,8 @@ class Score:
     seconds: float = 0.0
     """Training time of the selected trainings."""
     devices: tuple[str, ...] = ()
+    dropped: int = 0
+    """Number of trials that successive halving did not train to the end."""
     paper: Reported | None = None
     """The paper's number for the same table cell, if it has one."""
 

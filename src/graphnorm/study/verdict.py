@@ -111,9 +111,9 @@ def cautions(result: Result) -> list[str]:
     if low and chance is not None:
         found.append(f"{listing(low)}: no better than chance ({metric.with_unit(chance)})")
     found += [
-        f"{name}: only {score.finished:,} of {counted(score.trials, 'training')} finished"
+        f"{name}: only {score.finished:,} of {counted(planned, 'training')} finished"
         for name, score in result.norms.items()
-        if score.choices and score.finished < score.trials
+        if score.choices and score.finished < (planned := score.trials - score.dropped)
     ]
     if result.unfinished:
         found.append(f"not trained: {', '.join(result.unfinished)}")
@@ -138,6 +138,8 @@ def explanations(result: Result) -> list[str]:
     found = _about_metric(result) + ([ABOUT_BASELINES] if result.baselines and result.norms else [])
     if result.spec.get("unused_edge_features"):
         found.append(f"{result.model} ignores the edge features (bonds); molecular-gin and pyg:GAT use them")
+    if dropped := result.counts.get("dropped"):
+        found.append(f"the search dropped {dropped:,} of {result.trials:,} trainings early, by their validation scores")
     if any(test.p_adjusted is not None for test in result.tests):
         found.append(_about_tests(result))
     return found

@@ -26,6 +26,7 @@ from graphnorm.training.trial import Trial
 
 __all__ = ["try_model", "why_not_stacked", "why_one_by_one"]
 
+_CORRECT = "correct it; its forward gets x, edge_index, batch"
 SAME = 1e-3
 """The largest difference, relative to the largest value, of two ways to compute the same."""
 
@@ -52,7 +53,11 @@ def try_model(trial: Trial, graphs: PackedGraphs, device: torch.device) -> None:
     for module in model.modules():
         if isinstance(module, NormOfNodes):
             module.norm.register_forward_hook(lambda norm, *_: called.append(norm))
-    with _explained(trial.model, f"fails on two graphs with {sizes} nodes", files), torch.random.fork_rng(devices=[]):
+    action, remedy = f"fails on two graphs with {sizes} nodes", _CORRECT
+    if isinstance(model, OwnModel) and model.sees_edges and not graphs.num_edge_features:
+        action = f"asks for edge_attr, and {graphs.name} has no edge features: given None, it {action}"
+        remedy = "let its forward do without where edge_attr is None, or choose data with edge features"
+    with _explained(trial.model, action, files, remedy), torch.random.fork_rng(devices=[]):
         scores = model.train()(**given, dropout_key=key)
         if scores.requires_grad:
             scores.square().sum().backward()
@@ -149,7 +154,7 @@ def _wrong(trial: Trial, problem: str, remedy: str) -> GraphnormError:
 
 
 @contextmanager
-def _explained(name: str, action: str, files: frozenset[str]) -> Iterator[None]:
+def _explained(name: str, action: str, files: frozenset[str], remedy: str = _CORRECT) -> Iterator[None]:
     """Turn an error of a user's model into a message with its line."""
     try:
         yield
@@ -159,5 +164,4 @@ def _explained(name: str, action: str, files: frozenset[str]) -> Iterator[None]:
         frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename in files]
         where, line = (frames[-1].filename, frames[-1].lineno) if frames else (None, None)
         problem = f"the model {name} {action}: {' '.join(f'{type(error).__name__}: {error}'.split())}"
-        remedy = "correct it; its forward gets x, edge_index, batch"
         raise GraphnormError(problem, where=where, line=line, remedy=remedy) from error
