@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import networkx as nx
@@ -20,7 +21,7 @@ from graphnorm.report import model_sections, read_analysis
 from graphnorm.report.charts import AFTER, BEFORE, CENTRE, REFERENCE, SPREAD, graph_section, result_charts
 from graphnorm.study import Result
 from pages import alpha_run, noise_run
-from vision import contrast
+from vision import VIEWERS, contrast, difference
 
 # Results
 
@@ -151,3 +152,10 @@ def test_graphs_of_which_nothing_is_drawn() -> None:
 def test_charts_stand_out_from_a_light_and_a_dark_page(page: str) -> None:
     for paint in (*shades(8), REFERENCE, SPREAD, CENTRE, BEFORE, AFTER):
         assert contrast(paint, page) >= 3, paint
+
+
+@pytest.mark.parametrize("viewer", VIEWERS)
+def test_layers_are_told_apart_by_all_viewers(viewer: str) -> None:
+    colours = shades(8)
+    assert min(difference(one, other, viewer) for one, other in pairwise(colours)) > 2
+    assert difference(colours[0], colours[-1], viewer) > 40

@@ -42,7 +42,7 @@ def findings(result: Result) -> list[Finding]:
     if result.protocol is ALL_GRAPHS:
         return [Finding("CAUTION", result.verdict)]
     late = [name for name in result.ranking if _is_late(result, name)]
-    who = f"{late[0]} was" if len(late) == 1 else f"{len(late)} of {len(result.ranking)} norms were"
+    who = f"{late[0]}:" if len(late) == 1 else f"{len(late)} of {len(result.ranking)} norms were"
     cautions = [f"{who} best near the last epoch"] if late else []
     cautions += verdict.cautions(result)
     return [
@@ -109,6 +109,8 @@ def _is_late(result: Result, name: str) -> bool:
 def _next(result: Result, late: bool) -> list[Finding]:
     """One command that is worth running after this one."""
     spec = result.spec
+    if result.unfinished:
+        return [Finding("NEXT", "train the rest: the same command goes on from here")]
     epochs = max(result.values_of("epochs"))
     if late or not result.learned:
         more = next((number for number in EPOCHS if number >= 2 * epochs), 2 * epochs)
