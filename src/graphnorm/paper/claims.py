@@ -10,6 +10,7 @@ rivals (Holm).
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -19,7 +20,7 @@ from graphnorm.paper.figures import CONVERGED
 from graphnorm.paper.noise import IMAGES
 from graphnorm.paper.output import QUICK_NOTE
 from graphnorm.study.protocol import find_protocol
-from graphnorm.study.render import listing, signed, span
+from graphnorm.study.render import by_key, listing, signed, span
 from graphnorm.study.reported import dataset_table
 from graphnorm.study.significance import ALPHA, holm, paired_test, welch_test
 
@@ -67,6 +68,20 @@ class Judged:
     def of_facts(cls, right: int, cases: int, words: str = "", **table: Any) -> Judged:
         """A claim whose cases are right or wrong, without noise."""
         return cls(right, cases - right, cases, f"{right:,} of {cases:,}", words, **table)
+
+    @classmethod
+    def of_outcomes(cls, outcomes: Sequence[str], claimed: Claimed, words: str, **table: Any) -> Judged:
+        """A claim with noise, from the outcome of each case.
+
+        >>> Judged.of_outcomes(["tied", "ahead", "tied"], "ahead", "").tally
+        'ahead on 1, tied on 2'
+        """
+        agree, disagree = ("ahead", "behind") if claimed == "ahead" else ("behind", "ahead")
+        of = Counter(outcomes)
+        tally = [f"{name} on {of[name]}" for name in (agree, "tied", disagree) if of[name]]
+        tally += [f"{of['not tested']} not tested"] if of["not tested"] else []
+        tested = of["not tested"] < len(outcomes)
+        return cls(of[agree], of[disagree], len(outcomes), ", ".join(tally), words, **table, tested=tested)
 
     def verdict(self, of_most: bool = False) -> str:
         """of_most: whether the claim is about most cases only.
@@ -204,59 +219,41 @@ class _Scores(NamedTuple):
     """A value for each fold or seed."""
 
 
-class _Contest:
-    """A normalization against its rivals, in one case."""
+class _Contest(NamedTuple):
+    """A normalization against the closest of its rivals, in one case."""
 
-    def __init__(self, where: str, norm: str, scores: Mapping[str, _Scores], claimed: Claimed, unit: str) -> None:
-        self.where, self.claimed, self.ours = where, claimed, scores[norm].mean
-        self.rivals = {name: one.mean for name, one in scores.items() if name != norm}
-        raw = {name: _p_value(scores[norm].members, scores[name].members, unit) for name in self.rivals}
-        known = [name for name, p in raw.items() if p is not None]
-        adjusted = holm([p for p in raw.values() if p is not None])
-        p = dict(zip(known, adjusted, strict=True))
-        sign = -1 if claimed == "behind" else 1
-        self.closest = max(self.rivals, key=lambda name: sign * self.rivals[name])
-        self.lead = self.ours - self.rivals[self.closest]
-        self.won = sign * self.lead > -LEVEL
-        # The p-value of the rival least surely beaten, or of the one that most surely wins.
-        self.decisive: float | None = None
-        if self.won and len(known) == len(raw):
-            self.decisive = max(p.values())
-        elif not self.won:
-            above = [name for name in known if sign * (self.ours - self.rivals[name]) <= -LEVEL]
-            self.decisive = min((p[name] for name in above), default=None)
-        self.beyond = self.decisive is not None and self.decisive < ALPHA
+    where: str
+    ours: float
+    closest: str
+    theirs: float
+    p: float | None
+    """Of the rival least surely beaten, or of the one that most surely wins; adjusted for the number of rivals."""
+
+    @property
+    def lead(self) -> float:
+        return self.ours - self.theirs
 
     @property
     def outcome(self) -> str:
         """How the case counts."""
-        if self.decisive is None:
+        if self.p is None:
             return "not tested"
-        return ("ahead" if self.lead > 0 else "behind") if self.beyond else "tied"
-
-    @property
-    def row(self) -> tuple[str, ...]:
-        rival = self.rivals[self.closest]
-        named = f"{rival:.2f}" if len(self.rivals) == 1 else f"{rival:.2f} ({self.closest})"
-        p = "–" if self.decisive is None else "< 0.001" if self.decisive < 1e-3 else f"{self.decisive:.3f}"
-        return (self.where, f"{self.ours:.2f}", named, signed(self.lead, 2), p, self.outcome)
+        return "tied" if self.p >= ALPHA else "ahead" if self.lead > 0 else "behind"
 
 
-def _tally(outcomes: Sequence[str], claimed: Claimed) -> tuple[int, int, str]:
-    """The cases that agree and that disagree, and all of them in a few words.
-
-    >>> _tally(["tied", "ahead", "tied"], "ahead")
-    (1, 0, 'ahead on 1, tied on 2')
-    """
-    order: tuple[str, ...] = ("ahead", "tied", "behind", "not tested")
-    order = (order[2], order[1], order[0], order[3]) if claimed == "behind" else order
-    counts = {name: outcomes.count(name) for name in order}
-    words = [
-        f"{name} on {count}" if name != "not tested" else f"{count} not tested"
-        for name, count in counts.items()
-        if count
-    ]
-    return counts[order[0]], counts[order[2]], ", ".join(words)
+def _contest(where: str, norm: str, scores: Mapping[str, _Scores], claimed: Claimed, unit: str) -> _Contest:
+    sign = -1 if claimed == "behind" else 1
+    ours, rivals = scores[norm], {name: of for name, of in scores.items() if name != norm}
+    leads = {name: sign * (ours.mean - of.mean) for name, of in rivals.items()}
+    raw = {name: _p_value(ours.members, of.members, unit) for name, of in rivals.items()}
+    known = {name: p for name, p in raw.items() if p is not None}
+    adjusted = dict(zip(known, holm(list(known.values())), strict=True))
+    closest = min(leads, key=leads.__getitem__)
+    if leads[closest] > -LEVEL:  # it is ahead of all
+        decisive = max(adjusted.values()) if len(known) == len(rivals) else None
+    else:
+        decisive = min((p for name, p in adjusted.items() if leads[name] <= -LEVEL), default=None)
+    return _Contest(where, ours.mean, closest, rivals[closest].mean, decisive)
 
 
 def _p_value(ours: Sequence[float | None], theirs: Sequence[float | None], unit: str) -> float | None:
@@ -267,26 +264,22 @@ def _p_value(ours: Sequence[float | None], theirs: Sequence[float | None], unit:
 
 
 def _of_contests(
-    contests: Sequence[_Contest], norm: str, others: Sequence[str], extra: Mapping[str, Sequence[str]] | None = None
+    contests: Sequence[_Contest], norm: str, others: Sequence[str], claimed: Claimed, **extra: Sequence[str]
 ) -> Judged | None:
     """extra: more columns, a value for each case."""
     if not contests:
         return None
-    claimed = contests[0].claimed
     other = others[0] if len(others) == 1 else "lowest other" if claimed == "behind" else "best other"
-    more = extra or {}
+    rows = []
+    for k, one in enumerate(contests):
+        named = f"{one.theirs:.2f}" if len(others) == 1 else f"{one.theirs:.2f} ({one.closest})"
+        p = "–" if one.p is None else "< 0.001" if one.p < 1e-3 else f"{one.p:.3f}"
+        row = (one.where, f"{one.ours:.2f}", named, signed(one.lead, 2), p, one.outcome)
+        rows.append((*row, *(values[k] for values in extra.values())))
+    columns = ("", norm, other, "difference", "p", "", *(name.replace("_", " ") for name in extra))
     outcomes = [one.outcome for one in contests]
-    agree, disagree, tally = _tally(outcomes, claimed)
-    return Judged(
-        agree,
-        disagree,
-        len(contests),
-        tally,
-        f"`{norm}` against {listing(others)}",
-        columns=("", norm, other, "difference", "p", "", *more),
-        rows=tuple((*one.row, *(values[k] for values in more.values())) for k, one in enumerate(contests)),
-        tested=set(outcomes) != {"not tested"},
-    )
+    words = f"`{norm}` against {listing(others)}"
+    return Judged.of_outcomes(outcomes, claimed, words, columns=columns, rows=tuple(rows))
 
 
 def trains(norm: str, claimed: Claimed, others: Iterable[str], *, panel: str = "") -> Judge:
@@ -310,8 +303,8 @@ def trains(norm: str, claimed: Claimed, others: Iterable[str], *, panel: str = "
                     name: _Scores(curves[name]["train_average"], curves[name]["train_averages"])
                     for name in (norm, *rivals)
                 }
-                contests.append(_Contest(where, norm, compared, claimed, curves[norm]["unit"]))
-        return _of_contests(contests, norm, rivals)
+                contests.append(_contest(where, norm, compared, claimed, curves[norm]["unit"]))
+        return _of_contests(contests, norm, rivals, claimed)
 
     return judge
 
@@ -381,7 +374,7 @@ def scores_best(model: str, protocol: str) -> Judge:
             if not {norm, *others} <= known.keys():
                 continue
             compared = {name: known[name] for name in (norm, *others)}
-            contests.append(_Contest(dataset, norm, compared, "ahead", find_protocol(protocol).unit))
+            contests.append(_contest(dataset, norm, compared, "ahead", find_protocol(protocol).unit))
             counts = [equal[name].get("configurations", equal[name].get("compared")) for name in compared]
             tried.append(f"{span(counts)} of {cells[norm]['planned']}")
             bare.append(f"{known['none'].mean:.2f}" if "none" in known else "–")
@@ -390,8 +383,7 @@ def scores_best(model: str, protocol: str) -> Judge:
                 for name, cell in cells.items()
                 if name in known and cell["members"] < cell["members_planned"]
             ]
-        extra = {"configurations": tried, "without a normalization": bare}
-        found = _of_contests(contests, norm, others, extra)
+        found = _of_contests(contests, norm, others, "ahead", configurations=tried, without_a_normalization=bare)
         if found and in_part:
             found = replace(found, words=f"{found.words}; trained in part: {'; '.join(in_part)}")
         return found
@@ -431,57 +423,45 @@ def within_reported(facts: Facts) -> Judged | None:
     return Judged.of_facts(inside, len(cells), words, columns=columns if rows else (), rows=rows)
 
 
-PARTS = {"of_mean": "mean", "of_std": "standard deviation"}
-"""The two statistics of a batch that the paper shows."""
-
-
 def noisier_than_images(facts: Facts) -> Judged | None:
     """Whether means and standard deviations of batches deviate more than those of images at the same depth.
 
     They are compared after the last epoch, the first layer with the first, and so on, over the seeds of both sides.
     Where batches of images are of another size, their deviation is multiplied by the root of the ratio.
     """
-    images: list[Facts] = []
-    graphs: dict[str, list[Facts]] = {}
-    for entry in facts["relative_deviation"]:
-        (images if IMAGES in entry["what"] else graphs.setdefault(entry["what"], [])).append(entry)
-    pairs = [pair for layers in graphs.values() for pair in zip(layers, images, strict=False)]
+    found = by_key(facts["relative_deviation"], lambda entry: "" if IMAGES in entry["what"] else entry["what"])
+    images = found.pop("", [])
+    pairs = [pair for layers in found.values() for pair in zip(layers, images, strict=False)]
     if not pairs:
         return None
     outcomes, rows = [], []
-    sizes = {theirs["batch_size"] / ours["batch_size"] for ours, theirs in pairs}
     for ours, theirs in pairs:
-        factor = 100 * math.sqrt(theirs["batch_size"] / ours["batch_size"])
-        of_layer = []
-        for part in PARTS:
-            sides = {"graphs": _percents(ours[part], 100), "images": _percents(theirs[part], factor)}
-            of_layer.append(_Contest("", "graphs", sides, "ahead", "seed"))
-        outcomes += [one.outcome for one in of_layer]
-        shown = [f"{one.ours:.1f} ({one.rivals['images']:.1f})" for one in of_layer]
-        said = [one.outcome if one.decisive is not None else _side(one.lead) for one in of_layer]
-        rows.append((ours["what"], readable_layer(ours["layer"]), shown[0], said[0], shown[1], said[1]))
-    agree, disagree, tally = _tally(outcomes, "ahead")
-    if "not tested" in outcomes:
-        higher = sum(said == "above" for row in rows for said in row[3::2])
-        tally = f"noisier in {higher} of {len(outcomes)}, one training each"
+        factor = math.sqrt(theirs["batch_size"] / ours["batch_size"])
+        shown = []
+        for part in ("of_mean", "of_std"):
+            sides = {"graphs": _percents(ours[part]), "images": _percents(theirs[part], factor)}
+            one = _contest("", "graphs", sides, "ahead", "seed")
+            side = "level" if abs(one.lead) < 0.05 else "above" if one.lead > 0 else "below"
+            outcomes.append(one.outcome)
+            shown += [f"{one.ours:.1f} ({one.theirs:.1f})", side if one.p is None else one.outcome]
+        rows.append((ours["what"], readable_layer(ours["layer"]), *shown))
     words = (
         "Distance of a batch from the dataset after the last epoch, in percent of the dataset's standard deviation; "
         "images at the same depth in brackets"
     )
-    if sizes != {1.0}:
+    if any(theirs["batch_size"] != ours["batch_size"] for ours, theirs in pairs):
         words += ", as of batches of the same size: those of 128 times √(128 / size)"
     columns = ("", "layer", "mean (images)", "", "standard deviation (images)", "")
-    return Judged(agree, disagree, len(outcomes), tally, words, columns, tuple(rows), set(outcomes) != {"not tested"})
+    judged = Judged.of_outcomes(outcomes, "ahead", words, columns=columns, rows=tuple(rows))
+    if "not tested" in outcomes:
+        higher = sum(said == "above" for row in rows for said in row[3::2])
+        judged = replace(judged, tally=f"noisier in {higher} of {len(outcomes)}, one training each")
+    return judged
 
 
-def _side(lead: float) -> str:
-    """On which side it is of the images, as far as the digits that are shown tell."""
-    return "level" if abs(lead) < 0.05 else "above" if lead > 0 else "below"
-
-
-def _percents(values: Sequence[float], factor: float) -> _Scores:
+def _percents(values: Sequence[float], factor: float = 1.0) -> _Scores:
     """A deviation for each seed."""
-    scaled = [factor * value for value in values]
+    scaled = [100 * factor * value for value in values]
     return _Scores(sum(scaled) / len(scaled), scaled)
 
 
