@@ -350,27 +350,23 @@ def batch_noise(work: Work) -> Output:
         *work.remarks,
     ]
     rows: list[list[str | int | float | None]] = []
-    sentences, ends = [], []
+    ends: list[dict[str, Any]] = []
     parts = ("relative_deviation", "of_mean", "of_std")
-    for title, of_seeds in found.items():
+    for name, of_seeds in found.items():
         for layers in zip(*(run.layers for run in of_seeds), strict=True):
-            end: dict[str, Any] = {"what": title, "layer": layers[0].layer, "batch_size": layers[0].batch_size}
-            end |= {part: [] for part in parts}
-            for run, layer in zip(of_seeds, layers, strict=True):
-                summary = plain(layer.summary())
-                numbers = [summary[name] for name in ("epochs", *parts)]
-                start = [title, run.trial.seed, layer.layer, layer.batch_size]
-                rows += [[*start, *row] for row in zip(*numbers, strict=True)]
-                for part in parts:
-                    end[part].append(summary[part][-1])
-            if None in end["relative_deviation"]:
-                continue
-            ends.append(end)
-            away = span([round(value, 3) for value in end["relative_deviation"]])
-            sentences.append(
-                f"{title}, {readable_layer(end['layer'])}: after the last epoch a batch of {end['batch_size']} is away "
-                f"from the dataset by {away} standard deviations."
-            )
+            summaries = [plain(layer.summary()) for layer in layers]
+            about = [summaries[0]["layer"], summaries[0]["batch_size"]]
+            for run, summary in zip(of_seeds, summaries, strict=True):
+                numbers = zip(*(summary[part] for part in ("epochs", *parts)), strict=True)
+                rows += [[name, run.trial.seed, *about, *row] for row in numbers]
+            end = {part: [summary[part][-1] for summary in summaries] for part in parts}
+            if None not in end["relative_deviation"]:
+                ends.append({"what": name, "layer": about[0], "batch_size": about[1], **end})
+    sentences = [
+        f"{end['what']}, {readable_layer(end['layer'])}: after the last epoch a batch of {end['batch_size']} is away "
+        f"from the dataset by {span([round(value, 3) for value in end['relative_deviation']])} standard deviations."
+        for end in ends
+    ]
     columns = ("what", "seed", "layer", "batch size", "epoch", "relative deviation", "of mean", "of std")
     return work.output(
         figures={"": plots.plot_noise({title: of[0].layers for title, of in found.items()})},
