@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import linecache
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from types import ModuleType
 import pytest
 
 from graphnorm.errors import GraphnormError
+from graphnorm.layers import REGISTRY, norm_code, register_norm
 from graphnorm.own_code import find_code, pack_code
 
 FILE = """
@@ -106,6 +108,53 @@ def test_mistakes_are_named(given, words, folder, monkeypatch):
     assert caught.value.remedy
     if given.startswith(("broken", "raises")):
         assert f"{given.partition(':')[0]}:2: " in str(caught.value)
+
+
+LOADED = """
+from dataclasses import dataclass
+from functools import wraps
+import helper
+
+def decorated(function):
+    return wraps(function)(lambda *arguments: function(*arguments))
+
+@dataclass
+class Net:
+    width: int = 3
+
+    @staticmethod
+    @decorated
+    def size():
+        return helper.factor * 2
+
+Net.myself = Net
+"""
+
+
+@pytest.mark.parametrize("edited", ["loaded.py", "helper.py"])
+def test_an_imported_class_whose_file_was_edited_is_refused(edited, folder, monkeypatch):
+    """In Python the old code would run under the digest of the new."""
+    monkeypatch.syspath_prepend(folder)
+    (folder / "loaded.py").write_text(LOADED)
+    (folder / "helper.py").write_text("factor = 2\ndef unused():\n    return 1\n")
+    import loaded
+
+    register_norm("edited", loaded.Net)
+    before = [find_code(loaded.Net, "model").digest, norm_code("edited").digest]
+    file = folder / edited
+    file.write_text(file.read_text().replace("* 2", "* 4").replace("return 1", "return 2"))
+    try:
+        for find in (lambda: find_code(loaded.Net, "model"), lambda: norm_code("edited")):
+            with pytest.raises(GraphnormError, match="edited after it was imported") as caught:
+                find()
+            assert (Path(caught.value.where), "importlib.reload" in caught.value.remedy) == (file, True)
+        sys.dont_write_bytecode, wrote = True, sys.dont_write_bytecode
+        importlib.invalidate_caches()
+        importlib.reload(sys.modules[file.stem])
+        sys.dont_write_bytecode = wrote
+        assert find_code(loaded.Net, "model").digest not in before
+    finally:
+        del sys.modules["loaded"], REGISTRY["edited"]
 
 
 def test_what_has_no_source_is_refused():

@@ -14,14 +14,18 @@ import linecache
 import pickle
 import sys
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from types import CodeType, ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
 from graphnorm.errors import GraphnormError, need, unknown
 
-__all__ = ["OwnCode", "files_of", "find_code", "pack_code", "parameters_of", "unpack_code"]
+__all__ = ["EditedError", "OwnCode", "files_of", "find_code", "pack_code", "parameters_of", "unpack_code"]
+
+
+class EditedError(GraphnormError):
+    """The code that would run is not the code that its file holds."""
 
 
 class OwnCode(NamedTuple):
@@ -83,8 +87,46 @@ def _describe(thing: Callable[..., Any], what: str) -> OwnCode:
     if file is None:
         return OwnCode(f"notebook:{name}", thing, _digest_of_texts(_cells(thing, module, what).items()))
     files = _local_files(module)
+    _refuse_edited(thing, files)
     shown = module.__name__ if "site-packages" in Path(file).parts else Path(file).name
     return OwnCode(f"{shown}:{name}", thing, _digest(files), frozenset(files))
+
+
+def _refuse_edited(thing: Callable[..., Any], files: list[Path]) -> None:
+    """Refuse code of a file that was edited after its import: its digest would be that of code which does not run."""
+    modules = [module for module in list(sys.modules.values()) if getattr(module, "__file__", None)]
+    loaded = {Path(module.__file__ or ""): module for module in modules}
+    for file in filter(_is_own, files):
+        module = loaded.get(file)
+        if module is None or type(getattr(module, "__loader__", None)) is not importlib.machinery.SourceFileLoader:
+            continue  # such as pytest's, which rewrites what it loads
+        written = set(_codes(compile(file.read_bytes(), str(file), "exec", dont_inherit=True)))
+        here = {thing.__qualname__: thing} if thing.__module__ == module.__name__ else {}
+        if any(code not in written for code in _running({**vars(module), **here}, module)):
+            raise EditedError(
+                "the file was edited after it was imported, and the old code would run",
+                where=str(file),
+                remedy=f"reload it, importlib.reload({module.__name__}), or start Python again",
+            )
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield constant
+            yield from _codes(constant)
+
+
+def _running(namespace: Mapping[str, Any], module: ModuleType, prefix: str = "") -> Iterator[CodeType]:
+    """The code of the functions and methods in a namespace that the text of a module defines."""
+    for name, value in namespace.items():
+        function = getattr(value, "__func__", value)
+        if isinstance(value, type):
+            if value.__module__ == module.__name__ and value.__qualname__ == prefix + name:
+                yield from _running(vars(value), module, f"{prefix}{name}.")
+        elif isinstance(function, FunctionType) and (original := inspect.unwrap(function)).__globals__ is vars(module):
+            code = original.__code__
+            yield from () if code.co_filename.startswith("<") else (code,)  # a dataclass generates some
 
 
 def files_of(thing: Any) -> frozenset[Path]:

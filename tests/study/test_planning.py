@@ -64,7 +64,7 @@ def test_the_readout_is_the_catalogues(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"model": "wl"}, "unknown model 'wl'"),
         ({"baselines": "dgcn"}, "unknown baseline 'dgcn'; did you mean 'dgcnn'"),
         ({"folds": 1}, "folds is 1"),
-        ({"protocol": "ogb", "folds": 10}, "one split"),
+        ({"protocol": "ogb", "folds": 10}, "one given split"),
         ({"protocol": "ogb", "baselines": "wl,mlp"}, "wl: kernels"),
     ],
 )

@@ -18,7 +18,7 @@ from graphnorm.layers.batch import AlphaBatchNorm, BatchNorm, DetachedBatchNorm,
 from graphnorm.layers.channels import LayerNorm, RMSNorm
 from graphnorm.layers.graph import GraphNorm, GraphSizeNorm, InstanceNorm, NoNorm
 from graphnorm.layers.other_papers import DiffGroupNorm, MeanSubtractionNorm, MessageNormOfResidual, PairNorm
-from graphnorm.own_code import OwnCode, find_code
+from graphnorm.own_code import EditedError, OwnCode, find_code
 from graphnorm.segments import Segments
 
 __all__ = [
@@ -140,6 +140,8 @@ def norm_code(name: str) -> OwnCode | None:
         return None
     try:
         return find_code(make.args[1], "normalization")
+    except EditedError:
+        raise
     except GraphnormError:  # a lambda, for example
         return None
 
