@@ -8,7 +8,8 @@ from pathlib import Path
 
 from graphnorm.commands.options import result_text, width
 from graphnorm.study import Store, Study, read
-from graphnorm.study.maintenance import export_trials, merge, prune, recover
+from graphnorm.study.export import export_trials
+from graphnorm.study.maintenance import merge, prune, recover
 from graphnorm.study.render import Table, facts
 from graphnorm.study.store import open_store
 

@@ -1,8 +1,7 @@
-"""Maintenance of stores: merge, prune, recover, and export to CSV or Parquet."""
+"""Maintenance of stores: merge, prune and recover."""
 
 from __future__ import annotations
 
-import csv
 import json
 import shutil
 import sqlite3
@@ -13,20 +12,17 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from graphnorm.errors import StoreError, StudyError, need
-from graphnorm.files import replacing
+from graphnorm.errors import StoreError, StudyError
 from graphnorm.study.packing import unpack_array, unpack_curve
 from graphnorm.study.plan import role
 from graphnorm.study.protocol import find_protocol
-from graphnorm.study.reading import CURVES, read
+from graphnorm.study.reading import read
 from graphnorm.study.schema import connect, store_errors, transaction
 from graphnorm.study.selection import best_of
 from graphnorm.study.store import Store, Study
 from graphnorm.training import Trial, metric_of
 
-__all__ = ["Merged", "Pruned", "Recovered", "export_trials", "merge", "prune", "recover"]
+__all__ = ["Merged", "Pruned", "Recovered", "merge", "prune", "recover"]
 
 
 # Merging
@@ -343,50 +339,3 @@ def _reads(read: Callable[..., object], *data: Any) -> bool:
     except (sqlite3.Error, zlib.error, ValueError, TypeError):
         return False
     return True
-
-
-# Exporting
-
-
-def export_trials(store: Store, studies: Sequence[Study], path: Path, *, curves: bool = False) -> int:
-    """Write a row for each trial (with ``curves``, for each epoch) as CSV or Parquet; return the number of rows."""
-    kind = path.suffix.lower()
-    if kind not in (".csv", ".parquet"):
-        raise StudyError("tables are written as CSV or Parquet", where=path, remedy="name the file .csv or .parquet")
-    rows = [row for study in studies for row in _export_rows(store, study, curves)]
-    columns = list(dict.fromkeys(name for row in rows for name in row))
-    with replacing(path) as fresh:
-        if kind == ".csv":
-            with fresh.open("w", newline="", encoding="utf-8") as file:
-                writer = csv.DictWriter(file, columns, restval="")
-                writer.writeheader()
-                writer.writerows(rows)
-        else:
-            arrow = need("pyarrow", "writing Parquet", "chem")
-            table = arrow.table({name: [row.get(name) for row in rows] for name in columns})
-            need("pyarrow.parquet", "writing Parquet", "chem").write_table(table, fresh)
-    return len(rows)
-
-
-def _export_rows(store: Store, study: Study, curves: bool) -> Iterator[dict[str, Any]]:
-    for record in store.records(store.plan(study), curves=CURVES):
-        valid = record.curves.get("valid", np.empty(0, np.float32))
-        sign = metric_of(record.trial).sign
-        best = int(np.nanargmax(sign * valid)) if np.isfinite(valid).any() else None
-        row = {
-            "study": study.name,
-            "key": record.trial.key,
-            **record.trial.to_dict(),
-            "status": record.status,
-            "trained_epochs": record.epochs,
-            "seconds": record.seconds,
-            "device": record.device,
-            "finished": record.finished,
-            "code": record.code,
-        }
-        if not curves:
-            at_best = {f"best_{name}": None if best is None else float(c[best]) for name, c in record.curves.items()}
-            yield row | {"best_epoch": None if best is None else best + 1, **at_best}
-            continue
-        for epoch in range(record.epochs):
-            yield row | {"epoch": epoch + 1} | {name: float(c[epoch]) for name, c in record.curves.items()}

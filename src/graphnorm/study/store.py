@@ -20,7 +20,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import NoneType, TracebackType
 from typing import Any, Literal, NamedTuple
@@ -35,6 +35,7 @@ from graphnorm.study.plan import Plan
 from graphnorm.study.schema import connect, damaged, store_errors, transaction
 from graphnorm.study.selection import best_of
 from graphnorm.training import Outcome, Trial, metric_of
+from graphnorm.training.trial import KINDS
 
 __all__ = [
     "FINAL",
@@ -286,13 +287,10 @@ class Store:
         if configuration not in self._settings:
             ((text,),) = self.rows("SELECT settings FROM configurations WHERE id = ?", configuration)
             settings = self._json(text)
-            if unknown := settings.keys() - {item.name for item in fields(Trial)}:
+            if unknown := settings.keys() - KINDS.keys():
                 problem = f"a trial has settings that this version does not know: {listing(sorted(map(repr, unknown)))}"
                 raise StoreError(problem, where=self.path, remedy="update graphnorm")
-            kinds = {item.name: type(item.default) for item in fields(Trial) if item.name != "dataset"} | {
-                "dataset": str
-            }
-            wrong = [name for name, value in settings.items() if not _is(value, kinds[name])]
+            wrong = [name for name, value in settings.items() if not _is(value, KINDS[name])]
             if wrong:
                 raise damaged(self.path, f"a trial's setting does not fit: {listing(wrong)}")
             self._settings[configuration] = settings

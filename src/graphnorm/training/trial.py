@@ -104,6 +104,8 @@ _IDENTITY: tuple[tuple[str, Any, Any, bool], ...] = tuple(
     (item.name, str if item.name == "dataset" else type(item.default), item.default, item.metadata.get("later", False))
     for item in fields(Trial)
 )
+KINDS: dict[str, type] = {name: kind for name, kind, *_ in _IDENTITY}
+"""The types of all values of a trial."""
 _CHOSEN = tuple(name for name, *_ in _IDENTITY if name not in ("fold", "seed"))
 
 
