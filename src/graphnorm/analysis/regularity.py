@@ -28,7 +28,7 @@ import torch
 from tqdm import tqdm
 
 from graphnorm.analysis.measurement import Booleans, Floats, Integers, Measurement, quantiles
-from graphnorm.analysis.spectrum import A_PLUS_I, Aggregation, check_ids, in_batches, same_neighbours, sparse_q
+from graphnorm.analysis.spectrum import Aggregation, check_ids, in_batches, same_neighbours, sparse_q
 from graphnorm.data import GraphBatch, PackedGraphs
 from graphnorm.errors import need
 
@@ -87,7 +87,7 @@ class Regularity(Measurement):
 def regularity(
     graphs: PackedGraphs,
     ids: Sequence[int] | Integers | None = None,
-    aggregation: Aggregation = A_PLUS_I,
+    aggregation: Aggregation | None = None,
     *,
     progress: bool = False,
 ) -> Regularity:
@@ -102,7 +102,7 @@ def regularity(
     parts = []
     with tqdm(total=len(chosen), desc="regularity", unit=" graphs", disable=not progress or None, delay=1.0) as bar:
         for batch in in_batches(graphs, chosen):
-            signal = _signal(graphs, batch, aggregation)
+            signal = _signal(graphs, batch, aggregation or Aggregation())
             rest, whole = (np.bincount(signal.graph, of, batch.num_graphs) for of in (signal.deviation, signal.square))
             kept = np.sqrt(np.divide(rest, whole, out=np.full(batch.num_graphs, np.nan), where=whole > 0))
             parts.append(_structure(batch) | {"signal_kept": kept})
@@ -179,7 +179,7 @@ class MeanVersusSpread(Measurement):
 
 
 def classify_from_mean(
-    graphs: PackedGraphs, ids: Sequence[int] | Integers | None = None, aggregation: Aggregation = A_PLUS_I
+    graphs: PackedGraphs, ids: Sequence[int] | Integers | None = None, aggregation: Aggregation | None = None
 ) -> MeanVersusSpread | None:
     """Fit logistic regressions to the means and to the spreads of HQ, on all graphs or on those in ``ids``.
 
@@ -201,7 +201,7 @@ def classify_from_mean(
         return None
     means, spreads = [], []
     for batch in in_batches(graphs, chosen):
-        signal = _signal(graphs, batch, aggregation)
+        signal = _signal(graphs, batch, aggregation or Aggregation())
         mean, spread = np.zeros((2, batch.num_graphs, graphs.num_features))
         mean[signal.graph, signal.feature] = signal.mean
         # Rounding leaves a tiny deviation of a constant.

@@ -95,10 +95,6 @@ class Aggregation:
         return 1 / (degree + 1.0), 1 / np.sqrt(degree + 1.0)
 
 
-A_PLUS_I = Aggregation()
-"""The default: GIN at ξ = 0."""
-
-
 def sparse_q(batch: GraphBatch, aggregation: Aggregation) -> Any:
     """Q of a batch of R nodes, block-diagonal: an (R, R) ``scipy.sparse.csr_array``."""
     diagonal, edges = _diagonal_and_edges(batch, aggregation)
@@ -157,7 +153,7 @@ class Spectra(Measurement):
 def spectra(
     graphs: PackedGraphs,
     ids: Sequence[int] | Integers | None = None,
-    aggregation: Aggregation = A_PLUS_I,
+    aggregation: Aggregation | None = None,
     *,
     progress: bool = False,
 ) -> Spectra:
@@ -169,6 +165,7 @@ def spectra(
     >>> bool((before[:-1] <= after + 1e-9).all() and (after <= before[1:] + 1e-9).all())
     True
     """
+    aggregation = aggregation or Aggregation()
     chosen = check_ids(graphs, ids)
     b = quotients(graphs, chosen, aggregation)
     largest = int(b.sizes.max())
@@ -358,7 +355,7 @@ class SharedValues(Measurement):
 
 
 def shared_values(
-    graphs: PackedGraphs, ids: Sequence[int] | Integers | None = None, aggregation: Aggregation = A_PLUS_I
+    graphs: PackedGraphs, ids: Sequence[int] | Integers | None = None, aggregation: Aggregation | None = None
 ) -> SharedValues:
     """Check the second part of Theorem 1: λᵢ = μᵢ or λᵢ₊₁ = μᵢ only if 1ᵀv = 0 for some v of λᵢ.
 
@@ -370,6 +367,7 @@ def shared_values(
     >>> bool((found.shared == found.orthogonal).all())
     True
     """
+    aggregation = aggregation or Aggregation()
     chosen = check_ids(graphs, ids)
     b = quotients(graphs, chosen, aggregation)
     sizes = graphs.sizes.cpu().numpy()[chosen]
@@ -532,7 +530,7 @@ class ExtremeSingularValues(Measurement):
 def extreme_singular_values(
     graphs: PackedGraphs,
     ids: Sequence[int] | Integers | None = None,
-    aggregation: Aggregation = A_PLUS_I,
+    aggregation: Aggregation | None = None,
     *,
     progress: bool = False,
 ) -> ExtremeSingularValues:
@@ -552,6 +550,7 @@ def extreme_singular_values(
     so small values keep their digits. The factors take little memory for trees, threads and molecules, and much for
     dense networks.
     """
+    aggregation = aggregation or Aggregation()
     chosen = check_ids(graphs, ids)
     b = quotients(graphs, chosen, aggregation)
     q, shifted = np.empty((len(chosen), 2)), np.full((len(chosen), 2), np.nan)
