@@ -30,6 +30,7 @@ from graphnorm.study import Callback, Store, local, make_plan, run
 from graphnorm.study.fleets import AT_ONCE_ON_GPU
 from graphnorm.study.local import InProcess, WorkerProcesses, WorkerThreads
 from graphnorm.study.runner import Driver
+from graphnorm.study.schema import PAGE
 from graphnorm.study.worker import Advance, Engine, Failure
 from graphnorm.training import Progress, Trial
 
@@ -154,7 +155,7 @@ def test_a_full_disk(bench: Bench, calm: Table) -> None:
 
 def test_a_damaged_store(bench: Bench, calm: Table, capsys: pytest.CaptureFixture[str]) -> None:
     content = (bench.folder / "calm.db").read_bytes()
-    (bench.folder / "damaged.db").write_bytes(b"\0" * 4096 + content[4096:])
+    (bench.folder / "damaged.db").write_bytes(b"\0" * PAGE + content[PAGE:])
     assert bench.run("damaged.db") == 2
     assert "graphnorm runs recover damaged.db NEW.db" in capsys.readouterr().err
     with contextlib.chdir(bench.folder):

@@ -15,6 +15,7 @@ from graphnorm.errors import StoreError
 from graphnorm.study import Store, read
 from graphnorm.study.maintenance import Merged, Pruned, Recovered, merge, prune, recover
 from graphnorm.study.plan import Plan
+from graphnorm.study.schema import PAGE
 from graphnorm.training import Outcome, Trial
 
 Run = Callable[..., tuple[int, str, str]]
@@ -168,7 +169,6 @@ MANY = Plan(
     {"dataset": "MUTAG"},
     tuple(Trial(dataset="MUTAG", norm=norm, fold=f, epochs=200) for norm in ("graph", "batch") for f in range(60)),
 )
-PAGE = 4096
 
 
 def noisy(trial: Trial) -> Outcome:

@@ -26,7 +26,7 @@ from graphnorm.study.packing import pack_curve, unpack_curve
 from graphnorm.study.plan import Plan
 from graphnorm.study.schema import VERSION
 from graphnorm.study.selection import best_of
-from graphnorm.training import Trial
+from graphnorm.training import Outcome, Trial
 
 TRIALS = tuple(
     Trial(dataset="MUTAG", norm=norm, fold=fold, epochs=20) for norm in ("graph", "batch") for fold in range(5)
@@ -70,6 +70,20 @@ def test_what_goes_in_comes_out(path: Path) -> None:
         for name, curve in true.items():
             assert np.array_equal(record.curves[name], curve)
         assert record.code.startswith(f"graphnorm {exact_version()}, torch ")
+
+
+def test_pages_are_filled_by_long_curves(path: Path) -> None:
+    random = np.random.default_rng(0)
+    trials = part("long", [Trial(dataset="MUTAG", fold=fold) for fold in range(100)])
+    names = ("loss", "train", "valid")
+    trained = [
+        Outcome(trial, {name: random.random(trial.epochs, np.float32) for name in names}) for trial in trials.trials
+    ]
+    with Store(path) as store:
+        store.save(store.begin_session(store.add(trials, [range(100)]), "local"), trained)
+        ((data,),) = store.rows("SELECT sum(length(data)) FROM curves")
+        ((size,),) = store.rows("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size")
+    assert size < 1.5 * data
 
 
 def test_records_are_found_by_the_keys_of_any_plan(path: Path) -> None:
