@@ -22,29 +22,60 @@ def read(kind: str, device: str) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+def words(device: str) -> str:
+    """A device as a reader writes it.
+
+    >>> words("cpu-1-threads"), words("cpu-2-threads"), words("NVIDIA-H200")
+    ('one CPU thread', '2 CPU threads', 'NVIDIA H200')
+    """
+    if not device.startswith("cpu-"):
+        return device.replace("-", " ")
+    threads = device.split("-")[1]
+    return "one CPU thread" if threads == "1" else f"{threads} CPU threads"
+
+
+def span(gains: list[float], digits: int) -> str:
+    """
+    >>> span([1.04, 1.2], 2), span([6.0], 1)
+    ('1.04× to 1.20×', '6.0×')
+    """
+    low, high = (f"{gain:.{digits}f}×" for gain in (min(gains), max(gains)))
+    return low if low == high else f"{low} to {high}"
+
+
 def table() -> str:
     """Whole models first: what a user gains who changes the import and nothing else."""
     device, rows = next(((device, rows) for device in DEVICES if (rows := read("models", device))), ("", []))
     if not rows:
         raise SystemExit("no whole models were measured; run python -m benchmarks.models")
     case = rows[0]["case"]
-    lines = ["| training step of | import changed, nothing else | and compiled |", "|---|---|---|"]
+    steps = {(row["model"], row["norm"], row["mode"]): row for row in rows if row["case"] == case}
+    lines = [
+        "A training step of a model of PyTorch Geometric in float32: its normalization against ours, in the same run.",
+        "",
+        f"| {case.replace(' x ', ' × ')} | import changed, nothing else | and compiled |",
+        "|---|---|---|",
+    ]
     for model in dict.fromkeys(row["model"] for row in rows):
         cells = [
             f"{float(row['speedup']):.2f}× (at most {float(row['limit']):.2f}×)"
             for mode in ("eager", "compiled")
-            for row in rows
-            if (row["model"], row["norm"], row["case"], row["mode"]) == (model, "GraphNorm", case, mode)
+            if (row := steps.get((model, "GraphNorm", mode)))
         ]
-        lines.append(f"| {model} + GraphNorm, {case} | {' | '.join(cells)} |")
+        lines.append(f"| {model} with GraphNorm | {' | '.join(cells)} |")
+    others: dict[str, list[float]] = {}
+    for (_, norm, _), row in steps.items():
+        if norm != "GraphNorm":
+            others.setdefault(norm, []).append(float(row["speedup"]))
     alone = []
     for name in DEVICES:
         gains = [float(row["speedup_batch"]) for row in read("layers", name) if row["dtype"] == "float32"]
-        alone += [f"{min(gains):.1f}× to {max(gains):.1f}× on {name.replace('-', ' ')}"] if gains else []
+        alone += [f"{span(gains, 1)} on {words(name)}"] if gains else []
     lines += [
         "",
-        f"Measured on {device.replace('-', ' ')}, torch {rows[0]['torch']}. *At most*: with normalization for free.",
-        f"A layer alone, with a `batch` never seen before: {', '.join(alone)}. [Benchmarks](docs/benchmarks.md).",
+        f"Measured on {words(device)}, torch {rows[0]['torch']}. *At most*: with normalization for free.",
+        *(f"The same models with {norm}: {span(gains, 2)}." for norm, gains in others.items()),
+        f"GraphNorm alone, with a `batch` never seen before: {', '.join(alone)}. [Benchmarks](docs/benchmarks.md).",
     ]
     return "\n".join(lines)
 

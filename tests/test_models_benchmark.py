@@ -56,9 +56,11 @@ def test_the_table_in_the_readme(monkeypatch, tmp_path):
     monkeypatch.setattr(readme, "README", page)
     readme.main()
     text = page.read_text(encoding="utf-8")
-    assert "| GIN + GraphNorm, a | 1.40× (at most 1.50×) | 1.10× (at most 1.50×) |" in text
+    assert "| GIN with GraphNorm | 1.40× (at most 1.50×) | 1.10× (at most 1.50×) |" in text
     assert text.count("| G") == 2
-    assert "6.0× to 6.0× on cpu 2 threads" in text
+    assert "6.0× on 2 CPU threads" in text
+    assert "Measured on one CPU thread" in text
+    assert "The same models with BatchNorm: 1.10× to 1.40×." in text
     assert text.startswith("before")
     assert text.endswith("after")
     assert "old" not in text

@@ -59,7 +59,7 @@ def test_train_says_how_good_it_is(run: Run, table: Path, tmp_path: Path) -> Non
     assert [path.name for path in out.parent.iterdir()] == ["m.safetensors"]
     code, text, _ = run("train", table, "--folds", "4", "--out", out, *QUICK)
     assert code == 0
-    assert re.search(r"held out +\d+\.\d % on 6 graphs", text)
+    assert re.search(r"held out +6 graphs, accuracy \d+\.\d %", text)
 
 
 def test_a_killed_training_goes_on(table: Path, tmp_path: Path, run: Run, slow_epochs: dict[str, str]) -> None:

@@ -88,7 +88,9 @@ def run(options: argparse.Namespace) -> None:
         if name in outcome.curves and not (trial.protocol == "all" and name != "train"):
             value, count = metric.scale * float(outcome.curves[name][-1]), len(getattr(split, name))
             rounded = float(f"{value:.4g}")
-            shown[words] = rounded if options.json else f"{metric.with_unit(value)} on {counted(count, 'graph')}"
+            shown[words] = (
+                rounded if options.json else f"{counted(count, 'graph')}, {metric.name} {metric.with_unit(value)}"
+            )
     shown["seconds"] = round(outcome.seconds, 2)
     print(facts(shown, as_json=options.json))
 
