@@ -72,6 +72,8 @@ def test_compare_and_its_json(run: Run, graphs: PackedGraphs, data: Path, tmp_pa
         assert graphs.targets is not None
         assert result.chance == pytest.approx(np.nanstd(graphs.targets.numpy(), axis=0).mean(), rel=1e-3)
         assert "%" not in result.table.columns[1]
+        several = any("--metric r2 weighs them alike" in note for note in result.notes)
+        assert several is (graphs.targets.shape[1] > 1)
     else:
         assert result.chance == 50
     assert {"result.json", "curves.png"} <= {path.name for path in (tmp_path / "out").iterdir()}

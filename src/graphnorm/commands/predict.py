@@ -192,7 +192,7 @@ def _about_training_graphs(saved: SavedModel) -> str:
     if trial.protocol not in PROTOCOLS:
         return "the model was trained on these graphs; on others it will be less accurate"
     protocol = PROTOCOLS[trial.protocol]
-    where = f"fold {trial.fold} of {trial.folds}" if protocol.unit == "fold" else "the official test part"
+    where = f"fold {trial.fold} of {trial.folds}" if protocol.unit == "fold" else "the test part of the split"
     metric = saved.metric
     said = "the model was trained on a part of these graphs"
     if protocol.reported not in saved.metrics:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 EPOCHS = 100
 DESCRIPTION = """\
-Train one model and save it. A stratified tenth of the graphs is held out for its score (with an official split, that
+Train one model and save it. A stratified tenth of the graphs is held out for its score (with a given split, that
 split's parts); --all trains on every graph. `graphnorm predict` uses the model. The same command continues a training
 that was stopped.
 """

@@ -102,7 +102,7 @@ class Result:
 
     @property
     def units(self) -> int:
-        """Folds, or seeds under an official split, as planned."""
+        """Folds, or seeds under a given split, as planned."""
         return int(self.spec[f"{self.protocol.unit}s"])
 
     @property

@@ -60,7 +60,7 @@ class Score:
 
     @cached_property
     def scores(self) -> dict[int, float]:
-        """Score by fold, or by seed under an official split; NaN where all trainings diverged.
+        """Score by fold, or by seed under a given split; NaN where all trainings diverged.
 
         The seeds of a fold are averaged first, since they share its graphs.
         """

@@ -153,7 +153,8 @@ def _about_metric(result: Result) -> list[str]:
         share = f"{100 * spec['smaller_class']:.0f} %"
         found.append(f"metric ROC-AUC, because only {share} of the graphs are in the smaller class")
     if len(names) > 1:
-        found.append(f"{metric.name} is the mean over {len(names)} targets")
+        alike = "" if metric.higher_is_better else ", each in its own unit; --metric r2 weighs them alike"
+        found.append(f"{metric.name} is the mean over {len(names)} targets{alike}")
     elif names and not metric.higher_is_better:
         found.append(f"{metric.name} is in the unit of {names[0]}")
     return found
