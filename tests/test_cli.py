@@ -240,3 +240,22 @@ def test_a_file_that_is_gone(run: Run, tmp_path: Path, monkeypatch: pytest.Monke
     assert code == 2
     assert err.startswith(f"graphnorm: {tmp_path / 'gone'}: this cannot be found")
     assert err.endswith("Remedy: check the path.\n")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize(
+    ("shell", "code", "said"),
+    [
+        (">&-", 0, ""),
+        ("2>&-", 0, ""),
+        (">/dev/full", 2, "no space left on device"),
+        ("2>/dev/full", 0, ""),
+    ],
+)
+def test_output_that_cannot_be_written(shell: str, code: int, said: str) -> None:
+    line = f"{sys.executable} -m graphnorm datasets {shell}"
+    environment = os.environ | {"PYTHONIOENCODING": "ascii", "COLUMNS": "80"}
+    done = subprocess.run(["bash", "-c", line], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == code
+    assert said in done.stderr.lower()
+    assert len(done.stderr.splitlines()) == bool(said)

@@ -94,6 +94,7 @@ def test_a_file_is_read_again_at_each_call(tmp_path):
         ("raises.py:Net", "ZeroDivisionError"),
         ("imports.py:Net", "No module named 'not_there'"),
         ("no_such_module:Net", "No module named"),
+        ("builtins:print", "built into Python"),
         ("net.py", "names no model"),
         ("net.py:", "names no model"),
     ],

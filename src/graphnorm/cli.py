@@ -18,6 +18,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
+from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -155,6 +156,14 @@ def make_parser(command: str | None = None) -> Parser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
+    _open_streams()
+    try:
+        return _run(arguments)
+    finally:
+        _end_streams()
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     given = sys.argv[1:] if arguments is None else list(arguments)
     command = next((text for text in given if text in COMMANDS), None)
     try:
@@ -183,6 +192,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"graphnorm: {str(stop) or 'stopped; what was not finished is not saved'}", file=sys.stderr)
         return 128 + getattr(stop, "signal", signal.SIGINT)
     return 0
+
+
+def _open_streams() -> None:
+    """Let output pass that is closed, or that cannot be written in the encoding of the terminal."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
+        elif hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _end_streams() -> None:
+    """Drop what cannot be written, as on a full disk: Python would try again as it ends."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _say(message: object) -> None:

@@ -64,8 +64,8 @@ def replacing(path: Path) -> Iterator[Path]:
 
     The content is on the disk before it gets its name. Temporary files of processes that were killed are removed.
     """
-    if path.exists() and not path.is_file():
-        raise GraphnormError("this is no regular file", where=path, remedy="name a file")
+    if path.exists() and not path.is_file():  # /dev/null, for one, must stay what it is
+        raise OSError(errno.EINVAL, "this is no regular file", str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     _remove_leftovers(path)
     fresh = path.with_name(f".{path.name}.{_host()}-{os.getpid()}-{uuid.uuid4().hex[:12]}{path.suffix}")

@@ -63,6 +63,8 @@ def find_code(given: str | Callable[..., Any], what: str) -> OwnCode:
             problem = "is not a class or function" if hasattr(module, name) else "does not exist there"
             raise GraphnormError(f"{name} {problem}", where=place, remedy="name a class or function of it")
         raise unknown("name", name, own, where=place)
+    if getattr(module, "__file__", None) is None:
+        raise GraphnormError("it is built into Python", where=place, remedy=f"name a {what} of a file")
     shown = Path(place).name if place.endswith(".py") else place
     files = _local_files(module)
     return OwnCode(f"{shown}:{name}", thing, _digest(files), frozenset(files))

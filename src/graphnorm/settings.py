@@ -93,7 +93,7 @@ class Option:
                 raise GraphnormError(f"{name} is empty", remedy="give a name, or leave it out")
             if self.choices and value not in self.choices:
                 raise unknown(name, str(value), self.choices)
-        return self.kind(value)
+        return self.kind(value) or self.kind()  # not -0.0
 
     def check_all(self, name: str, values: Sequence[Any]) -> tuple[Any, ...]:
         """Check several values of the option, which must differ.

@@ -217,6 +217,28 @@ def test_a_damaged_cache_is_made_again(write_tu: Callable[..., Path], own_cache:
         assert path.read_bytes() == good
 
 
+def test_a_file_of_the_cache_under_another_name(write_tu: Callable[..., Path], own_cache: Path) -> None:
+    first = load(write_tu())
+    (path,) = (own_cache / "packed").iterdir()
+    kept = path.read_bytes()
+    path.unlink()
+    second = load(write_tu(graph_labels="-1\n1\n1\n"))
+    (other,) = (own_cache / "packed").iterdir()
+    other.write_bytes(kept)
+    assert load(write_tu(graph_labels="-1\n1\n1\n")) == second != first
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: path.symlink_to("/dev/zero")])
+def test_no_file_in_its_place_in_the_cache(
+    write_tu: Callable[..., Path], own_cache: Path, make: Callable[[Path], None]
+) -> None:
+    first = load(write_tu())
+    (path,) = (own_cache / "packed").iterdir()
+    path.unlink()
+    make(path)
+    assert load(write_tu()) == first
+
+
 def test_flipped_bytes_in_the_cache_are_noticed(write_tu: Callable[..., Path], own_cache: Path) -> None:
     folder = write_tu()
     first = load(folder)

@@ -44,7 +44,7 @@ def test_equal_trials_have_equal_keys():
         name: int(value) for name, value in vars(OTHER).items() if isinstance(value, float) and value == int(value)
     }
     assert whole == {"dropout": 0}
-    for change in (whole, {"epochs": 10.0, "fold": 3.0}, {"self_loops": 1}):
+    for change in (whole, {"epochs": 10.0, "fold": 3.0}, {"self_loops": 1}, {"dropout": -0.0}):
         assert replace(OTHER, **change) == OTHER
         assert replace(OTHER, **change).key == OTHER.key
 

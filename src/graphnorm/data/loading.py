@@ -427,13 +427,13 @@ def _cached(key: Any, make: Callable[[], PackedGraphs]) -> PackedGraphs:
     path = cache_root() / "packed" / f"{digest[:32]}.safetensors"
     if path.exists():
         try:
-            return open_packed(path, own=True)
+            return open_packed(path, key=digest)
         except DataError:
             pass  # damaged, or of another version: made again below
     graphs = make()
     try:
         _make_cache()
-        save_packed(graphs, path)
-        return open_packed(path, own=True)
+        save_packed(graphs, path, key=digest)
+        return open_packed(path, key=digest)
     except (OSError, DataError, MissingDependencyError):
         return graphs  # a cache that cannot be written is no reason to fail

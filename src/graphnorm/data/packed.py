@@ -394,17 +394,21 @@ def announce(graphs: PackedGraphs) -> None:
         warnings.warn(f"{graphs.name}: {note}", DataWarning, stacklevel=3)
 
 
-def save_packed(graphs: PackedGraphs, path: Path) -> None:
-    """Write graphs to a safetensors file that :func:`open_packed` and :func:`~graphnorm.data.load` read."""
+def save_packed(graphs: PackedGraphs, path: Path, *, key: str = "") -> None:
+    """Write graphs to a safetensors file that :func:`open_packed` and :func:`~graphnorm.data.load` read.
+
+    key: what :func:`open_packed` asks for, in a cache.
+    """
     arrays = {name: tensor.cpu().contiguous() for name, tensor in graphs.tensors()}
-    about = {"format": FORMAT, "checksum": _checksum(graphs)} | graphs.attributes
+    about = {"format": FORMAT, "checksum": _checksum(graphs), "key": key} | graphs.attributes
     save_tensors(path, arrays, about, "saving packed graphs")
 
 
-def open_packed(path: Path, *, own: bool = False) -> PackedGraphs:
+def open_packed(path: Path, *, key: str = "") -> PackedGraphs:
     """Open a file that :func:`save_packed` wrote, and check it. Its arrays are memory-mapped.
 
-    own: the file is from our own cache; whether every edge has an edge back, which takes long, is then not checked.
+    key: that of a file of our own cache, which may have got another's name. Whether every edge has an edge back, which
+        takes long, is then not checked.
     """
     safetensors = need("safetensors", "opening packed graphs", "data")
     if not path.is_file():
@@ -414,6 +418,8 @@ def open_packed(path: Path, *, own: bool = False) -> PackedGraphs:
         found, checksum = attributes.pop("format", None), attributes.pop("checksum", None)
         if found != FORMAT:
             raise DataError(f"the file has the format {found}, not {FORMAT}", where=path, remedy="create it again")
+        if attributes.pop("key", "") != key and key:
+            raise DataError("it is made of another source", where=path, remedy="create it again")
         attributes = {name: tuple(value) if isinstance(value, list) else value for name, value in attributes.items()}
         arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         splits = {name.removeprefix("splits."): arrays.pop(name) for name in list(arrays) if name.startswith("splits.")}
@@ -423,7 +429,7 @@ def open_packed(path: Path, *, own: bool = False) -> PackedGraphs:
             raise DataError(error.problem, where=path, remedy="create it again, with save_packed") from error
         if _checksum(graphs) != checksum:
             raise DataError("its content is not what was written", where=path, remedy="create it again")
-        if problem := _find_problem(graphs) or (None if own else _find_problem_of_edges(graphs)):
+        if problem := _find_problem(graphs) or (None if key else _find_problem_of_edges(graphs)):
             raise DataError(problem, where=path, remedy="create it again, with save_packed")
     return graphs
 

@@ -60,7 +60,7 @@ class Trial(Hyperparameters):
         at its default.
         """
         identity = {
-            name: kind(value)
+            name: kind(value) or kind()  # not -0.0
             for name, kind, default, later in _IDENTITY
             if (value := getattr(self, name)) != default or not later
         }
