@@ -1,9 +1,11 @@
-r"""Standardization under ``torch.compile`` on a CPU: sums by the C library, rows by the compiler.
+r"""Standardization under ``torch.compile`` on a CPU: sums over graphs by the C library, rows by the compiler.
 
 Per segment and channel the output is :math:`s\,(x - m) + b`, and the gradient of x is
 :math:`s\,[(dz + u) - v\,(x - m)]`. The library computes these coefficients, a few numbers for each segment. The rows
 are plain torch, so the compiler fuses them with what comes before and after. It also computes again where a ReLU had a
 slope of 0; behind an operator for the whole layer it would store a mask.
+
+Where all rows are one segment, the sums are plain torch as well: then dz need not be stored for the library to read.
 """
 
 from __future__ import annotations
@@ -12,11 +14,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from graphnorm.backends import library
 from graphnorm.ops.precision import accumulation_dtype
 from graphnorm.ops.standardize.cpu import Plan
-from graphnorm.ops.standardize.reference import GIVEN, Problem, statistics_shape
+from graphnorm.ops.standardize.reference import GIVEN, LIVE, Problem, statistics_shape
 from graphnorm.tracing import register_cpu_operator
 
 __all__ = ["standardize_fused"]
@@ -77,6 +80,50 @@ register_cpu_operator(
 )
 
 
+# ---- coefficients of all rows as one segment ---------------------------------------------------------------------
+
+
+def _coefficients_of_all(x: Tensor, problem: Problem) -> tuple[Tensor, Tensor, Tensor]:
+    """As the operator, but (3, 1, C)."""
+    weight, bias, alpha = _parameters(problem, x)
+    mean, var = problem.mean, problem.var
+    if mean is None or var is None:
+        first = x[:1]  # of n values, each is within √n standard deviations of their mean, so nothing cancels
+        var, shift = torch.var_mean(x - first, 0, correction=0, keepdim=True)
+        m = first + shift
+        rest = (first - m) + shift
+        mean = m.to(torch.float64) + rest
+    else:
+        m = mean.to(x.dtype)
+        rest = (mean - m).to(x.dtype)
+    kept = (1 - alpha) * m
+    s = weight * torch.rsqrt(var + kept * kept + problem.eps)
+    return torch.stack([m, s, bias + s * (kept - rest)]), mean, var
+
+
+def _slopes_of_all(dz: Tensor, d: Tensor, m: Tensor, problem: Problem) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """As the operator, but (2, 1, C), with d = x - m; ``ops.standardize.reference`` has the formulas."""
+    assert problem.mean is not None and problem.var is not None
+    weight, _, alpha = _parameters(problem, d)
+    rest, kept = (problem.mean - m).to(d.dtype), (1 - alpha) * m
+    r, n = torch.rsqrt(problem.var + kept * kept + problem.eps), d.shape[0]
+    total = dz.sum(0, keepdim=True)
+    p, q = total / n, ((dz * d).sum(0, keepdim=True) - rest * total) / n
+    along = q + kept * p
+    through = r * r * ((problem.var + problem.eps) * p - kept * q)
+    v = r * r * along
+    slopes = torch.stack([(1 - alpha) * through - p + v * rest, v])
+    slopes = slopes if problem.statistics == LIVE else torch.zeros_like(slopes)
+    return slopes, (n * r * along)[0], total[0], (-n * m * weight * r * through)[0]
+
+
+def _parameters(problem: Problem, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """γ, β and α, (1, C)."""
+    given = zip(problem.parameters, (1.0, 0.0, 1.0), strict=True)
+    weight, bias, alpha = (x.new_full((1, x.shape[1]), e) if p is None else p.to(x.dtype)[None] for p, e in given)
+    return weight, bias, alpha
+
+
 # ---- the rows --------------------------------------------------------------------------------------------------
 
 
@@ -84,6 +131,10 @@ def _of_rows(coefficients: Tensor, ids: Tensor | None) -> tuple[Tensor, ...]:
     """The coefficients of every row, (N, C) each, or (1, C) where all rows are one segment."""
     planes = coefficients.unbind(0)
     return tuple(plane[:1] if ids is None else plane.index_select(0, ids) for plane in planes)
+
+
+def _is_one_segment(x: Tensor, ids: Tensor | None) -> bool:
+    return ids is None and statically_known_true(x.shape[0] >= 1)
 
 
 def _rows(
@@ -104,9 +155,15 @@ def _rows(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The output; mean and variance, empty where they were given; and the coefficients."""
     rest = (weight, bias, mean_scale, ptr, order, mean, var, eps, statistics, max_size)
-    found, live_mean, live_var = torch.ops.graphnorm.standardize_coefficients(x, *rest)
+    wide = x.to(accumulation_dtype(x.dtype))
+    if _is_one_segment(x, ids):
+        found, live_mean, live_var = _coefficients_of_all(wide, _problem(*rest))
+        if statistics == GIVEN:
+            live_mean, live_var = live_mean.new_empty(0), live_var.new_empty(0)
+    else:
+        found, live_mean, live_var = torch.ops.graphnorm.standardize_coefficients(x, *rest)
     m, s, b = _of_rows(found, ids)
-    z = s * (x.to(found.dtype) - m) + b
+    z = s * (wide - m) + b
     if relu:
         z = torch.relu(z)
     if residual is not None:
@@ -130,7 +187,10 @@ def _gradients(ctx: Any, dy: Tensor | None, *_: Any) -> tuple[Tensor | None, ...
     m, s, b = _of_rows(found, ids)
     d = x.to(found.dtype) - m
     dz = torch.where(s * d + b < 0, 0, dy) if ctx.relu else dy
-    slopes, *gradients = torch.ops.graphnorm.standardize_slopes(dz, x, *rest, *ctx.options)
+    if _is_one_segment(x, ids):
+        slopes, *gradients = _slopes_of_all(dz.to(found.dtype), d, m, _problem(*rest, *ctx.options))
+    else:
+        slopes, *gradients = torch.ops.graphnorm.standardize_slopes(dz, x, *rest, *ctx.options)
     u, v = _of_rows(slopes, ids)
     dx = (s * ((dz.to(found.dtype) + u) - v * d)).to(x.dtype)
     dresidual = dy if ctx.needs_input_grad[1] else None
