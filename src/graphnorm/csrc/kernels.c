@@ -160,23 +160,49 @@ static PyObject *py_standardize_backward(PyObject *self, PyObject *const *args, 
   return run(backward_kernels, &p);
 }
 
-/* standardize_coefficients(<shared>, plane), `out` being the coefficients in place of rows */
+/* Whether order is 0, 1, 2, … */
+static int rises(const int64_t *order, int64_t rows) {
+  int64_t wrong = 0;
+  for (int64_t i = 0; i < rows && !wrong; i += 4096)
+    for (int64_t j = i; j < rows && j < i + 4096; j++) wrong |= order[j] ^ j;
+  return !wrong;
+}
+
+/* <eps, type, rows, channels, segments, ptr, order, statistics, threads, weight, bias, mean_scale, mean, var, x, found>,
+ * then `extra` more: a call for coefficients, found (planes, segments + 1, channels), in place of rows. Its last segment,
+ * of rows that belong to none, is all zeros. */
+static int begin_coefficients(PyObject *const *args, Py_ssize_t count, Py_ssize_t extra, int64_t planes, plan *p,
+                              int64_t *a) {
+  if (count < 1 || !read_integers(args + 1, count - 1, 15 + extra, a)) return 0;
+  standardize_job *w = &p->shared;
+  w->eps = PyFloat_AsDouble(args[0]), p->type = a[0];
+  if (PyErr_Occurred() || !has_kernel(a[0])) return 0;
+  w->members = 1, w->rows = a[1], w->channels = a[2], w->segments = a[3], w->ptr = address(a[4]);
+  w->order = a[5] && !rises(address(a[5]), a[1]) ? address(a[5]) : 0, w->statistics = a[6];
+  w->threads = w->rows * w->channels < SHARED_ELEMENTS ? 1 : a[7];
+  w->weight = address(a[8]), w->bias = address(a[9]), w->mean_scale = address(a[10]);
+  w->mean = (double *)address(a[11]), w->var = (void *)address(a[12]), w->x = address(a[13]);
+  w->coefficients = (void *)address(a[14]), w->coefficient_plane = (w->segments + 1) * w->channels;
+  const size_t bytes = a[0] == 1 ? sizeof(double) : sizeof(float);
+  memset(w->coefficients, 0, (size_t)(planes * w->coefficient_plane) * bytes);
+  return 1;
+}
+
+/* standardize_coefficients(<as above>) */
 static PyObject *py_standardize_coefficients(PyObject *self, PyObject *const *args, Py_ssize_t count) {
-  plan p;
-  int64_t a[9];
-  if (!begin(args, count, 1, &p, a)) return NULL;
-  p.shared.coefficients = p.shared.out, p.shared.out = NULL, p.shared.coefficient_plane = a[8];
+  plan p = {{0}, 0};
+  int64_t a[15];
+  if (!begin_coefficients(args, count, 0, 3, &p, a)) return NULL;
   return run(forward_kernels, &p);
 }
 
-/* standardize_slopes(<shared>, plane, dy, dweight, dbias, dmean_scale): the same for the gradient */
+/* standardize_slopes(<as above>, dy, dweight, dbias, dmean_scale): the same for the gradient */
 static PyObject *py_standardize_slopes(PyObject *self, PyObject *const *args, Py_ssize_t count) {
-  plan p;
-  int64_t a[13];
-  if (!begin(args, count, 5, &p, a)) return NULL;
-  p.shared.coefficients = p.shared.out, p.shared.out = NULL, p.shared.coefficient_plane = a[8];
-  p.shared.dy = address(a[9]);
-  for (int i = 0; i < 3; i++) p.shared.dparams[i] = (void *)address(a[10 + i]);
+  plan p = {{0}, 0};
+  int64_t a[19];
+  if (!begin_coefficients(args, count, 4, 2, &p, a)) return NULL;
+  p.shared.dy = address(a[15]);
+  for (int i = 0; i < 3; i++) p.shared.dparams[i] = (void *)address(a[16 + i]);
   return run(backward_kernels, &p);
 }
 
@@ -302,16 +328,6 @@ static PyObject *py_boundaries(PyObject *self, PyObject *const *args, Py_ssize_t
   return PyLong_FromLongLong(bad < 0 ? -1 - largest : bad);
 }
 
-/* rises(order, rows): whether order is 0, 1, 2, … */
-static PyObject *py_rises(PyObject *self, PyObject *const *args, Py_ssize_t count) {
-  int64_t a[2], wrong = 0;
-  if (!read_integers(args, count, 2, a)) return NULL;
-  const int64_t *order = address(a[0]);
-  for (int64_t i = 0; i < a[1] && !wrong; i += 4096)
-    for (int64_t j = i; j < a[1] && j < i + 4096; j++) wrong |= order[j] ^ j;
-  return PyBool_FromLong(!wrong);
-}
-
 /* measure(ids, members, slots, counts, graphs): (low, high, nodes, edges, full) */
 static PyObject *py_measure(PyObject *self, PyObject *const *args, Py_ssize_t count) {
   int64_t a[5];
@@ -383,7 +399,6 @@ static PyMethodDef methods[] = {
     {"linear", FAST(py_linear), "See ops/linear.py."},
     {"adam", FAST(py_adam), "See training/adam.py."},
     {"boundaries", FAST(py_boundaries), "Pointers of a sorted batch vector."},
-    {"rises", FAST(py_rises), "Whether an order changes nothing."},
     {"measure", FAST(py_measure), "The size of the batch of graph ids; see data/batching.py."},
     {"assemble", FAST(py_assemble), "The batch of graph ids."},
     {"one_hot", FAST(py_one_hot), "Categorical features one-hot."},

@@ -10,15 +10,16 @@ Where all rows are one segment, the sums are plain torch as well: then dz need n
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
-from graphnorm.backends import library
+from graphnorm.backends import TYPES, address, contiguous, library
 from graphnorm.ops.precision import accumulation_dtype
-from graphnorm.ops.standardize.cpu import Plan
+from graphnorm.ops.standardize.cpu import STATISTICS
 from graphnorm.ops.standardize.reference import GIVEN, LIVE, Problem, statistics_shape
 from graphnorm.tracing import register_cpu_operator
 
@@ -34,24 +35,39 @@ _SHARED = (
 
 def _coefficients(x: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
     """m, s and b, shape (3, G + 1, C), with zeros at the end for rows of no segment; mean and variance."""
-    found, mean, var = _fake_coefficients(x, *rest)
-    _plan(x, rest).coefficients(x, mean, var, found)
-    return found, mean, var
+    assert library is not None
+    _, mean, var = results = _fake_coefficients(x, *rest)
+    problem = _problem(*rest)
+    if problem.mean is not None and problem.var is not None:
+        mean, var = problem.mean, problem.var
+    _run(library.standardize_coefficients, x, problem, mean, var, results)
+    return results
 
 
 def _slopes(dz: Tensor, x: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """u and v, shape (2, G + 1, C), and the gradients of the parameters."""
-    found, dweight, dbias, dmean_scale = _fake_slopes(dz, x, *rest)
-    _plan(x, rest).slopes(dz, x, found, (dweight, dbias, dmean_scale))
-    return found, dweight, dbias, dmean_scale
+    assert library is not None
+    results, problem = _fake_slopes(dz, x, *rest), _problem(*rest)
+    assert problem.mean is not None and problem.var is not None
+    _run(library.standardize_slopes, x, problem, problem.mean, problem.var, results, dz.contiguous(), *results[1:])
+    return results
 
 
-def _plan(x: Tensor, rest: tuple[Any, ...]) -> Plan:
-    problem = _problem(*rest)
-    order = problem.order
-    if order is not None and library is not None and library.rises(order.data_ptr(), order.shape[0]):
-        problem = problem._replace(order=None)
-    return Plan(x, problem)
+def _run(
+    function: Any, x: Tensor, problem: Problem, mean: Tensor, var: Tensor, results: Sequence[Tensor], *more: Tensor
+) -> None:
+    """Fill ``results``, the first of which are the coefficients, by a function of the library."""
+    if x.numel() == 0:
+        for result in results:
+            result.zero_()
+        return
+    acc, (rows, channels) = results[0].dtype, x.shape
+    kept = [contiguous(p, acc) for p in problem.parameters]
+    kept += [contiguous(mean, torch.float64), contiguous(var, acc), x.contiguous(), results[0], *more]
+    function(
+        problem.eps, TYPES[x.dtype], rows, channels, problem.graphs, address(problem.ptr), address(problem.order),
+        STATISTICS[problem.statistics], torch.get_num_threads(), *map(address, kept),
+    )  # fmt: skip
 
 
 def _problem(*arguments: Any) -> Problem:

@@ -11,7 +11,7 @@ from graphnorm.backends import TYPES, address, contiguous, is_small, library, me
 from graphnorm.ops.precision import accumulation_dtype
 from graphnorm.ops.standardize.reference import DETACHED, GIVEN, LIVE, Parameters, Problem, statistics_shape
 
-_STATISTICS = {LIVE: 0, DETACHED: 1, GIVEN: 2}
+STATISTICS = {LIVE: 0, DETACHED: 1, GIVEN: 2}
 
 
 class Plan:
@@ -44,7 +44,7 @@ class Plan:
             address(order),
             member_stride(order),
             int(problem.relu),
-            _STATISTICS[problem.statistics],
+            STATISTICS[problem.statistics],
         )
 
     def forward(self, x: Tensor, residual: Tensor | None, parameters: Parameters) -> tuple[Tensor, tuple[Tensor, ...]]:
@@ -108,41 +108,6 @@ class Plan:
             x.data_ptr(), dx.data_ptr(), dy.data_ptr(), address(dweight), address(dbias), address(dmean_scale),
         )  # fmt: skip
         return dx
-
-    def coefficients(self, x: Tensor, mean: Tensor, var: Tensor, found: Tensor) -> None:
-        """Write what rows are computed with to ``found``, and live statistics to ``mean`` and ``var``."""
-        assert library is not None
-        found[:, -1] = 0  # of rows of no segment
-        if x.numel() == 0:
-            for result in (found, mean, var):
-                result.zero_()
-            return
-        given, x, acc = self.problem, x.contiguous(), self.acc
-        if given.mean is not None and given.var is not None:
-            mean, var = given.mean, given.var
-        kept = [contiguous(p, acc) for p in given.parameters]
-        kept += [contiguous(mean, torch.float64), contiguous(var, acc)]
-        library.standardize_coefficients(
-            self.shared, torch.get_num_threads(), *map(address, kept), x.data_ptr(), found.data_ptr(),
-            found[0].numel(),
-        )  # fmt: skip
-
-    def slopes(self, dz: Tensor, x: Tensor, found: Tensor, dparameters: Parameters) -> None:
-        """The same for the gradient, and the gradients of the parameters."""
-        assert library is not None
-        found.zero_()
-        if x.numel() == 0:
-            for gradient in dparameters:
-                assert gradient is not None
-                gradient.zero_()
-            return
-        given, dz, x, acc = self.problem, dz.contiguous(), x.contiguous(), self.acc
-        kept = [contiguous(p, acc) for p in given.parameters]
-        kept += [contiguous(given.mean, torch.float64), contiguous(given.var, acc)]
-        library.standardize_slopes(
-            self.shared, torch.get_num_threads(), *map(address, kept), x.data_ptr(), found.data_ptr(),
-            found[0].numel(), dz.data_ptr(), *map(address, dparameters),
-        )  # fmt: skip
 
 
 def forward(x: Tensor, residual: Tensor | None, problem: Problem) -> tuple[Tensor, Tensor, Tensor]:
