@@ -24,6 +24,7 @@ from graphnorm.report.chapters import Chapter
 from graphnorm.report.charts import Chart, Section, graph_section, packed, result_charts
 from graphnorm.report.reproduced import Reproduced, inline
 from graphnorm.settings import COLOURS, DEFAULT_NORMS, colour, dash
+from graphnorm.study.layout import in_order
 from graphnorm.study.render import NOTHING, by_key, counted, signed
 
 if TYPE_CHECKING:
@@ -172,7 +173,7 @@ def _table(chapter: Chapter) -> tuple[list[str], list[Row]]:
     """The table of the result, with the chapter's own rows and with differences from the paper."""
     result = replace(chapter.result, baselines={**chapter.unranked, **chapter.result.baselines})
     table = result.table
-    scores = {label: score for _, group in result.grouped for label, score in group.items()}
+    scores = in_order(result)
     leaders = leading(result)
     columns = [column for column in table.columns if column not in ("paper", "configuration")]
     columns[2:2] = ["paper", "difference"] if "paper" in table.columns else []

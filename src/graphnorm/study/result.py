@@ -23,10 +23,10 @@ from graphnorm.errors import GraphnormError, need
 from graphnorm.files import plain, read_text
 from graphnorm.models import MODELS
 from graphnorm.settings import Hyperparameters, options_of
-from graphnorm.study import verdict
+from graphnorm.study import layout, verdict
 from graphnorm.study.findings import Finding, findings
-from graphnorm.study.protocol import ALL_GRAPHS, Protocol, find_protocol
-from graphnorm.study.render import NOTHING, Table, counted
+from graphnorm.study.protocol import Protocol, find_protocol
+from graphnorm.study.render import Table
 from graphnorm.study.score import DIGITS, Convergence, Score
 from graphnorm.study.significance import ALPHA, CONFIDENCE, PairTest, compare_all
 from graphnorm.study.store import UNFIT
@@ -114,7 +114,7 @@ class Result:
         """The trained values of a setting."""
         return list(self.axes.get(option) or [self.spec.get(option, options_of(Hyperparameters)[option].default)])
 
-    @property
+    @cached_property
     def scores(self) -> dict[str, Score]:
         """Those of normalizations by name, and those of baselines as ``baseline NAME``."""
         return {**self.norms, **{f"baseline {name}": score for name, score in self.baselines.items()}}
@@ -210,81 +210,12 @@ class Result:
     @property
     def title(self) -> str:
         """Dataset, model, protocol and size of the study, in one line."""
-        spec = self.spec
-        parts = [f"{self.dataset} ({spec['graphs']:,} graphs)" if spec.get("graphs") else self.dataset, self.model]
-        if self.protocol.unit == "fold":
-            parts += [f"protocol {self.protocol.label}", f"{spec['folds']} folds"]
-        else:
-            parts += ["all graphs train" if self.protocol is ALL_GRAPHS else self.protocol.label]
-        parts += [f"{spec['seeds']} seeds"] if spec["seeds"] > 1 else []
-        configurations = max((len(score.configurations) for score in self.norms.values()), default=1)
-        parts += [counted(configurations, "configuration")] if configurations > 1 else []
-        epochs = self.values_of("epochs")
-        return ", ".join(parts + ([counted(epochs[0], "epoch")] if len(epochs) == 1 else []))
-
-    @property
-    def grouped(self) -> list[tuple[str, dict[str, Score]]]:
-        """All scores in the order of the table: the titles of groups, and their scores by label."""
-        leaders, others = (*self.groups, (), ())[:2]
-        leading = "tied for the best" if len(leaders) > 1 else "best"
-        if not others and not (self.learned and any(test.p is not None for test in self.tests)):
-            leading = ""
-        reasons = ["significantly worse"] * bool(self.worse) + ["no better than chance"] * bool(self.guessing)
-        groups = [
-            (leading, leaders),
-            (", or ".join(reasons), others),
-            ("without a score", [name for name in self.norms if name not in self.ranking]),
-            ("baselines, not ranked", [label for label in self.scores if label not in self.norms]),
-        ]
-        return [(title, {label: self.scores[label] for label in labels}) for title, labels in groups if labels]
+        return layout.title(self)
 
     @property
     def table(self) -> Table:
-        """A row for each normalization and each baseline, in the order of :attr:`grouped`."""
-        convergence, metric = self.convergence, self.metric
-        goal = "target" if convergence.target is None else metric.with_unit(convergence.target)
-        scores = {label: score for _, group in self.grouped for label, score in group.items()}
-        rows = []
-        for label, score in scores.items():  # a baseline has no test and no convergence
-            lost = f" ({score.diverged} diverged)" if score.diverged and math.isfinite(score.mean) else ""
-            area = convergence.area.get(label)
-            row = {
-                "norm": label,
-                metric.title: score.shown + lost,
-                f"difference to {self.best} [95 %]": self._difference(label),
-                "p": self._p_value(label),
-                "epoch": score.chosen_epoch,
-                "configuration": score.chosen_settings,
-                "trials": f"{score.finished:,} of {score.trials:,}",
-                f"epochs to {goal} in training": str(convergence.epochs.get(label, NOTHING)),
-                f"mean {metric.title} in training": NOTHING if area is None else metric.text(area),
-                "paper": str(score.paper or NOTHING),
-            }
-            rows.append(row)
-        needless = {
-            "configuration": all(len(score.configurations) <= 1 for score in scores.values()),
-            "trials": all(score.finished == score.trials for score in scores.values()),
-            "paper": not any(score.paper for score in scores.values()),
-        }
-        return Table.of(rows, without=[name for name, needless in needless.items() if needless])
-
-    def _difference(self, label: str) -> str:
-        """The difference to the best with its interval."""
-        test = self.against_best(label)
-        if test is None or test.difference is None:
-            return NOTHING
-        best = self.norms[test.first].mean
-        low, high = (None if end is None else self.metric.signed(-end, best) for end in (test.high, test.low))
-        return self.metric.signed(-test.difference, best) + ("" if low is None else f" [{low}, {high}]")
-
-    def _p_value(self, label: str) -> str:
-        """The adjusted p-value, with a star if the best is significantly better."""
-        if label == self.best:
-            return "best"
-        test = self.against_best(label)
-        if test is None or test.p_adjusted is None:
-            return NOTHING
-        return ("<0.001" if test.p_adjusted < 0.001 else f"{test.p_adjusted:.3f}") + (" *" if test.significant else "")
+        """A row for each normalization and each baseline: the best first, then the others, group by group."""
+        return layout.table(self)
 
     def __str__(self) -> str:
         return self.to_text()

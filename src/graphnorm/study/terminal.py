@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from graphnorm.study.layout import grouped, in_order
 from graphnorm.study.render import Cell, Table
 from graphnorm.study.verdict import explanations
 
@@ -102,7 +103,7 @@ def sparkline(curve: npt.ArrayLike, low: float, high: float, width: int) -> str:
 
 def _table(result: Result, width: int, styled: Callable[[str, str], str]) -> list[str]:
     """The columns that fit, and the curves in what they leave."""
-    scores = {label: score for _, group in result.grouped for label, score in group.items()}
+    scores = in_order(result)
     if not scores:
         return []
     whole = dict(zip(result.table.columns, zip(*result.table.rows, strict=True), strict=True))
@@ -121,9 +122,9 @@ def _table(result: Result, width: int, styled: Callable[[str, str], str]) -> lis
     head, *rows = (f"  {line:<{taken}}  {curve}".rstrip() for line, curve in zip(lines, drawn, strict=True))
     of_label = dict(zip(scores, rows, strict=True))
     lines = [head]
-    for title, group in result.grouped:
+    for title, labels in grouped(result):
         lines += [styled(title, BOLD)] if title else []
-        lines += [of_label[label] for label in group]
+        lines += [of_label[label] for label in labels]
     return lines
 
 
