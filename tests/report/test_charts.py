@@ -43,6 +43,18 @@ def test_curves_have_a_band_where_their_spread_is_known(result: Result) -> None:
     assert "band" not in line
 
 
+def test_errors_have_a_logarithmic_axis_and_bands_above_zero(result: Result) -> None:
+    errors = with_curves(result, train=([300, 2, 1], [290, 3, 0.1]))
+    errors = replace(errors, spec=errors.spec | {"metric": "rmse"})
+    (chart,) = (chart for chart in result_charts(errors) if chart.name == "train-curves")
+    (line,) = chart.traces
+    assert line["ends"] == [0.5, None]
+    assert chart.layout["yaxis"]["type"] == "log"
+    assert chart.layout["yaxis"]["tickvals"] == [0.1, 1, 10, 100, 1000]
+    assert errors.plot().axes[0].get_yscale() == "log"
+    assert "type" not in result_charts(result)[0].layout["yaxis"]
+
+
 def test_scores_are_those_of_the_result(result: Result) -> None:
     *_, chart = result_charts(result)
     scores = {name: list(score.scores.values()) for name, score in result.norms.items()}

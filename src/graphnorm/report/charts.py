@@ -35,6 +35,7 @@ from graphnorm.errors import GraphnormError
 from graphnorm.files import plain
 from graphnorm.paper.noise import IMAGES, AlphaRun, NoiseRun
 from graphnorm.settings import colour, dash
+from graphnorm.study.plots import curve_ends
 from graphnorm.study.render import NOTHING, Table, counted
 
 if TYPE_CHECKING:
@@ -144,6 +145,7 @@ def _curves(result: Result, curve: str) -> Chart | None:
     if not curves:
         return None
     metric = result.metric
+    limits = curve_ends(result, [curve])
     traces, rows, ends = [], [], []
     for name, (mean, spread) in curves.items():
         epochs = range(1, len(mean) + 1)
@@ -155,10 +157,14 @@ def _curves(result: Result, curve: str) -> Chart | None:
         }
         if np.isfinite([mean, spread]).all():
             more["band"] = _rounded(spread)  # the page's script draws it as an area around the line
+            more["ends"] = [end if math.isfinite(end) else None for end in limits]  # within these
         traces.append(_line(name, epochs, mean, colour(name), dashes=dash(name), **more))
         if len(known := mean[np.isfinite(mean)]):
             best, last = (metric.with_unit(value) for value in (metric.sign * (metric.sign * known).max(), known[-1]))
             ends.append(f"{name} ends at {last}" + (f" ({metric.best} {best})" if best != last else ""))
+    layout = _axes("epoch", metric.label)
+    if not metric.higher_is_better:
+        layout["yaxis"] |= _logarithmic(limits[0], curves.values())
     return Chart(
         name=f"{curve}-curves",
         title=f"{TITLES[curve]} {metric.name} by epoch",
@@ -166,8 +172,18 @@ def _curves(result: Result, curve: str) -> Chart | None:
         f"{'; '.join(ends)}.",
         data=Table(("norm", "epoch", "mean", "std"), rows),
         traces=traces,
-        layout=_axes("epoch", metric.label),
+        layout=layout,
     )
+
+
+def _logarithmic(lowest: float, curves: Iterable[tuple[Any, Any]]) -> dict[str, Any]:
+    """An axis for errors, which begin many times as large as they end."""
+    highest = max((float((mean + spread)[np.isfinite(mean)].max(initial=0)) for mean, spread in curves), default=0.0)
+    if not 0 < lowest < highest < math.inf:
+        return {}
+    decades = range(math.floor(math.log10(lowest)), math.ceil(math.log10(highest)) + 1)
+    steps = (1, 2, 5) if len(decades) < 5 else (1,)
+    return {"type": "log", "tickvals": [float(f"{step}e{k}") for k in decades for step in steps]}
 
 
 def _scores(result: Result) -> Chart | None:

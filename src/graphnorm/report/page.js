@@ -124,10 +124,11 @@
       link.click();
     });
   });
-  // A standard deviation comes as one number for each point of its line, and is drawn as an area within 0 to 100 %.
-  const withArea = ({ band, ...line }) => {
+  // A standard deviation comes as one number for each point of its line, and is drawn as an area between two ends.
+  const withArea = ({ band, ends, ...line }) => {
     if (!band) return [line];
-    const edge = (sign) => line.y.map((y, k) => Math.min(Math.max(y + sign * band[k], 0), 100));
+    const [low, high] = [ends[0] ?? -Infinity, ends[1] ?? Infinity];
+    const edge = (sign) => line.y.map((y, k) => Math.min(Math.max(y + sign * band[k], low), high));
     const { hovertemplate, ...area } = line;
     return [{ ...area, isBand: true, x: [...line.x, ...line.x.slice().reverse()], y: [...edge(1), ...edge(-1).reverse()],
       line: { width: 0 }, fill: "toself", fillcolor: `${line.line.color}1f`, hoverinfo: "skip", showlegend: false }, line];

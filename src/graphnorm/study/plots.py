@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from graphnorm.study.result import Result
 
-__all__ = ["MOST_BANDS", "draw_curve", "label_ends", "new_figure", "plot_curves", "style_axis"]
+__all__ = ["MOST_BANDS", "curve_ends", "draw_curve", "label_ends", "new_figure", "plot_curves", "style_axis"]
 
 DASHES = {"solid": "-", "dash": "--", "dot": ":"}
 MOST_BANDS = 4
@@ -79,22 +79,39 @@ def style_axis(axis: Axes, ticks: int = 10) -> None:
     axis.xaxis.set_major_locator(need("matplotlib.ticker", "drawing curves", "study").MaxNLocator(ticks, integer=True))
 
 
+def curve_ends(result: Result, curves: Iterable[str]) -> tuple[float, float]:
+    """Between which values bands are drawn. Errors, on a logarithmic axis, end at half of the lowest mean."""
+    low, high = result.metric.ends
+    if result.metric.higher_is_better:
+        return low, high
+    means = [score.curves[curve][0] for score in result.norms.values() for curve in curves if curve in score.curves]
+    positive = [mean[np.isfinite(mean) & (mean > 0)] for mean in means]
+    return min((float(mean.min()) / 2 for mean in positive if len(mean)), default=low), high
+
+
 def plot_curves(result: Result) -> Figure:
-    """See :meth:`Result.plot`."""
+    """See :meth:`Result.plot`. Errors begin many times as large as they end, and have a logarithmic axis."""
     figure = new_figure(10, 4.2)
     panels = figure.subplots(1, 2, sharey=True)
     with_bands, metric = len(result.norms) <= MOST_BANDS, result.metric
+    ends = curve_ends(result, ("train", "valid"))
     for panel, (curve, title) in zip(panels, (("train", "training"), ("valid", "validation")), strict=True):
         for name, score in result.norms.items():
             if curve not in score.curves:
                 continue
             mean, std = score.curves[curve]
-            draw_curve(panel, name, mean, std if with_bands else None, metric.ends)
+            draw_curve(panel, name, mean, std if with_bands else None, ends)
             if curve == "valid" and score.epoch is not None:
                 panel.plot(score.epoch, mean[score.epoch - 1], "o", color=colour(name), markersize=5)
         panel.set_title(f"{title} {metric.name}")
         panel.set_xlabel("epoch")
         style_axis(panel)
+        if not metric.higher_is_better:
+            panel.set_yscale("log")
+            ticker = need("matplotlib.ticker", "drawing curves", "study")
+            panel.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+            panel.yaxis.set_major_formatter(ticker.StrMethodFormatter("{x:g}"))
+            panel.yaxis.set_minor_locator(ticker.NullLocator())
     panels[0].set_ylabel(metric.label)
     if panels[0].lines:
         figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right center", frameon=False)
