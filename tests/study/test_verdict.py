@@ -138,7 +138,10 @@ def test_what_a_reader_must_know() -> None:
     assert not noted("optimistic", fair)
     assert noted("paired over folds, corrected for overlapping", paper)
     parts = dict(zip(("train", "valid", "test"), torch.arange(400).split([320, 40, 40]), strict=True))
-    official = compare(replace(TREES, splits=parts), norms="batch,graph", seeds=3).notes
+    with_split = replace(TREES, splits=parts)
+    official = compare(with_split, norms="batch,graph", seeds=3).notes
+    assert noted("is for runs without --protocol", compare(with_split, norms="graph", protocol="fair").notes)
+    assert not noted("is for runs without --protocol", [*official, *fair])
     assert noted("Welch's test of unpaired seeds, corrected for the number", official)
     assert noted("seeds on one split", official)
     assert ABOUT_BASELINES in compare(norms="graph", folds=3, baselines="wl").notes

@@ -24,6 +24,7 @@ from graphnorm.study.halving import adapt, estimate_seconds
 from graphnorm.study.plan import Plan
 from graphnorm.study.planning import make_plan, settle_grid
 from graphnorm.study.progress import Callback, Display
+from graphnorm.study.protocol import PROTOCOLS
 from graphnorm.study.render import Table
 from graphnorm.study.result import Result
 from graphnorm.study.runner import Stopped, make_running, packing_device, run, slots, try_code
@@ -69,6 +70,13 @@ def _split_options(given: Mapping[str, Any]) -> tuple[dict[str, Any], Running, d
     settings, running, loading = (
         {name: given[name] for name in options_of(one) if given.get(name) is not None} for one in classes
     )
+    protocol = settings.get("protocol")
+    if loading.get("split", "random") != "random" and protocol in PROTOCOLS and PROTOCOLS[protocol].unit == "fold":
+        raise GraphnormError(
+            f"the protocol {protocol} draws folds at random, and would not use the split {str(loading['split'])!r}",
+            remedy="leave out the protocol: a given split has a part for selection, and one that is reported; or leave "
+            "out the split",
+        )
     return settings, make_running(**running), loading
 
 

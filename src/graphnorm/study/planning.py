@@ -203,6 +203,7 @@ def _describe(graphs: PackedGraphs | Dataset, trial: Trial) -> dict[str, Any]:
         "metric": metric.key,
         **targets,
         **({"smaller_class": round(rare, 4)} if rare < RARE else {}),
+        **({"unused_split": True} if graphs.splits and find_protocol(trial.protocol).unit == "fold" else {}),
         "chance": _significant(metric.scale * task.chance(metric.key, graphs)),
         "train_sizes": sorted({len(split.train) for split in splits}),
         "catalogued": catalogued(graphs) is not None,

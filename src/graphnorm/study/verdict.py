@@ -136,6 +136,8 @@ def cautions(result: Result) -> list[str]:
 def explanations(result: Result) -> list[str]:
     """How to read the table."""
     found = _about_metric(result) + ([ABOUT_BASELINES] if result.baselines and result.norms else [])
+    if result.spec.get("unused_split"):
+        found.append(f"folds are drawn at random; the split of {result.dataset} is for runs without --protocol")
     if result.spec.get("unused_edge_features"):
         found.append(f"{result.model} ignores the edge features (bonds); molecular-gin and pyg:GAT use them")
     if dropped := result.counts.get("dropped"):
