@@ -19,9 +19,10 @@ def title(result: Result) -> str:
     """See :attr:`Result.title`."""
     spec = result.spec
     parts = [f"{result.dataset} ({spec['graphs']:,} graphs)" if spec.get("graphs") else result.dataset, result.model]
-    parts += [f"protocol {result.protocol.name}"]
-    if result.protocol is not ALL_GRAPHS:
-        parts += [f"{spec['folds']} folds" if result.protocol.unit == "fold" else "official split"]
+    if result.protocol.unit == "fold":
+        parts += [f"protocol {result.protocol.label}", f"{spec['folds']} folds"]
+    else:
+        parts += ["all graphs train" if result.protocol is ALL_GRAPHS else result.protocol.label]
     parts += [f"{spec['seeds']} seeds"] if spec["seeds"] > 1 else []
     configurations = max((len(score.configurations) for score in result.norms.values()), default=1)
     parts += [counted(configurations, "configuration")] if configurations > 1 else []
