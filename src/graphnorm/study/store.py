@@ -170,7 +170,6 @@ class Store:
     def __init__(self, path: str | os.PathLike[str], *, writable: bool = True) -> None:
         self.path = Path(path)
         self._connection = connect(self.path, writable=writable)
-        self._settings: dict[int, dict[str, Any]] = {}
 
     def __enter__(self) -> Store:
         return self
@@ -276,27 +275,33 @@ class Store:
         return dict(sorted(fleets.items()))
 
     def _members(self, study: Study) -> list[tuple[int, Trial]]:
-        rows = self.rows(
+        settings = {
+            configuration: self._checked(text)
+            for configuration, text in self.rows(
+                "SELECT id, settings FROM configurations WHERE id IN "
+                "(SELECT t.configuration FROM members m JOIN trials t ON t.id = m.trial WHERE m.study = ?)",
+                study.id,
+            )
+        }
+        members = []
+        for fleet, key, configuration, fold, seed in self.rows(
             "SELECT m.fleet, t.key, t.configuration, t.fold, t.seed FROM members m JOIN trials t ON t.id = m.trial "
             "WHERE m.study = ? ORDER BY m.place",
             study.id,
-        )
-        return [(fleet, self._trial(*rest)) for fleet, *rest in rows]
+        ):
+            trial = Trial(**settings[configuration], fold=fold, seed=seed)
+            trial.__dict__["key"] = key  # a cached property: the stored key saves hashing the trial again
+            members.append((fleet, trial))
+        return members
 
-    def _trial(self, key: str, configuration: int, fold: int, seed: int) -> Trial:
-        if configuration not in self._settings:
-            ((text,),) = self.rows("SELECT settings FROM configurations WHERE id = ?", configuration)
-            settings = self._json(text)
-            if unknown := settings.keys() - KINDS.keys():
-                problem = f"a trial has settings that this version does not know: {listing(sorted(map(repr, unknown)))}"
-                raise StoreError(problem, where=self.path, remedy="update graphnorm")
-            wrong = [name for name, value in settings.items() if not _is(value, KINDS[name])]
-            if wrong:
-                raise damaged(self.path, f"a trial's setting does not fit: {listing(wrong)}")
-            self._settings[configuration] = settings
-        trial = Trial(**self._settings[configuration], fold=fold, seed=seed)
-        trial.__dict__["key"] = key  # a cached property: the stored key saves hashing the trial again
-        return trial
+    def _checked(self, text: str) -> dict[str, Any]:
+        settings: dict[str, Any] = self._json(text)
+        if unknown := settings.keys() - KINDS.keys():
+            problem = f"a trial has settings that this version does not know: {listing(sorted(map(repr, unknown)))}"
+            raise StoreError(problem, where=self.path, remedy="update graphnorm")
+        if wrong := [name for name, value in settings.items() if not _is(value, KINDS[name])]:
+            raise damaged(self.path, f"a trial's setting does not fit: {listing(wrong)}")
+        return settings
 
     def delete(self, study: Study) -> None:
         """Delete a study, and the trials that no other study has."""

@@ -8,6 +8,7 @@ import reprlib
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from itertools import combinations
+from operator import attrgetter
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -75,7 +76,8 @@ class Trial(Hyperparameters):
     @property
     def configuration(self) -> tuple[Any, ...]:
         """All values but fold and seed. A search chooses among configurations."""
-        return tuple(getattr(self, name) for name in _CHOSEN)
+        values: tuple[Any, ...] = _CHOSEN(self)
+        return values
 
     def to_dict(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name, *_ in _IDENTITY}
@@ -106,7 +108,7 @@ _IDENTITY: tuple[tuple[str, Any, Any, bool], ...] = tuple(
 )
 KINDS: dict[str, type] = {name: kind for name, kind, *_ in _IDENTITY}
 """The types of all values of a trial."""
-_CHOSEN = tuple(name for name, *_ in _IDENTITY if name not in ("fold", "seed"))
+_CHOSEN = attrgetter(*(name for name in KINDS if name not in ("fold", "seed")))
 
 
 def metric_of(trial: Trial) -> Metric:
