@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -44,6 +45,14 @@ def test_a_zip_and_other_layouts_are_the_same(
     raw.parent.mkdir(parents=True)
     folder.rename(raw)
     assert load(raw.parent) == graphs
+
+
+def test_a_folder_whose_name_is_no_utf8(write_tu: WriteTU, tmp_path: Path) -> None:
+    folder = write_tu().rename(tmp_path / os.fsdecode(b"\xff"))
+    for file in list(folder.iterdir()):
+        file.rename(file.with_name(file.name.replace("TINY", os.fsdecode(b"B\xe9"))))
+    graphs = load(folder)
+    assert (graphs.name, graphs.source[-1]) == ("B\ufffd", "\ufffd")
 
 
 MISTAKES = {

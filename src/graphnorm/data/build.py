@@ -116,7 +116,7 @@ def pack(
         return None if array is None else torch.from_numpy(np.ascontiguousarray(array, dtype))
 
     return PackedGraphs(
-        name=raw.name,
+        name=_readable(raw.name),
         node_ptr=torch.from_numpy(node_ptr),
         rowptr=torch.from_numpy(np.concatenate(([0], np.cumsum(degree, dtype=np.int64)))),
         col=torch.from_numpy((col - np.repeat(first, degree)).astype(np.int32, copy=False)),
@@ -136,10 +136,15 @@ def pack(
         groups=tensor(raw.groups, np.int64),
         splits={name: torch.from_numpy(np.array(ids, dtype=np.int64)) for name, ids in raw.splits.items()},
         removed_self_loops=int(np.count_nonzero(raw.row == raw.col)),
-        source=raw.source,
+        source=_readable(raw.source),
         threshold=raw.targets.threshold,
         notes=(*raw.targets.notes, *raw.notes),
     )
+
+
+def _readable(path: str) -> str:
+    """A path as text that can be stored: bytes that are no UTF-8 are replaced."""
+    return path.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def _sort_edges(raw: RawGraphs, symmetrise: bool, merge_duplicates: bool) -> tuple[Integers, Integers, Integers | None]:
