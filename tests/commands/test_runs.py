@@ -138,3 +138,10 @@ def test_mistakes(folder: Path, run: Run, arguments: list[str], words: str) -> N
     assert words in err
     assert "Remedy: " in err
     assert {path.name for path in folder.iterdir() if path.suffix == ".db"} == {"graphnorm.db"}
+
+
+def test_a_store_that_is_missed_is_named(folder: Path, run: Run) -> None:
+    for given in (".", "runs.db"):
+        code, _, err = run("runs", "--store", given)
+        assert code == 2
+        assert err.rstrip().endswith("Remedy: --store graphnorm.db.")

@@ -93,7 +93,9 @@ TABLES = (
 def connect(path: Path, *, writable: bool) -> sqlite3.Connection:
     """Open a store; with ``writable``, create it if it does not exist."""
     if not writable and not path.is_file():
-        raise StoreError("there is no store here", where=path, remedy="name one with --store, or begin a study")
+        near = sorted((path if path.is_dir() else path.parent).glob("*.db"))
+        remedy = f"--store {near[0]}" if near else "name one with --store, or begin a study"
+        raise StoreError("there is no store here", where=path, remedy=remedy)
     with store_errors(path):
         connection = _open(path, writable)
         try:
