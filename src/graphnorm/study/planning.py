@@ -11,6 +11,7 @@ from graphnorm.data import CATALOG, Entry, PackedGraphs
 from graphnorm.errors import GraphnormError, unknown
 from graphnorm.layers import REGISTRY, norm_code
 from graphnorm.models import BASELINES, MODELS, NORMALIZED, find_model, name_model
+from graphnorm.models.registry import OFFERED
 from graphnorm.settings import QUICK_EPOCHS, VARIABLE, Grid, Hyperparameters, Settings, options_of
 from graphnorm.study.plan import Plan
 from graphnorm.study.protocol import find_protocol
@@ -79,9 +80,8 @@ def settle(graphs: PackedGraphs, **given: Any) -> Settings:
     if not spec.normalized:
         raise unknown("model", model, NORMALIZED)
     if ignored := [name for name in spec.ignores if chosen.get(name)]:
-        raise GraphnormError(
-            f"the model {model} does not take {ignored[0]}", remedy=f"leave it out, or let the model take {ignored[0]}"
-        )
+        own = f", or let the model take {ignored[0]}" if ignored[0] in OFFERED else ""
+        raise GraphnormError(f"the model {model} does not take {ignored[0]}", remedy=f"leave it out{own}")
     for what, names, known in (
         ("normalization", chosen.get("norms", ()), REGISTRY),
         ("baseline", chosen.get("baselines", ()), BASELINES),
