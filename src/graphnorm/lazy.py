@@ -7,6 +7,7 @@ Importing one of its modules then costs no more than that module needs: the stor
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -24,12 +25,15 @@ def names_of_stub(package: str, file: str) -> tuple[Callable[[str], Any], Callab
     """
     stub = ast.parse(Path(file).with_suffix(".pyi").read_text(encoding="utf-8"))
     where = {
-        alias.name: str(node.module) for node in stub.body if isinstance(node, ast.ImportFrom) for alias in node.names
+        alias.name: str(line.module) for line in stub.body if isinstance(line, ast.ImportFrom) for alias in line.names
     }
+    names = sorted(where)
 
     def find(name: str) -> Any:
         if name not in where:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(import_module(where[name]), name)
+        found = getattr(import_module(where[name]), name)
+        setattr(sys.modules[package], name, found)  # not looked up again
+        return found
 
-    return find, lambda: sorted(where), sorted(where)
+    return find, lambda: names, names

@@ -96,12 +96,10 @@ _LEADERBOARD = _TABLE_2_GCN | {"layers": 6, "dropout": 0.1, "batch_size": 128}
 _OGB: dict[str, Any] = {"hidden": 300, "layers": 6, "lr": 1e-3, "batch_size": 32, "readout": "mean"}
 
 
-def _molecular(name: str, family: str, defaults: Mapping[str, Any], **more: Any) -> ModelSpec:
+def _molecular(name: str, family: str, defaults: Mapping[str, Any]) -> ModelSpec:
     """A model of molecules that takes a normalization."""
     activations = 16 if family == "GIN" else 8
-    return ModelSpec(
-        name, family, inputs="molecules", normalized=True, defaults=defaults, activations=activations, **more
-    )
+    return ModelSpec(name, family, inputs="molecules", normalized=True, defaults=defaults, activations=activations)
 
 
 def _kernel(name: str, family: str, *forms: dict[str, Any]) -> ModelSpec:
