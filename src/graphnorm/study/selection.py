@@ -172,7 +172,7 @@ def _at_ties(outcome: Outcome, curve: str, sign: int) -> Curve:
 
 
 class Chosen(NamedTuple):
-    """The selection for one normalization; see the fields of the same names of :class:`~.result.Score`."""
+    """The selection for one normalization; see the fields of the same names of :class:`~.score.Score`."""
 
     choices: tuple[Choice, ...]
     compared: int
