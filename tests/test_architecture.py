@@ -60,11 +60,20 @@ def test_stored_results_are_read_without_torch(tmp_path):
     plan = make_plan(load("synthetic:trees"), Settings(epochs=5, baselines=("wl",)))
     with Store(tmp_path / "graphnorm.db") as store:
         fill(store, plan)
-    actions = [["runs"], ["runs", "show", plan.name], ["runs", "export", str(tmp_path / "trials.csv")]]
+    actions = [
+        "",
+        f"show {plan.name}",
+        "export trials.csv",
+        f"prune {plan.name}",
+        "merge graphnorm.db --store other.db",
+        "recover graphnorm.db third.db",
+        f"delete {plan.name}",
+    ]
     said = run(
         "import sys; sys.modules['torch'] = None  # an import of it fails\n"
+        f"import os; os.chdir({str(tmp_path)!r})\n"
         "from graphnorm.cli import main\n"
-        f"for action in {actions}: assert main([*action, '--store', {str(tmp_path / 'graphnorm.db')!r}]) == 0"
+        f"for action in {actions}: assert main(['runs', *action.split()]) == 0"
     )
     assert f"{len(plan.trials)}" in said
     assert "graph " in said

@@ -99,7 +99,7 @@ class HelpFormatter(argparse.HelpFormatter):
 
 
 WITHOUT_TORCH = ("runs",)
-"""Commands that import torch only where an action needs it."""
+"""Commands that need no torch: importing it takes longer than they do."""
 
 
 class Parser(argparse.ArgumentParser):
