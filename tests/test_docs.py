@@ -89,3 +89,10 @@ def test_every_command_is_documented(built: Path) -> None:
     page = Page(built / "reference/commands.html")
     assert {f"graphnorm-{command}" for command in COMMANDS} <= page.anchors
     assert {"cmdoption-graphnorm-compare-norms", "cmdoption-graphnorm-runs-export-curves"} <= page.anchors
+
+
+def test_pages_are_for_keyboards_and_screen_readers(built: Path) -> None:
+    """What may be wider than the screen takes the focus, and captions of the navigation have a level."""
+    lacking = re.compile(r"""<(?:pre|div class="(?:table-wrapper|math)[^"]*")>|role="heading">""")
+    pages = [path for path in built.rglob("*.html") if path.name != "gallery.html"]
+    assert not {path.name for path in pages if lacking.search(path.read_text(encoding="utf-8"))}

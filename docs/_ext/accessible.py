@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from sphinx.application import Sphinx
 
+SCROLLED = re.compile(r'<(pre|div class="(?:table-wrapper|math)[^"]*")>')
 LATE = 900
 """After the theme has made its navigation."""
 
 
 def complete(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
-    """Code that is wider than the screen is scrolled by keys, and captions of the navigation have a level."""
+    """Code, tables and formulas that are wider than the screen are scrolled by keys; captions have a level."""
     if "body" in context:
-        context["body"] = context["body"].replace("<pre>", '<pre tabindex="0">')
+        context["body"] = SCROLLED.sub(r'<\1 tabindex="0">', context["body"])
     if "furo_navigation_tree" in context:
         tree = context["furo_navigation_tree"]
         context["furo_navigation_tree"] = tree.replace('role="heading"', 'role="heading" aria-level="2"')
