@@ -25,7 +25,7 @@ from graphnorm.analysis import (
 from graphnorm.analysis.parts import Subject, theory_part
 from graphnorm.data.catalog import find
 from graphnorm.files import plain
-from graphnorm.layers import make_norm
+from graphnorm.layers import BUILT_IN, make_norm
 from graphnorm.models import MODELS
 from graphnorm.paper.cells import (
     BASELINE,
@@ -335,10 +335,13 @@ def _row_and_column(dataset: str, model: str, norm: str) -> tuple[tuple[str, str
 
     >>> _row_and_column("PTC", "gcn", "graph"), _row_and_column("ogbg-molhiv", "molhiv-gin", "graph, α = 1")
     ((('GCN', 'GraphNorm'), 'PTC'), (('', 'GraphNorm, α = 1'), 'GIN'))
+    >>> _row_and_column("PTC", "gcn", "mine")
+    (('GCN', 'mine'), 'PTC')
     """
     family = MODELS[model].family
     name, comma, rest = norm.partition(",")
-    layer = norm if norm in ("none", BASELINE) else f"{type(make_norm(name, 1)).__name__}{comma}{rest}"
+    own = norm in ("none", BASELINE) or name not in BUILT_IN
+    layer = norm if own else f"{type(make_norm(name, 1)).__name__}{comma}{rest}"
     if dataset == MOLHIV:
         ogb = "OGB's own, virtual node" if "virtual" in model else "OGB's own"
         return ("", ogb if norm == BASELINE else layer), family
