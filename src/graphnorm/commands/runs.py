@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 from graphnorm.commands.options import result_text, width
-from graphnorm.study import Store, Study, read
+from graphnorm.study import Study, read
 from graphnorm.study.export import export_trials
 from graphnorm.study.maintenance import merge, prune, recover
 from graphnorm.study.render import Table, facts
@@ -135,7 +135,7 @@ def _export(options: argparse.Namespace) -> dict[str, object]:
 def _delete(options: argparse.Namespace) -> dict[str, object]:
     with open_store(options.store) as reading:
         name = reading.study(options.study).name  # raises before a new file is created
-    with Store(options.store) as store:
+    with open_store(options.store, writable=True) as store:
         study = store.study(name)
         with store.lock(study):
             store.delete(study)
@@ -145,7 +145,7 @@ def _delete(options: argparse.Namespace) -> dict[str, object]:
 def _prune(options: argparse.Namespace) -> dict[str, object]:
     with open_store(options.store) as reading:
         names = [reading.study(name).name for name in options.study]
-    with Store(options.store) as store:
+    with open_store(options.store, writable=True) as store:
         found = prune(store, [store.study(name) for name in names])
     return {"written": str(options.store), **found._asdict()}
 

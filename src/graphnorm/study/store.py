@@ -15,6 +15,7 @@ import hashlib
 import json
 import os
 import platform
+import reprlib
 import shutil
 import time
 import zlib
@@ -131,6 +132,18 @@ class Record:
     def outcome(self) -> Outcome:
         status: Literal["done", "diverged"] = "diverged" if self.status == "diverged" else "done"
         return Outcome(self.trial, dict(self.curves), status, self.seconds, self.device)
+
+
+OUTCOME: dict[str, Any] = {
+    "epochs": int,
+    "seconds": int | float,
+    "device": str | None,
+    "finished": int | float,
+    "code": str,
+    "error": str | None,
+    "best": int | float | None,
+}
+"""The types of the values of an outcome: SQLite keeps what it is given, in a column of any type."""
 
 
 class Session(NamedTuple):
@@ -446,6 +459,11 @@ class Store:
             keys,
             plan.name,
         )
+        for place, _, *values in rows:
+            for name, (value, kinds) in zip(OUTCOME, zip(values, OUTCOME.values(), strict=True), strict=True):
+                if not isinstance(value, kinds):
+                    problem = f"the {name} of a trial, {plan.trials[place].key}, is {reprlib.repr(value)}"
+                    raise damaged(self.path, problem)
         return [
             Record(
                 place=place,
@@ -497,9 +515,9 @@ class Store:
 
 
 @contextmanager
-def open_store(path: str | os.PathLike[str]) -> Iterator[Store]:
+def open_store(path: str | os.PathLike[str], *, writable: bool = False) -> Iterator[Store]:
     """Open a store to show what it holds; a value in it that does not fit is an error that names the file."""
-    with Store(path, writable=False) as store:
+    with Store(path, writable=writable) as store:
         try:
             yield store
         except UNFIT as error:
