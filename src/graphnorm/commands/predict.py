@@ -9,6 +9,7 @@ import json
 import math
 import sys
 from collections.abc import Iterable, Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -145,11 +146,11 @@ def _single(values: npt.NDArray[np.floating[Any]]) -> list[float | None]:
 def _probabilities(values: Iterable[float]) -> list[float | None]:
     """Six digits of the probability and of its complement, so that those close to 1 keep their order.
 
-    >>> _probabilities([0.123456789, 0.999999999864])
-    [0.123457, 0.999999999864]
+    >>> _probabilities([0.123456789, 0.52476512, 0.999999999864])
+    [0.123457, 0.524765, 0.999999999864]
     """
     six = [(_plain([value])[0], _plain([1 - value])[0]) for value in values]
-    return [near if near is None or rest is None or near < 0.5 else 1 - rest for near, rest in six]
+    return [near if near is None or rest is None or near < 0.5 else float(1 - Decimal(str(rest))) for near, rest in six]
 
 
 def _scores(saved: SavedModel, predicted: npt.NDArray[np.float64], wanted: npt.NDArray[Any]) -> dict[str, Any]:
