@@ -208,10 +208,8 @@ def update_averages(module: nn.BatchNorm1d, mean: Tensor, var: Tensor, rows: int
     if module.momentum is None:
         weight = weight / batches.to(mean.dtype)
     for running, value in ((running_mean, mean), (running_var, var * unbias)):
-        if isinstance(weight, Tensor):  # torch.vmap has no rule for lerp_ with a tensor
-            running.copy_(torch.lerp(running, value.to(running.dtype), weight.to(running.dtype)))
-        else:
-            running.lerp_(value.to(running.dtype), weight)
+        share = weight.to(running.dtype) if isinstance(weight, Tensor) else weight
+        running.copy_(torch.lerp(running, value.to(running.dtype), share))  # vmap has no rule for lerp_
 
 
 def _running_weights(
