@@ -10,11 +10,15 @@ import difflib
 import errno
 import importlib
 import os
+import re
 import reprlib
 from collections.abc import Iterable, Sequence
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
+
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+"""Characters that no name may have: names are printed, and a terminal obeys these."""
 
 
 class GraphnormError(ValueError):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import reprlib
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +20,7 @@ from torch.nn.functional import pad
 
 from graphnorm.data.archive import decoding
 from graphnorm.data.batching import BatchTables, Bounds, GraphBatch, assemble, measure, one_hot
-from graphnorm.errors import DataError, DataWarning, need
+from graphnorm.errors import CONTROL, DataError, DataWarning, need
 from graphnorm.files import save_tensors
 from graphnorm.settings import TaskName
 
@@ -35,9 +34,6 @@ UNKNOWN = "unknown"
 
 PROVENANCE = ("source", "label_column", "threshold", "left_out", "notes", "vocabulary", "edge_vocabulary")
 """Fields that say where the graphs come from. They do not belong to the content."""
-
-CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-"""Names are printed, and a terminal obeys these characters."""
 
 GraphIds = Tensor | Sequence[int] | npt.NDArray[np.integer[Any]]
 

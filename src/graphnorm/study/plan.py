@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
+from graphnorm.errors import CONTROL, StudyError
 from graphnorm.models.registry import find_model
 from graphnorm.training.trial import Trial
 
@@ -31,6 +32,10 @@ class Plan:
     """Measures the models during training; see :mod:`graphnorm.analysis.along_training`."""
     make_fleet: Callable[..., Any] | None = field(default=None, repr=False)
     """What trains the trials, if not the fleet of their model; see :func:`graphnorm.study.fleets.make_fleet`."""
+
+    def __post_init__(self) -> None:
+        if CONTROL.search(self.name):
+            raise StudyError(f"{self.name!r} cannot name a study", remedy="write it without control characters")
 
     @property
     def rungs(self) -> tuple[Rung, ...]:

@@ -30,7 +30,7 @@ import numpy as np
 import numpy.typing as npt
 
 from graphnorm._version import exact_version
-from graphnorm.errors import GraphnormError, StoreError, StudyError, listing, need
+from graphnorm.errors import CONTROL, GraphnormError, StoreError, StudyError, listing, need
 from graphnorm.study.packing import pack_array, pack_curve, unpack_array, unpack_curve
 from graphnorm.study.plan import Plan
 from graphnorm.study.schema import connect, damaged, store_errors, transaction
@@ -243,6 +243,8 @@ class Store:
             by_status.setdefault(study, []).append(tuple(row))
         studies = []
         for id_, name, spec, created in self.rows("SELECT id, name, spec, created FROM studies ORDER BY id"):
+            if CONTROL.search(str(name)):
+                raise damaged(self.path, f"the name of a study is {reprlib.repr(name)}")
             rows = by_status.get(id_, [])
             counts = {str(status): number for status, number, _ in rows if status is not None}
             trials, seconds = sum(number for _, number, _ in rows), sum(seconds for *_, seconds in rows)
