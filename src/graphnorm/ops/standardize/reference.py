@@ -144,13 +144,13 @@ def _per_segment(parameter: Tensor | None, otherwise: float, graphs: int, like: 
     return parameter if parameter.shape[0] == 1 else parameter.repeat_interleave(graphs + 1, 0)
 
 
-def _statistics(x: Tensor, rows: _Rows, problem: Problem) -> _Statistics:
+def _statistics(x: Tensor, rows: _Rows, problem: Problem, graphs: int) -> _Statistics:
     """x is (M N, C). A live mean is taken twice, the second time about the first, so its rounding does not matter."""
     if problem.statistics == GIVEN or (problem.statistics != LIVE and problem.mean is not None):
         assert problem.mean is not None and problem.var is not None
-        members = rows.rows.shape[0] // (problem.graphs + 1)
+        members = rows.rows.shape[0] // (graphs + 1)
         mean, var = (
-            torch.nn.functional.pad(t.reshape(members, problem.graphs, x.shape[-1]), (0, 0, 0, 1)).flatten(0, 1)
+            torch.nn.functional.pad(t.reshape(members, graphs, x.shape[-1]), (0, 0, 0, 1)).flatten(0, 1)
             for t in (problem.mean, problem.var.to(x.dtype))
         )
         centre = mean.to(x.dtype)
@@ -179,7 +179,7 @@ def standardize_by_ids(
     """
     rows = _rows(ids, graphs)
     flat = x.reshape(-1, x.shape[-1]).to(accumulation_dtype(x.dtype))
-    stats = _statistics(flat, rows, problem)
+    stats = _statistics(flat, rows, problem, graphs)
     alpha, weight, bias = _parameters(problem, graphs, flat)
     kept = (1 - alpha) * stats.mean.to(flat.dtype)
     scale = weight * torch.rsqrt(stats.var + kept * kept + problem.eps)
@@ -216,7 +216,7 @@ def backward(dy: Tensor, x: Tensor, problem: Problem) -> tuple[Tensor, Tensor, T
     graphs, channels = problem.graphs, x.shape[-1]
     rows = _rows(segment_ids(problem, x), graphs)
     acc = accumulation_dtype(x.dtype)
-    stats = _statistics(x.reshape(-1, channels).to(acc), rows, problem)
+    stats = _statistics(x.reshape(-1, channels).to(acc), rows, problem, graphs)
     alpha, weight, bias = _parameters(problem, graphs, stats.centred)
     mean = stats.mean.to(acc)
     kept = (1 - alpha) * mean
