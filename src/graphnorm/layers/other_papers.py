@@ -159,7 +159,7 @@ class DiffGroupNorm(Norm):
         shares = self.lin(wide).softmax(dim=-1).to(wide.dtype)
         with torch.autocast(x.device.type, enabled=False):
             normed = self._sum_of_batch_norms(wide, shares, segments)
-        return self._finish((wide + self.lamda * normed).to(x.dtype), residual)
+        return self._finish(torch.add(wide, normed, alpha=self.lamda).to(x.dtype), residual)
 
     def _sum_of_batch_norms(self, x: Tensor, s: Tensor, segments: Segments | None) -> Tensor:
         r"""Without the K·C columns :math:`z = s_k x_c`, of which only mean, variance and sum matter.
@@ -195,8 +195,9 @@ class DiffGroupNorm(Norm):
                 update_averages(norm, (q + pm).detach().flatten(), var.detach().flatten(), x.shape[0], segments)
         slope = (var + norm.eps).rsqrt()
         slope = slope if weight is None else slope * weight
-        y = torch.addcmul(m * (s @ slope), x, shares @ slope) + (slope * rest).sum(0)
-        return zero_padding(y if bias is None else y + bias.sum(0), segments)
+        shift = (slope * rest if bias is None else slope * rest + bias).sum(0)
+        y = torch.addcmul(torch.addmm(shift, s, m * slope), x, shares @ slope)
+        return zero_padding(y, segments)
 
     @staticmethod
     def group_distance_ratio(x: Tensor, y: Tensor, eps: float = 1e-5) -> float:
