@@ -1,8 +1,10 @@
 """torch.compile, torch.export, ONNX and autocast give the results of eager mode."""
 
 import copy
+import hashlib
 import warnings
 from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
@@ -208,6 +210,14 @@ def test_inductor(with_size):
             right = network(x, batch, graphs)
             assert torch.allclose(y, right, atol=1e-5)
             assert agree(gradients(network, y), gradients(network, right))
+
+
+@pytest.mark.skipif(library is None, reason="the CPU kernels are not compiled")
+def test_compiled_programs_on_disk_are_those_of_this_version():
+    from graphnorm.ops.standardize import compiled
+
+    digest = hashlib.sha256(Path(compiled.__file__).read_bytes()).hexdigest()
+    assert digest in torch.compiler.config.cache_key_tag
 
 
 @pytest.mark.parametrize("name", NAMES)

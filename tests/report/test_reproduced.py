@@ -80,7 +80,7 @@ def test_the_page_opens_with_the_verdicts_and_the_figure(folder: Path, result: R
     (folder / "fig2.json").write_text(json.dumps({"title": f"Figure 2: {EVIL}"}))
     page = build_page([Chapter(result)], reproduced=read_reproduced(folder))
     top = page[page.index('class="strip"') : page.index('id="claims"')]
-    assert re.findall(r'class="(\w+)" style="flex-grow: 1"><strong>1</strong> (.*?)</a>', top) == [
+    assert re.findall(r'class="(\w+)"><strong>1</strong> <span>(.*?)</span></a>', top) == [
         ("yes", "holds"),
         ("half", "in part"),
         ("no", "does not hold here"),

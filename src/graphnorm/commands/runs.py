@@ -5,13 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from graphnorm.commands.options import result_text, width
-from graphnorm.study import Study, read
-from graphnorm.study.export import export_trials
-from graphnorm.study.maintenance import merge, prune, recover
-from graphnorm.study.render import Table, facts
-from graphnorm.study.store import open_store
+
+if TYPE_CHECKING:
+    from graphnorm.study import Study
 
 DESCRIPTION = """\
 List the studies of a store and their progress. A store can be read while a study writes to it.
@@ -73,11 +72,16 @@ def _add_common(parser: argparse.ArgumentParser, **defaults: object) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
+    from graphnorm.study.render import facts
+
     if (found := options.action(options)) is not None:
         print(facts(found, as_json=options.json))
 
 
 def _list(options: argparse.Namespace) -> None:
+    from graphnorm.study.render import Table
+    from graphnorm.study.store import open_store
+
     with open_store(options.store) as store:
         studies = [study for study in store.studies() if _fits(study, options)]
     if options.json:
@@ -110,6 +114,10 @@ def _fits(study: Study, options: argparse.Namespace) -> bool:
 
 
 def _show(options: argparse.Namespace) -> None:
+    from graphnorm.study import read
+    from graphnorm.study.render import facts
+    from graphnorm.study.store import open_store
+
     with open_store(options.store) as store:
         study = store.study(options.study)
         result = read(store, store.plan(study))
@@ -125,6 +133,9 @@ def _show(options: argparse.Namespace) -> None:
 
 
 def _export(options: argparse.Namespace) -> dict[str, object]:
+    from graphnorm.study.export import export_trials
+    from graphnorm.study.store import open_store
+
     with open_store(options.store) as store:
         every = [study for study in store.studies() if _fits(study, options)]
         studies = [store.study(name) for name in options.study] or every
@@ -133,6 +144,8 @@ def _export(options: argparse.Namespace) -> dict[str, object]:
 
 
 def _delete(options: argparse.Namespace) -> dict[str, object]:
+    from graphnorm.study.store import open_store
+
     with open_store(options.store) as reading:
         name = reading.study(options.study).name  # raises before a new file is created
     with open_store(options.store, writable=True) as store:
@@ -143,6 +156,9 @@ def _delete(options: argparse.Namespace) -> dict[str, object]:
 
 
 def _prune(options: argparse.Namespace) -> dict[str, object]:
+    from graphnorm.study.maintenance import prune
+    from graphnorm.study.store import open_store
+
     with open_store(options.store) as reading:
         names = [reading.study(name).name for name in options.study]
     with open_store(options.store, writable=True) as store:
@@ -151,8 +167,12 @@ def _prune(options: argparse.Namespace) -> dict[str, object]:
 
 
 def _merge(options: argparse.Namespace) -> dict[str, object]:
+    from graphnorm.study.maintenance import merge
+
     return {"written": str(options.store), **merge(Path(options.store), options.others)._asdict()}
 
 
 def _recover(options: argparse.Namespace) -> dict[str, object]:
+    from graphnorm.study.maintenance import recover
+
     return {"written": str(options.target), **recover(options.damaged, options.target)._asdict()}

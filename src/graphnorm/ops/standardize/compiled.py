@@ -10,10 +10,13 @@ Where all rows are one segment, the sums are plain torch as well: then dz need n
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
+import torch.compiler.config
 from torch import Tensor
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
@@ -218,6 +221,8 @@ def _gradients(ctx: Any, dy: Tensor | None, *_: Any) -> tuple[Tensor | None, ...
 # gradients.
 _standardize_rows: Any = torch.library.triton_op("graphnorm::standardize_rows", _rows, mutates_args=())
 _standardize_rows.register_autograd(_gradients, setup_context=_save)
+# Compiled programs are kept on disk by the names of their operators. Those of another version of this file are others.
+torch.compiler.config.cache_key_tag += f"{__name__} {hashlib.sha256(Path(__file__).read_bytes()).hexdigest()}"
 
 
 def standardize_fused(
