@@ -12,6 +12,7 @@ import torch
 
 import graphnorm
 from graphnorm import backends
+from graphnorm.layers import REGISTRY
 from graphnorm.ops import launch
 
 sys.path.insert(0, str(Path(__file__).parent))  # `import oracle`, `import fakes`
@@ -53,6 +54,15 @@ def _seed() -> None:
 def _no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers of pytest-xdist have a width, as if they wrote to a terminal."""
     monkeypatch.delenv("COLUMNS", raising=False)
+
+
+@pytest.fixture(autouse=True)
+def _registry() -> Iterator[None]:
+    """Normalizations that a test registers are forgotten after it."""
+    before = dict(REGISTRY)
+    yield
+    REGISTRY.clear()
+    REGISTRY.update(before)
 
 
 @pytest.fixture

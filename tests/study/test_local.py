@@ -24,7 +24,6 @@ import fakes
 import graphnorm
 from graphnorm import cli
 from graphnorm.data import save_packed, synthetic
-from graphnorm.layers import REGISTRY
 from graphnorm.settings import Grid, Running, Settings
 from graphnorm.study import Callback, Store, local, make_plan, run
 from graphnorm.study.fleets import AT_ONCE_ON_GPU
@@ -393,21 +392,18 @@ def test_own_code_goes_on_after_a_kill_and_in_worker_processes(
     (tmp_path / "own.py").write_text((Path(__file__).parents[1] / "training" / "own_model.py").read_text())
     (tmp_path / "half.py").write_text((Path(__file__).parent / "own_norm.py").read_text())
     own = ("--model", "own.py:OwnGIN", "--norms", "batch", "--norm-module", "half=half.py:Half")
-    try:
-        assert bench.run("calm.db", *own) == 0
-        calm = bench.table("calm.db")
-        assert len(calm) == 4 * 3
-        process = bench.start("killed.db", *own, "--checkpoint", "0", env=slow_epochs)
-        wait_until(lambda: bool(bench.checkpoints("killed.db")), process)
-        process.kill()
-        process.communicate()
-        assert len(bench.table("killed.db")) < len(calm)
-        assert bench.run("killed.db", *own) == 0
-        assert bench.table("killed.db") == calm
-        assert bench.run("workers.db", *own, "--workers", "2") == 0
-        assert bench.table("workers.db") == calm
-        (tmp_path / "half.py").write_text((tmp_path / "half.py").read_text() + "# edited\n")
-        assert bench.run("workers.db", *own) == 0
-        assert len(bench.table("workers.db")) == len(calm) + 2 * 3  # those with the edited code are new
-    finally:
-        REGISTRY.pop("half", None)
+    assert bench.run("calm.db", *own) == 0
+    calm = bench.table("calm.db")
+    assert len(calm) == 4 * 3
+    process = bench.start("killed.db", *own, "--checkpoint", "0", env=slow_epochs)
+    wait_until(lambda: bool(bench.checkpoints("killed.db")), process)
+    process.kill()
+    process.communicate()
+    assert len(bench.table("killed.db")) < len(calm)
+    assert bench.run("killed.db", *own) == 0
+    assert bench.table("killed.db") == calm
+    assert bench.run("workers.db", *own, "--workers", "2") == 0
+    assert bench.table("workers.db") == calm
+    (tmp_path / "half.py").write_text((tmp_path / "half.py").read_text() + "# edited\n")
+    assert bench.run("workers.db", *own) == 0
+    assert len(bench.table("workers.db")) == len(calm) + 2 * 3  # those with the edited code are new
