@@ -10,10 +10,9 @@ INSTALL = $(PY) -m pip install --quiet --disable-pip-version-check -c constraint
 # The store of a full reproduction, trained anywhere; see docs/howto/reproduce.md.
 STORE  ?= results/graphnorm.db
 
-# What `make dist` tries its files with: the torch of the tests, as a build for CPUs (200 MB) where pip can reach one,
-# and otherwise as it is on PyPI (on Linux 5 GB, with CUDA).
+# What `make dist` tries its files with: the torch of the tests, built for CPUs (200 MB; with CUDA it would be 5 GB).
 PYTHONS ?= python3.11 python3.12 python3.13
-TORCH   ?= $(shell grep '^torch==' constraints.txt) --retries 1 --extra-index-url https://download.pytorch.org/whl/cpu
+TORCH   ?= $(shell grep '^torch==' constraints.txt)+cpu --retries 1 --extra-index-url https://download.pytorch.org/whl/cpu
 
 .PHONY: help venv demo reproduce-quick gallery queue test fuzz lint bench test-gpu docs dist clean
 .DEFAULT_GOAL := help

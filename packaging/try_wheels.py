@@ -2,7 +2,8 @@
 
     python packaging/try_wheels.py dist python3.11 python3.12 python3.13
 
-Where pip finds no torch for a Python, it says why, and only the compiled module of the wheel is loaded.
+Pythons of pyenv are found without being active. Where pip finds no torch for a Python, it says why, and only the
+compiled module of the wheel is loaded.
 """
 
 from __future__ import annotations
@@ -56,28 +57,38 @@ def main() -> None:
     kinds = [kind_of(path) for path in files]
     if sorted(kinds) != ["compiled", "pure", "source"]:
         sys.exit(f"{options.folder} has {', '.join(path.name for path in files) or 'nothing'}: one of each is needed")
-    tried = 0
-    for python in options.pythons:
-        if not works(python):
-            print(f"{python}: not to be had, left out")
+    with_torch = []
+    for name in options.pythons:
+        python = interpreter(name)
+        if python is None:
+            print(f"{name}: not to be had, left out")
             continue
         with tempfile.TemporaryDirectory() as folder:
-            try_all(python, Path(folder), dict(zip(kinds, files, strict=True)), shlex.split(options.torch))
-        tried += 1
-    if not tried:
-        sys.exit("none of these Pythons is to be had")
+            if try_all(python, Path(folder), dict(zip(kinds, files, strict=True)), shlex.split(options.torch)):
+                with_torch.append(name)
+    if not with_torch:
+        sys.exit(
+            f"The layers were not tried: no Python could install {options.torch!r}.\n"
+            "Say what pip can reach, for example: make dist TORCH=torch (on Linux 5 GB, with CUDA)."
+        )
+    print(f"The layers work with {', '.join(with_torch)}.")
 
 
 def kind_of(path: Path) -> str:
     return "source" if path.suffix == ".gz" else "pure" if path.name.endswith("py3-none-any.whl") else "compiled"
 
 
-def works(python: str) -> bool:
-    found = shutil.which(python)
-    return found is not None and subprocess.run([found, "-c", ""], capture_output=True, check=False).returncode == 0
+def interpreter(name: str) -> str | None:
+    found = shutil.which(name)
+    if found is None:
+        return None
+    environment = os.environ | {"PYENV_VERSION": Path(name).name.removeprefix("python")}
+    command = [found, "-c", "import sys; print(sys.executable)"]
+    asked = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    return asked.stdout.strip() or None
 
 
-def try_all(python: str, folder: Path, files: dict[str, Path], torch: Sequence[str]) -> None:
+def try_all(python: str, folder: Path, files: dict[str, Path], torch: Sequence[str]) -> bool:
     subprocess.run([python, "-m", "venv", folder], check=True)
     # Nothing but the environment's own programs can be found; a compiler named by its path fails.
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL"))}
@@ -107,6 +118,7 @@ def try_all(python: str, folder: Path, files: dict[str, Path], torch: Sequence[s
             said = run("-c", LAYERS, "compiled" if kind == "compiled" else "plain").stdout.strip()
             assert run("-m", "graphnorm", "--version").stdout.strip()
         print(f"{version}, {path.name}: {said}", flush=True)
+    return has_torch
 
 
 if __name__ == "__main__":

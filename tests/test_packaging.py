@@ -38,3 +38,12 @@ def test_a_release_needs_all_three_files(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "one of each is needed" in done.stderr
+
+
+def test_a_release_is_tried_with_torch(tmp_path: Path) -> None:
+    for name in ("graphnorm-1.tar.gz", "graphnorm-1-py3-none-any.whl", "graphnorm-1-cp311-abi3-linux_x86_64.whl"):
+        (tmp_path / name).touch()
+    command = [sys.executable, "packaging/try_wheels.py", str(tmp_path), "python-that-is-not-there"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "make dist TORCH=" in done.stderr
