@@ -31,6 +31,7 @@ myst_enable_extensions = ["dollarmath", "colon_fence", "deflist"]
 myst_heading_anchors = 3
 exclude_patterns = ["_build"]
 html_theme = "furo"
+pygments_dark_style = "github-dark"
 html_title = f"graphnorm {version}"
 html_math_renderer = "mathml"
 html_static_path = ["_static"]

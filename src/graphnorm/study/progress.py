@@ -260,7 +260,7 @@ class Display(Callback):
         table.add_column("norm", no_wrap=True, overflow="ellipsis")
         table.add_column("", max_width=24)  # shrinks first in a narrow terminal
         table.add_column("trials", no_wrap=True, overflow="ellipsis", justify="right")
-        table.add_column("best", no_wrap=True, overflow="ellipsis")
+        table.add_column("best trial", no_wrap=True, overflow="ellipsis")
         counts = (astuple(row)[:-1] for row in self._rows.values())  # all fields but the best metric
         total = _Row(*map(sum, zip(*counts, strict=True)))
         for label, row in (*self._rows.items(), ("all", total)):
