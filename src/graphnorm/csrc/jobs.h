@@ -259,7 +259,7 @@ enum { LINEAR_BLOCK = 512 };  /* rows of x whose products are summed by themselv
 
 typedef struct {
   int64_t members, rows, inner, outer;
-  int64_t padded;      /* columns of `packed`, or of dW in `sums`: a multiple of 16 */
+  int64_t padded;      /* columns of `packed`, or of dW in `sums`: a multiple of 32 */
   int64_t parts;       /* of the product: runs that each member's rows are cut into */
   int64_t threads;
   const float *x;      /* (members, rows, inner) */

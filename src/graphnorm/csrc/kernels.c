@@ -31,6 +31,9 @@ typedef void (*linear_kernel)(linear_job *);
 typedef void (*layer_norm_kernel)(layer_norm_job *);
 typedef void (*adam_kernel)(adam_job *);
 
+/* Products keep so many rows by two vectors of so many bytes in registers. */
+#define TILE_ROWS 6
+#define TILE_BYTES 32
 #define ISA(f) f##_baseline
 #include "instructions.h"
 #undef ISA
@@ -42,8 +45,13 @@ typedef void (*adam_kernel)(adam_job *);
 #define ISA(f) f##_avx2
 #include "instructions.h"
 #undef ISA
-/* The same vectors of 32 bytes, in twice as many registers. */
+/* The same vectors of 32 bytes, in twice as many registers; for products, which compute more than they load, whole
+ * registers. */
 #pragma GCC target("avx512f,avx512vl,avx512bw,avx512dq")
+#undef TILE_ROWS
+#undef TILE_BYTES
+#define TILE_ROWS 8
+#define TILE_BYTES 64
 #define ISA(f) f##_avx512
 #include "instructions.h"
 #undef ISA
@@ -282,8 +290,8 @@ static PyObject *py_linear(PyObject *self, PyObject *const *args, Py_ssize_t cou
   if (!read_integers(args, count, 16, a)) return NULL;
   linear_job w = {a[1], a[2], a[3], a[4], a[5], a[6], a[7], address(a[8]), a[9], address(a[10]), address(a[11]),
                   address(a[12]), (float *)address(a[13]), (float *)address(a[14]), (float *)address(a[15])};
-  if (w.padded > LINEAR_WIDEST || w.padded % 16 || w.outer > LINEAR_WIDEST) {
-    PyErr_SetString(PyExc_ValueError, "a weight has at most 128 rows and padded columns, these a multiple of 16");
+  if (w.padded > LINEAR_WIDEST || w.padded % 32 || w.outer > LINEAR_WIDEST) {
+    PyErr_SetString(PyExc_ValueError, "a weight has at most 128 rows and padded columns, these a multiple of 32");
     return NULL;
   }
   Py_BEGIN_ALLOW_THREADS

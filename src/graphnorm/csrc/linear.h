@@ -3,34 +3,42 @@
  * product: out = x·W (+ b), W being packed as (inner, padded) with the columns padded by zeros to whole tiles.
  * gradient: dW = gᵀ·x and db, the sums of g.
  *
- * Both keep a tile of BLOCK rows by two vectors of columns in registers over the whole inner dimension: twelve sums and
- * eight loads for twelve multiply-adds, which is as many as the units take. The packed matrix (16 kB at 64 × 64) stays in
+ * Both keep a tile of BLOCK rows by two vectors of columns in registers over the whole inner dimension: for 6 rows, twelve
+ * sums and eight loads for twelve multiply-adds, which is as many as the units take. Vectors are as wide as registers: every
+ * element is a sum of its own, in order, so the bits do not depend on that. The packed matrix (16 kB at 64 × 64) stays in
  * the first cache; rows are streamed.
  */
 
-enum { ISA(BLOCK) = 6, ISA(COLUMNS) = 2 * sizeof(float_vector) / sizeof(float) };
+typedef float ISA(tile_vector) __attribute__((vector_size(TILE_BYTES)));
+
+enum { ISA(STEP) = TILE_BYTES / sizeof(float), ISA(BLOCK) = TILE_ROWS, ISA(COLUMNS) = 2 * ISA(STEP) };
+
+INLINE ISA(tile_vector) ISA(load_tile)(const float *from) { return LOAD_WHOLE(ISA(tile_vector), from); }
+INLINE void ISA(store_tile)(float *to, ISA(tile_vector) v) { STORE_WHOLE(to, v); }
 
 #ifndef EACH_ROW
-#define EACH_ROW(r) _Pragma("GCC unroll 6") for (int r = 0; r < rows; r++)
+#define EACH_ROW(r) _Pragma("GCC unroll 8") for (int r = 0; r < rows; r++)
 
-/* The call with what is left after the blocks of 6 as a constant, which keeps its sums in registers too. */
+/* The call with what is left after the whole blocks as a constant, which keeps its sums in registers too. */
 #define REST_CASE(n, call) case n: { enum { left = n }; call; break; }
 #define REST(count, call) \
-  switch (count) { REST_CASE(1, call) REST_CASE(2, call) REST_CASE(3, call) REST_CASE(4, call) REST_CASE(5, call) }
+  switch (count) { \
+    REST_CASE(1, call) REST_CASE(2, call) REST_CASE(3, call) REST_CASE(4, call) \
+    REST_CASE(5, call) REST_CASE(6, call) REST_CASE(7, call) \
+  }
 
 #endif
 
 /* `rows` rows (a constant at every call) by COLUMNS columns from `at` on; `wanted` of these exist. */
 INLINE void ISA(product_tile)(const linear_job *w, const float *x, const float *packed, const float *bias, float *out,
                               int64_t at, const int rows) {
-  enum { STEP = sizeof(float_vector) / sizeof(float) };
-  float_vector a[6], b[6];
-  float_vector first = {0}, second = {0};
-  if (bias) first = ISA(load_float32)(bias + at), second = ISA(load_float32)(bias + at + STEP);
+  ISA(tile_vector) a[8], b[8];
+  ISA(tile_vector) first = {0}, second = {0};
+  if (bias) first = ISA(load_tile)(bias + at), second = ISA(load_tile)(bias + at + ISA(STEP));
   EACH_ROW(r) a[r] = first, b[r] = second;
   const float *row = packed + at;
   for (int64_t k = 0; k < w->inner; k++, row += w->padded) {
-    first = ISA(load_float32)(row), second = ISA(load_float32)(row + STEP);
+    first = ISA(load_tile)(row), second = ISA(load_tile)(row + ISA(STEP));
     EACH_ROW(r) {
       const float value = x[r * w->inner + k];
       a[r] += first * value, b[r] += second * value;
@@ -40,10 +48,10 @@ INLINE void ISA(product_tile)(const linear_job *w, const float *x, const float *
   EACH_ROW(r) {
     float *to = out + r * w->outer + at;
     if (wanted >= ISA(COLUMNS)) {
-      ISA(store_float32)(to, a[r]), ISA(store_float32)(to + STEP, b[r]);
+      ISA(store_tile)(to, a[r]), ISA(store_tile)(to + ISA(STEP), b[r]);
     } else {
       float whole[ISA(COLUMNS)];
-      ISA(store_float32)(whole, a[r]), ISA(store_float32)(whole + STEP, b[r]);
+      ISA(store_tile)(whole, a[r]), ISA(store_tile)(whole + ISA(STEP), b[r]);
       memcpy(to, whole, wanted * sizeof(float));
     }
   }
@@ -70,19 +78,18 @@ static void ISA(product_share)(void *task, int64_t share, int64_t shares) {
  * or added to what is there. */
 INLINE void ISA(gradient_tile)(const float *g, const float *x, const float *from, float *to, const int add,
                                int64_t count, int64_t width, const int rows) {
-  enum { STEP = sizeof(float_vector) / sizeof(float) };
-  float_vector a[6], b[6];
-  EACH_ROW(r) a[r] = b[r] = (float_vector){0};
-  if (from) EACH_ROW(r) a[r] = ISA(load_float32)(from + r * width), b[r] = ISA(load_float32)(from + r * width + STEP);
+  ISA(tile_vector) a[8], b[8];
+  EACH_ROW(r) a[r] = b[r] = (ISA(tile_vector)){0};
+  if (from) EACH_ROW(r) a[r] = ISA(load_tile)(from + r * width), b[r] = ISA(load_tile)(from + r * width + ISA(STEP));
   for (int64_t i = 0; i < count; i++, x += ISA(COLUMNS), g += ISA(BLOCK)) {
-    const float_vector first = ISA(load_float32)(x), second = ISA(load_float32)(x + STEP);
+    const ISA(tile_vector) first = ISA(load_tile)(x), second = ISA(load_tile)(x + ISA(STEP));
     EACH_ROW(r) {
       const float value = g[r];
       a[r] += first * value, b[r] += second * value;
     }
   }
-  if (add) EACH_ROW(r) a[r] += ISA(load_float32)(to + r * width), b[r] += ISA(load_float32)(to + r * width + STEP);
-  EACH_ROW(r) ISA(store_float32)(to + r * width, a[r]), ISA(store_float32)(to + r * width + STEP, b[r]);
+  if (add) EACH_ROW(r) a[r] += ISA(load_tile)(to + r * width), b[r] += ISA(load_tile)(to + r * width + ISA(STEP));
+  EACH_ROW(r) ISA(store_tile)(to + r * width, a[r]), ISA(store_tile)(to + r * width + ISA(STEP), b[r]);
 }
 
 /* `count` rows of `width` values as panels of `columns` (a constant at every call) each, `apart` rows long; what the last
@@ -132,7 +139,8 @@ static void ISA(gradient_block)(const linear_job *w, int64_t member, int64_t blo
   float db[LINEAR_WIDEST] = {0}, *total_db = total + outer * width;
   float g_panels[CHUNK * (LINEAR_WIDEST + ISA(BLOCK))], x_panels[CHUNK * LINEAR_WIDEST];
   if (begin >= end) memset(total, 0, outer * width * sizeof(float)); /* no rows at all */
-  if (w->inner < width) memset(x_panels + (width - ISA(COLUMNS)) * CHUNK, 0, CHUNK * ISA(COLUMNS) * sizeof(float));
+  const int64_t whole = w->inner / ISA(COLUMNS) * ISA(COLUMNS);
+  if (whole < w->inner) memset(x_panels + whole * CHUNK, 0, CHUNK * ISA(COLUMNS) * sizeof(float));
   for (int64_t i = begin; i < end; i += CHUNK) {
     const int64_t count = end - i < CHUNK ? end - i : CHUNK;
     const int last = i + CHUNK >= end;
@@ -141,7 +149,7 @@ static void ISA(gradient_block)(const linear_job *w, int64_t member, int64_t blo
     ISA(pack_panels)(g + i * outer, g_panels, count, end - i, outer, CHUNK, ISA(BLOCK));
     ISA(pack_panels)(x + i * w->inner, x_panels, count, end - i, w->inner, CHUNK, ISA(COLUMNS));
     ISA(add_rows)(g + i * outer, db, count, outer);
-    for (int64_t at = 0; at < width; at += ISA(COLUMNS)) {
+    for (int64_t at = 0; at < w->inner; at += ISA(COLUMNS)) {
       const float *panel = x_panels + at * CHUNK;
       int64_t o = 0;
 #define TILE(height) \

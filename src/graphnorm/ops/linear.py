@@ -17,7 +17,7 @@ from torch import Tensor
 from torch._C import _are_functorch_transforms_active
 from torch.nn import functional
 
-from graphnorm.backends import address, chosen_backend, has_c_kernel, library
+from graphnorm.backends import address, chosen_backend, has_c_kernel, library, output
 from graphnorm.ops.dispatch import Kernels, is_plain, optional_triton_kernels
 from graphnorm.ops.function import define
 
@@ -91,7 +91,7 @@ _linear = define(
 
 # ---- C: packed weights, addresses and sizes for csrc/linear.h ---------------------------------------------------
 
-_COLUMNS = 16  # of the library's tiles
+_COLUMNS = 32  # of the library's tiles
 _FEW = 1 << 15  # elements, below which a second thread does not pay
 
 
@@ -124,7 +124,7 @@ _C = Kernels(_c_forward, _c_backward)
 def _product(x: Tensor, packed: Tensor, bias: Tensor | None, outer: int) -> Tensor:
     assert library is not None
     members, rows, inner = x.shape
-    out = torch.empty(members, rows, outer)
+    out = output((members, rows, outer), torch.float32)
     threads = _threads(out.numel())
     parts = 1 if _is_even(members, threads) else 2 * threads  # of a member's rows; each row is the same in any part
     library.linear(
