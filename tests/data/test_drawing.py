@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
 from graphnorm.data import draw, from_smiles, save_drawing, synthetic
+from graphnorm.data.drawing import molecule_as_svg
 from graphnorm.data.molecules import are_molecules, to_rdkit
 
 
@@ -49,6 +52,16 @@ def test_molecules_are_drawn_from_the_features_of_atoms_and_bonds() -> None:
     image = figure.axes[0].images[0].get_array()
     assert image is not None
     assert 0 < (image[..., 3] > 0).mean() < 0.3  # lines on nothing
+
+
+def test_a_molecule_in_the_colour_of_its_page() -> None:
+    pytest.importorskip("rdkit")
+    lines = ElementTree.fromstring(f"<g>{molecule_as_svg(from_smiles(SMILES, range(8)), 5, 250)}</g>")
+    assert {line.tag for line in lines} == {"path"}
+    assert len(lines) > 8
+    paints = {paint for line in lines for paint in re.findall("#[0-9A-F]{6}|currentColor", str(line.attrib))}
+    assert paints == {"currentColor"}
+    assert molecule_as_svg(synthetic.trees(4), 0, 250) == ""
 
 
 def test_an_aromatic_ring_without_a_kekule_structure_is_drawn_as_it_is() -> None:

@@ -139,6 +139,13 @@ def test_graphs_that_are_regular() -> None:
         assert {(x, y) for *start, x, y in drawing.edges} <= {(x, y) for x, y, _ in drawing.points}
 
 
+def test_molecules_are_drawn_by_rdkit() -> None:
+    pytest.importorskip("rdkit")
+    drawings = graph_section(load("molecules"), Aggregation()).drawings
+    assert len(drawings) == 6
+    assert all("<path" in drawing.molecule for drawing in drawings)
+
+
 def test_the_spectrum_is_that_of_the_aggregation() -> None:
     trees = load("synthetic:trees")
     gin, gcn = (graph_section(trees, Aggregation(model)).charts[0].traces for model in ("gin", "gcn"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import io
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["draw", "draw_graph", "save_drawing"]
+__all__ = ["draw", "draw_graph", "molecule_as_svg", "save_drawing"]
 
 MAX_NODES = 400
 """Larger graphs are not drawn: nothing could be seen."""
@@ -60,8 +61,8 @@ def draw_graph(axis: Axes, graphs: PackedGraphs, graph_id: int, *, seed: int = 0
     graph = to_networkx(graphs, graph_id)
     axis.set_axis_off()
     axis.set_title(f"#{graph_id} · {len(graph)} nodes, {graph.number_of_edges()} edges", fontsize=7)
-    if are_molecules(graphs) and importlib.util.find_spec("rdkit") is not None:
-        axis.imshow(_draw_molecule(graphs, graph_id))
+    if _by_rdkit(graphs):
+        axis.imshow(_molecule_as_image(graphs, graph_id))
         return
     at = nx.spring_layout(graph, seed=seed, iterations=80, k=1.6 / max(1, len(graph) ** 0.5))
     width = float(np.clip(30 / max(1, graph.number_of_edges()), 0.45, 1.0))
@@ -78,18 +79,40 @@ def draw_graph(axis: Axes, graphs: PackedGraphs, graph_id: int, *, seed: int = 0
     )
 
 
-def _draw_molecule(graphs: PackedGraphs, graph_id: int) -> npt.NDArray[np.uint8]:
+def molecule_as_svg(graphs: PackedGraphs, graph_id: int, size: int) -> str:
+    """SVG elements in a square of ``size``, in the colour of the text around; empty if this is no molecule, or without
+    RDKit.
+    """
+    if not _by_rdkit(graphs):
+        return ""
+    from rdkit.Chem.Draw import rdMolDraw2D
+
+    drawing = rdMolDraw2D.MolDraw2DSVG(size, size)
+    options: Any = drawing.drawOptions()
+    options.useBWAtomPalette()
+    body = _drawn(drawing, graphs, graph_id).partition("<!-- END OF HEADER -->")[2].rpartition("</svg>")[0]
+    return re.sub(r" class='[^']*'", "", body).replace("#000000", "currentColor").strip()
+
+
+def _by_rdkit(graphs: PackedGraphs) -> bool:
+    return are_molecules(graphs) and importlib.util.find_spec("rdkit") is not None
+
+
+def _molecule_as_image(graphs: PackedGraphs, graph_id: int) -> npt.NDArray[np.uint8]:
     """An image, (height, width, 4)."""
     from PIL import Image
     from rdkit.Chem.Draw import rdMolDraw2D
 
-    drawing = rdMolDraw2D.MolDraw2DCairo(640, 480)
-    options: Any = drawing.drawOptions()
+    with Image.open(io.BytesIO(_drawn(rdMolDraw2D.MolDraw2DCairo(640, 480), graphs, graph_id))) as image:
+        return np.asarray(image.convert("RGBA"))
+
+
+def _drawn(drawing: Any, graphs: PackedGraphs, graph_id: int) -> Any:
+    options = drawing.drawOptions()
     options.clearBackground = options.prepareMolsBeforeDrawing = False
     drawing.DrawMolecule(to_rdkit(graphs, graph_id))
     drawing.FinishDrawing()
-    with Image.open(io.BytesIO(drawing.GetDrawingText())) as image:
-        return np.asarray(image.convert("RGBA"))
+    return drawing.GetDrawingText()
 
 
 def save_drawing(figure: Figure, path: Path) -> None:

@@ -31,6 +31,7 @@ from graphnorm.analysis import (
 )
 from graphnorm.analysis.plots import shades
 from graphnorm.data import to_networkx
+from graphnorm.data.drawing import molecule_as_svg
 from graphnorm.errors import GraphnormError
 from graphnorm.files import plain
 from graphnorm.paper.noise import IMAGES, AlphaRun, NoiseRun
@@ -82,12 +83,14 @@ class Chart:
 
 
 class Drawing(NamedTuple):
-    """A graph as circles and lines, in a square from 0 to 100."""
+    """A graph as circles and lines, in a square from 0 to 100; a molecule as RDKit draws it."""
 
     label: str
     points: Sequence[tuple[float, float, float]]
     """x, y and degree relative to the largest."""
     edges: Sequence[tuple[float, float, float, float]]
+    molecule: str
+    """SVG elements in a square from 0 to 250, or empty."""
 
 
 class Section(NamedTuple):
@@ -461,4 +464,5 @@ def _draw(graphs: PackedGraphs, graph_id: int, kept: float) -> Drawing:
         label=f"graph {graph_id}, class {of_class}: {nodes}, {edges}, {kept:.0%} of the signal kept",
         points=[(*places[node], round(degrees[node] / largest, 2)) for node in graph],
         edges=[(*places[a], *places[b]) for a, b in graph.edges()],
+        molecule=molecule_as_svg(graphs, graph_id, 250),
     )
