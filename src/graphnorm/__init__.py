@@ -1,4 +1,4 @@
-"""Normalization for graph neural networks: drop-in layers at memory speed, and a bench to choose between them."""
+"""Normalization for graph neural networks: drop-in layers with fused kernels, and a bench to choose between them."""
 
 from graphnorm.lazy import names_of_stub
 

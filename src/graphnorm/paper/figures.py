@@ -247,7 +247,7 @@ def plot_panels(
     ]
     columns = min(4, max(1, len(shown)))
     rows = max(1, -(-len(shown) // columns))
-    figure = new_figure(max(3.1 * columns, 5.5), 2.6 * rows + 0.6)
+    figure = new_figure(max(2.6 * columns, 5.5), 2.5 * rows + 0.6)
     room_for_wider_fonts: Any = figure.get_layout_engine()
     room_for_wider_fonts.set(rect=(0, 0, 0.985, 1))
     axes: Any = figure.subplots(rows, columns, squeeze=False).reshape(-1)

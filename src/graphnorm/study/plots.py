@@ -56,7 +56,7 @@ def draw_curve(
     return line
 
 
-def label_ends(axis: Axes, lines: Sequence[Line2D], *, gap: float = 0.062) -> None:
+def label_ends(axis: Axes, lines: Sequence[Line2D], *, gap: float = 0.07) -> None:
     """Write the label of each line at its end; labels keep a distance of a share of the axes' height."""
     bottom, top = axis.get_ylim()
     ends = np.array([np.asarray(line.get_ydata(), np.float64)[-1] for line in lines])
@@ -69,7 +69,7 @@ def label_ends(axis: Axes, lines: Sequence[Line2D], *, gap: float = 0.062) -> No
             places[above] += apart
     for line, place in zip(lines, places, strict=True):
         at: Any = {"xycoords": "axes fraction", "va": "center", "annotation_clip": False}
-        axis.annotate(str(line.get_label()), (1.02, place), color=line.get_color(), fontsize=7, **at)
+        axis.annotate(str(line.get_label()), (1.02, place), color=line.get_color(), fontsize=8, **at)
 
 
 def style_axis(axis: Axes, ticks: int = 10) -> None:
