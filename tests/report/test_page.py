@@ -225,3 +225,16 @@ def test_only_one_that_is_better_than_all_others_is_marked_as_the_winner(result:
     assert tags == [("tag won", won, "graph"), ("tag", "", "2 of 3 tied"), ("tag", "", "no verdict")]
     overview = page[page.index('id="overview"') : page.index("</article>", page.index('id="overview"'))]
     assert [row.count('class="leads"') for row in re.findall(r'<tr><th scope="row".*?</tr>', overview)] == [1, 2, 0]
+
+
+def test_the_papers_model_is_the_one_of_the_overview(result: Result) -> None:
+    trained = [("MUTAG", "gcn"), ("MUTAG", "gin"), ("ogbg-molhiv", "molecular-gin"), ("ogbg-molhiv", "molhiv-gin")]
+    page = build_page(
+        [
+            Chapter(replace(result, spec={**result.spec, "dataset": dataset, "model": model}))
+            for dataset, model in trained
+        ]
+    )
+    overview, _, others = page[page.index('id="overview"') :].partition("<details>")
+    assert re.findall(r"<small>([\w-]+), ", overview) == ["gin", "molhiv-gin"]
+    assert re.findall(r"<small>([\w-]+), ", others.partition("</details>")[0]) == ["gcn", "molecular-gin"]

@@ -26,6 +26,7 @@ from graphnorm.report.reproduced import Reproduced, inline
 from graphnorm.settings import COLOURS, DEFAULT_NORMS, colour, dash
 from graphnorm.study.layout import in_order
 from graphnorm.study.render import NOTHING, by_key, counted, signed
+from graphnorm.study.reported import TABLE_2
 
 if TYPE_CHECKING:
     from graphnorm.data import PackedGraphs
@@ -208,7 +209,7 @@ def _tie(leaders: Sequence[str], ranked: Sequence[str]) -> str:
 
 
 def _overview(parts: Sequence[Part]) -> tuple[Overview, Overview]:
-    """A line for each dataset, with its first model and protocol, and a line for each other model and protocol.
+    """A line for each dataset, with the paper's model or else the first, and a line for each other model and protocol.
 
     Of several comparisons that of most of the usual normalizations counts, then that of most configurations.
     """
@@ -220,7 +221,7 @@ def _overview(parts: Sequence[Part]) -> tuple[Overview, Overview]:
             best[question] = part
     names = [*MODELS, *(model for _, model, _ in best)]
     first: dict[str, Part] = {}
-    for question in sorted(best, key=lambda question: names.index(question[1])):
+    for question in sorted(best, key=lambda question: (question[1] not in TABLE_2, names.index(question[1]))):
         first.setdefault(question[0], best[question])
     others = [part for part in best.values() if part is not first[part.chapter.result.dataset]]
     return _grid([part for part in best.values() if part not in others]), _grid(others)
