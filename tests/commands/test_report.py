@@ -14,7 +14,7 @@ import pytest
 from fakes import fill, outcome
 from graphnorm.data import load
 from graphnorm.files import plain
-from graphnorm.paper.noise import alpha_plan
+from graphnorm.paper.probed import alpha_plan
 from graphnorm.settings import Grid
 from graphnorm.study import Store
 from graphnorm.study.planning import baseline_plan

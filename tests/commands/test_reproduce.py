@@ -22,7 +22,8 @@ from fakes import FakeFleet, scattered
 from graphnorm.cli import main
 from graphnorm.data import synthetic
 from graphnorm.paper import figures
-from graphnorm.paper.items import CURVES, ITEMS, QUICK, AlphaRuns, Baselines, Item, NoiseRuns, Trainings, is_quick
+from graphnorm.paper.item import CURVES, QUICK, AlphaRuns, Baselines, Item, NoiseRuns, Trainings, is_quick
+from graphnorm.paper.items import ITEMS
 from graphnorm.paper.output import QUICK_NOTE
 from graphnorm.paper.reproduce import Reproduction
 from graphnorm.study.store import Store
@@ -376,7 +377,8 @@ class Block(importlib.abc.MetaPathFinder):
             raise ModuleNotFoundError(f"{name} is blocked")
 sys.meta_path.insert(0, Block())
 from dataclasses import replace
-from graphnorm.paper.items import CURVES, ITEMS, QUICK, AlphaRuns, NoiseRuns, Trainings
+from graphnorm.paper.item import CURVES, QUICK, AlphaRuns, NoiseRuns, Trainings
+from graphnorm.paper.items import ITEMS
 trees = ("synthetic:trees",)
 small = Trainings(datasets=trees, norms=("graph",), hidden=8, folds=2, grid=CURVES.fixed(epochs=1))
 ITEMS["fig2"] = replace(ITEMS["fig2"], trained=(small,))

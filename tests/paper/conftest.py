@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fakes import outcome, rising
-from graphnorm.paper.items import Item
+from graphnorm.paper.item import Item
 from graphnorm.paper.output import Output
 from graphnorm.paper.reproduce import Reproduction
 from graphnorm.settings import Running

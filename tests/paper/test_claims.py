@@ -14,8 +14,9 @@ from scipy.stats import ttest_ind
 
 from fakes import outcome, paper_source
 from graphnorm.paper.claims import Claimed, Judged, claims_markdown, converges_within, judge_claims, scores_best, trains
-from graphnorm.paper.items import CURVES, ITEMS
-from graphnorm.paper.noise import IMAGES
+from graphnorm.paper.image_fleet import IMAGES
+from graphnorm.paper.item import CURVES
+from graphnorm.paper.items import ITEMS
 from graphnorm.paper.reproduce import Reproduction
 from graphnorm.settings import DEFAULT_NORMS
 from graphnorm.study.significance import paired_test
@@ -354,16 +355,13 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     with Store(reproduction.store) as store:
         for item in items.values():
             for plan in reproduction.plans(item, train=False):
-                study = store.add(plan, [range(len(plan.trials))])
+                probe, study, seen = plan.probe, store.add(plan, [range(len(plan.trials))]), {}
                 there = store.statuses(study)
-                new = [outcome(trial, values) for trial in plan.trials if trial.key not in there]
-                store.save(store.begin_session(study, "local"), new)
-            for plan in reproduction.probed_plans(item, train=False):
-                probe, study = plan.probe, store.add(plan, [range(len(plan.trials))])
-                layers = getattr(probe, "layers", ["convolutions.0.first_norm"])
-                shape = (len(probe.at), 8, 5) if hasattr(probe, "layers") else (len(probe.at), 5)
-                seen = {"epochs": np.array(probe.at)} | {layer: random.random(shape) for layer in layers}
-                new = [outcome(trial, values, seen=seen) for trial in plan.trials]
+                if probe is not None:
+                    layers = getattr(probe, "layers", ["convolutions.0.first_norm"])
+                    shape = (len(probe.at), 8, 5) if hasattr(probe, "layers") else (len(probe.at), 5)
+                    seen = {"epochs": np.array(probe.at)} | {layer: random.random(shape) for layer in layers}
+                new = [outcome(trial, values, seen=seen) for trial in plan.trials if trial.key not in there]
                 store.save(store.begin_session(study, "local"), new)
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("GRAPHNORM_DATA", raising=False)

@@ -12,7 +12,7 @@ import pytest
 from fakes import FakeFleet
 from graphnorm.paper import figures
 from graphnorm.paper.figures import CONVERGED, Curves, describe_panels, plot_panels
-from graphnorm.paper.items import CURVES, Item, Trainings
+from graphnorm.paper.item import CURVES, Item, Trainings
 from graphnorm.paper.output import Output
 from graphnorm.paper.reproduce import Reproduction
 from graphnorm.settings import DEFAULT_NORMS, Grid

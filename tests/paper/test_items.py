@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from graphnorm.paper.items import CURVES, ITEMS, QUICK, Item, covers, describe_narrow, find_items, is_quick
+from graphnorm.paper.item import CURVES, QUICK, Item, covers, describe_narrow, is_quick
+from graphnorm.paper.items import ITEMS, find_items
 from graphnorm.paper.reproduce import Reproduction
 from graphnorm.settings import DEFAULT_NORMS, GRIDS, find_grid
 from graphnorm.study.plan import Plan
@@ -18,7 +19,7 @@ BASELINES = ("wl", "awl", "dcnn", "dgcnn", "mlp")
 
 def plans(item: Item) -> list[Plan]:
     """The studies of an item, with graphs of which only the names are known."""
-    return list(Reproduction("there is none.db", progress=False).plans(item, train=False))
+    return Reproduction("there is none.db", progress=False).plans(item, train=False)
 
 
 @cache
@@ -40,7 +41,7 @@ def test_tables_and_figures_share_trials(quick: bool) -> None:
 @pytest.mark.parametrize("item", ITEMS.values(), ids=lambda item: item.name)
 def test_planned_trials_are_those_of_all_plans(item: Item) -> None:
     for one in (item, item.quick(), item.quick().narrowed(seeds=2)):
-        assert one.planned == sum(len(plan.trials) for plan in plans(one))
+        assert one.planned == sum(len(plan.trials) for plan in plans(one) if plan.probe is None)
 
 
 def test_reproductions_have_the_self_loops_of_the_authors() -> None:

@@ -12,8 +12,8 @@ from fakes import FakeFleet
 from graphnorm.data import synthetic
 from graphnorm.errors import DownloadError, StudyError
 from graphnorm.paper import figures, tables
-from graphnorm.paper.items import CURVES, AlphaRuns, Baselines, Item, NoiseRuns, Trainings
-from graphnorm.paper.noise import IMAGES
+from graphnorm.paper.image_fleet import IMAGES
+from graphnorm.paper.item import CURVES, AlphaRuns, Baselines, Item, NoiseRuns, Trainings
 from graphnorm.paper.reproduce import Reproduction, known_datasets
 from graphnorm.settings import Grid
 from graphnorm.study import reported

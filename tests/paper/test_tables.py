@@ -19,7 +19,8 @@ from graphnorm.analysis import theory
 from graphnorm.data import synthetic
 from graphnorm.paper import cells, tables
 from graphnorm.paper.cells import Cell, untrained
-from graphnorm.paper.items import CURVES, ITEMS, Baselines, Item, Trainings
+from graphnorm.paper.item import CURVES, Baselines, Item, Trainings
+from graphnorm.paper.items import ITEMS
 from graphnorm.paper.output import Output
 from graphnorm.paper.reproduce import Reproduction
 from graphnorm.paper.tables import pairs

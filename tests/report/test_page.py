@@ -12,7 +12,7 @@ import pytest
 
 from graphnorm.data import load
 from graphnorm.errors import GraphnormError
-from graphnorm.paper.items import QUICK
+from graphnorm.paper.item import QUICK
 from graphnorm.paper.output import QUICK_NOTE
 from graphnorm.report import Chapter, build_page, model_sections, read_studies
 from graphnorm.report.page import leading

@@ -126,7 +126,7 @@ def _has_scores(study: Study) -> bool:
 
 def _read_models(analyses: Sequence[Path], store: Path, chapters: Sequence[Chapter]) -> list[tuple[str, Section]]:
     """Sections on batch noise and the learned α, from analyses and the store, with the graphs' fingerprints."""
-    from graphnorm.paper.noise import alpha_runs, noise_runs
+    from graphnorm.paper.probed import alpha_runs, noise_runs
     from graphnorm.report import model_sections, read_analysis
     from graphnorm.study.store import open_store
 

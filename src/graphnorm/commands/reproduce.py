@@ -23,7 +23,7 @@ from graphnorm.errors import StudyError
 from graphnorm.settings import Loading, Running
 
 if TYPE_CHECKING:
-    from graphnorm.paper.items import Item
+    from graphnorm.paper.item import Item
     from graphnorm.paper.reproduce import Reproduction
 
 DESCRIPTION = """\
@@ -144,7 +144,7 @@ def _train(options: argparse.Namespace, reproduction: Reproduction, items: list[
 
 def _make(options: argparse.Namespace, reproduction: Reproduction, items: list[Item], folder: Path) -> None:
     """Make the items, unless --no-train after training them, and judge the claims."""
-    from graphnorm.paper.noise import LeftOutError
+    from graphnorm.paper.output import LeftOutError
 
     written: dict[str, list[str]] = {}
     for item in items:
@@ -200,7 +200,7 @@ def _held_items(folder: Path, quick: bool) -> dict[str, Any]:
 
 def _refuse_to_replace_more(folder: Path, store: Path, items: list[Item], quick: bool) -> None:
     """Do not overwrite a complete item with a subset."""
-    from graphnorm.paper.items import covers, describe_narrow
+    from graphnorm.paper.item import covers, describe_narrow
 
     held = _held_items(folder, quick)
     for item in items:
@@ -221,7 +221,8 @@ def _items(options: argparse.Namespace) -> list[Item]:
     """The items, narrowed to the chosen parts; those without any remaining part are left out."""
     from dataclasses import replace
 
-    from graphnorm.paper.items import QUICK, NothingLeftError, find_items
+    from graphnorm.paper.item import QUICK, NothingLeftError
+    from graphnorm.paper.items import find_items
     from graphnorm.settings import find_grid
 
     if options.seeds is not None and options.seeds < 1:
@@ -297,7 +298,7 @@ def _show_plans(options: argparse.Namespace, reproduction: Reproduction, items: 
     different: set[str] = set()
     train = not options.no_train
     for item in items:
-        for plan in (*reproduction.plans(item, train=train), *reproduction.probed_plans(item, train=train)):
+        for plan in reproduction.plans(item, train=train):
             left = reproduction.missing(plan)
             different |= set(left)
             names = [item.name, *(plan.spec[name] for name in ("dataset", "model", "protocol"))]

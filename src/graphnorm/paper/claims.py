@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from graphnorm.analysis import readable_layer
 from graphnorm.paper.figures import CONVERGED
-from graphnorm.paper.noise import IMAGES
+from graphnorm.paper.image_fleet import IMAGES
 from graphnorm.paper.output import QUICK_NOTE
 from graphnorm.study.protocol import find_protocol
 from graphnorm.study.render import by_key, listing, signed, span
@@ -25,7 +25,7 @@ from graphnorm.study.reported import dataset_table
 from graphnorm.study.significance import ALPHA, holm, paired_test, welch_test
 
 if TYPE_CHECKING:
-    from graphnorm.paper.items import Item
+    from graphnorm.paper.item import Item
 
 __all__ = ["RULES", "Claim", "Claimed", "Judged", "claims_markdown", "judge_claims"]
 

@@ -14,7 +14,9 @@ import numpy.typing as npt
 
 from graphnorm.analysis import Aggregation, plots, readable_layer, regularity, spectra, typical_graphs
 from graphnorm.files import plain
-from graphnorm.paper.noise import IMAGES, NoiseRun, NothingThereError, origin, read_alpha, read_noise
+from graphnorm.paper.image_fleet import IMAGES
+from graphnorm.paper.output import NothingThereError
+from graphnorm.paper.probed import NoiseRun, origin, read_alpha, read_noise
 from graphnorm.study.plots import MOST_BANDS, draw_curve, label_ends, new_figure, style_axis
 from graphnorm.study.protocol import find_protocol
 from graphnorm.study.reading import average_curves

@@ -1,4 +1,7 @@
-"""The output of an item: figures with their data, tables, sentences and facts, and how they are written to files."""
+"""The output of an item: figures with their data, tables, sentences and facts, and how they are written to files.
+
+An item that cannot be made is left out; the errors here say why.
+"""
 
 from __future__ import annotations
 
@@ -10,18 +13,34 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from graphnorm.errors import StudyError
 from graphnorm.files import replacing
 from graphnorm.study.render import Table, TwoLines
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["QUICK_NOTE", "Output", "Sheet", "provenance"]
+__all__ = ["QUICK_NOTE", "LeftOutError", "NothingThereError", "Output", "Sheet", "provenance"]
 
 QUICK_NOTE = "QUICK PASS: scaled down, not the paper's setting"
 COLOURS_OF_A_PNG = 128
 FONTS = ["DejaVu Sans", "Verdana"]
 """For the text of an SVG, after which a viewer takes any without serifs."""
+
+
+class LeftOutError(StudyError):
+    """An item cannot be made without training or downloads."""
+
+
+class NothingThereError(LeftOutError):
+    """The store has nothing for an item."""
+
+    def __init__(self, item: str, where: Path) -> None:
+        super().__init__(
+            f"this store has no results for {item}",
+            where=where,
+            remedy="leave out --no-train; add --retry-failed if it failed",
+        )
 
 
 class Sheet(NamedTuple):

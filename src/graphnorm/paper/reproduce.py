@@ -7,7 +7,6 @@ or an earlier one, is not trained again; a stopped command continues when it is 
 from __future__ import annotations
 
 import datetime
-import itertools
 import os
 import platform
 import sys
@@ -25,12 +24,14 @@ from graphnorm._version import exact_version
 from graphnorm.data import PackedGraphs, find, load, load_cifar10
 from graphnorm.data.loading import locate, obtain
 from graphnorm.errors import DownloadError, StudyError
-from graphnorm.paper.items import ITEMS, Item, Trainings
-from graphnorm.paper.noise import IMAGES, LeftOutError, NothingThereError, alpha_plan, image_plan, noise_plan
-from graphnorm.paper.output import Output
+from graphnorm.paper.image_fleet import IMAGES
+from graphnorm.paper.item import Item, Trainings
+from graphnorm.paper.items import ITEMS
+from graphnorm.paper.output import LeftOutError, NothingThereError, Output
+from graphnorm.paper.probed import image_plan
 from graphnorm.settings import Running
 from graphnorm.study.plan import Plan
-from graphnorm.study.planning import Dataset, baseline_plan, make_plan
+from graphnorm.study.planning import Dataset
 from graphnorm.study.progress import Display
 from graphnorm.study.reading import read
 from graphnorm.study.render import by_key, counted, list_some
@@ -39,21 +40,11 @@ from graphnorm.study.runner import run
 from graphnorm.study.store import FINAL, Record, Store
 from graphnorm.training import find_metric
 
-__all__ = ["NoGraphsError", "Reproduction", "Work", "known_datasets"]
+__all__ = ["Reproduction", "Work", "known_datasets"]
 
 ABOUT_QUICK = (
     "This is a quick pass: fewer datasets, folds, epochs and configurations. Its differences mean nothing yet."
 )
-
-
-class NoGraphsError(LeftOutError):
-    """An item needs graphs that are not on this machine."""
-
-    def __init__(self, item: str, names: Sequence[str]) -> None:
-        super().__init__(
-            f"{item} needs graphs that are not on this machine: {', '.join(names)}",
-            remedy="name their folder with --data-root or GRAPHNORM_DATA, or allow downloads: leave out --no-train",
-        )
 
 
 @dataclass(frozen=True)
@@ -164,30 +155,12 @@ class Reproduction:
 
     # Plans
 
-    def plans(self, item: Item, *, train: bool = True) -> Iterator[Plan]:
-        """The studies of an item, dataset by dataset; baselines come last.
+    def plans(self, item: Item, *, train: bool = True) -> list[Plan]:
+        """The studies of an item.
 
         train: if False, the graphs are those that the store has studies of; they need not be on this machine.
         """
-        dataset_of = self._datasets(train)
-        for part in item.trained:
-            for dataset, model, protocol in itertools.product(part.datasets, part.models, part.protocols):
-                yield make_plan(dataset_of(dataset), part.settings(dataset, model, protocol), part.grid)
-        others = item.baselines
-        for dataset, name, protocol in itertools.product(others.datasets, others.baselines, others.protocols):
-            yield baseline_plan(dataset_of(dataset), name, protocol=protocol, folds=others.folds, seeds=others.seeds)
-
-    def probed_plans(self, item: Item, *, train: bool = True) -> Iterator[Plan]:
-        """The trainings of an item that have a probe; the images come last."""
-        dataset_of = self._datasets(train)
-        if (noise := item.noise) is not None:
-            for name, size, seed in itertools.product(noise.datasets, noise.batch_sizes, range(noise.seeds)):
-                yield noise_plan(dataset_of(name), size, noise.epochs, seed)
-            for seed in range(noise.seeds if noise.images else 0):
-                yield image_plan(noise.images, seed=seed)
-        if (alpha := item.alpha) is not None:
-            for name in alpha.datasets:
-                yield alpha_plan(dataset_of(name), alpha.epochs)
+        return list(item.plans(self._datasets(train)))
 
     def _datasets(self, train: bool) -> Callable[[str], PackedGraphs | Dataset]:
         known = {} if train else known_datasets(self.store)
@@ -220,7 +193,7 @@ class Reproduction:
 
     def train(self, item: Item) -> None:
         """Train everything that an item needs and the store lacks."""
-        for plan in (*self.plans(item), *self.probed_plans(item)):
+        for plan in self.plans(item):
             dataset = plan.spec["dataset"]
             data: Any = load_cifar10(self._root) if dataset == IMAGES else self.graphs(dataset)
             if dataset == IMAGES:
@@ -240,12 +213,16 @@ class Reproduction:
             raise NothingThereError(item.name, self.store)
         gone = [] if train else [name for name in item.graphs if not self._is_here(name)]
         if gone and not item.trained:
-            raise NoGraphsError(item.name, gone)
+            raise LeftOutError(
+                f"{item.name} needs graphs that are not on this machine: {', '.join(gone)}",
+                remedy="name their folder with --data-root or GRAPHNORM_DATA, or allow downloads: leave out --no-train",
+            )
         with self._reading() as store:
             plans = _as_entered(store, self.plans(item, train=train))
+            studies = [plan for plan in plans if plan.probe is None]
             done = store.finished_keys()
-            there = [plan for plan in plans if any(trial.key in done for trial in plan.trials)]
-            absent = [plan for plan in plans if plan not in there]
+            there = [plan for plan in studies if any(trial.key in done for trial in plan.trials)]
+            absent = [plan for plan in studies if plan not in there]
             if absent and not there:
                 raise NothingThereError(item.name, self.store)
             if self._progress:
@@ -255,7 +232,7 @@ class Reproduction:
                     item=replace(item, graphs=tuple(name for name in item.graphs if name not in gone)),
                     quick=quick,
                     studies=tuple((plan, read(store, plan, partial=True)) for plan in there),
-                    probed=tuple(_as_entered(store, self.probed_plans(item, train=train))),
+                    probed=tuple(plan for plan in plans if plan.probe is not None),
                     absent=_describe(absent),
                     store=store,
                     graphs=self.graphs,

@@ -46,7 +46,7 @@ from graphnorm.study.score import Score
 from graphnorm.study.significance import compare_all
 
 if TYPE_CHECKING:
-    from graphnorm.paper.items import Item
+    from graphnorm.paper.item import Item
     from graphnorm.paper.reproduce import Work
 
 __all__ = ["dataset_statistics", "pairs", "scores", "theory"]

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from graphnorm.errors import GraphnormError
-from graphnorm.paper.items import ITEMS, is_quick
+from graphnorm.paper.item import is_quick
+from graphnorm.paper.items import ITEMS
 from graphnorm.settings import COLOURS, Grid, Hyperparameters, options_of
 from graphnorm.study import Plan, Result, Score, Store, Study, load_result, read
 from graphnorm.study.plan import role

@@ -18,19 +18,16 @@ from graphnorm.analysis import alpha_along_training, noise_along_training
 from graphnorm.data import Images, synthetic
 from graphnorm.errors import StudyError
 from graphnorm.paper import figures
-from graphnorm.paper.items import AlphaRuns, Item, NoiseRuns
-from graphnorm.paper.noise import (
+from graphnorm.paper.image_fleet import IMAGE_LAYERS, IMAGES, _moved, normalized
+from graphnorm.paper.item import AlphaRuns, Item, NoiseRuns
+from graphnorm.paper.output import NothingThereError
+from graphnorm.paper.probed import (
     GRAPH_LAYERS,
-    IMAGE_LAYERS,
-    IMAGES,
-    NothingThereError,
-    _moved,
     alpha_plan,
     alpha_runs,
     image_plan,
     noise_plan,
     noise_runs,
-    normalized,
     read_alpha,
     read_noise,
 )
@@ -275,9 +272,7 @@ def test_smaller_batches_are_noisier(reproduction: Reproduction) -> None:
     assert output.facts["missing"] == output.facts["remarks"] == []
     assert {run_["device"] for run_ in output.facts["trainings"].values()} == {"cpu"}
     with Store(reproduction.store, writable=False) as store:
-        assert [found.trial for found in noise_runs(store)] == [
-            plan.trials[0] for plan in reproduction.probed_plans(wanted)
-        ]
+        assert [found.trial for found in noise_runs(store)] == [plan.trials[0] for plan in reproduction.plans(wanted)]
         assert alpha_runs(store) == []
 
 
