@@ -8,7 +8,7 @@ from pathlib import Path
 import networkx as nx
 import pytest
 
-from graphnorm.data import PackedGraphs, from_networkx
+from graphnorm.data import PackedGraphs, from_networkx, synthetic
 
 
 @pytest.fixture(scope="session")
@@ -30,6 +30,11 @@ def corner_cases() -> PackedGraphs:
         nx.disjoint_union(nx.complete_graph(3), nx.empty_graph(1)),
     ]
     return from_networkx(graphs, [k % 2 for k in range(len(graphs))], name="corners")
+
+
+@pytest.fixture(scope="session")
+def trees() -> PackedGraphs:
+    return synthetic.trees(60)
 
 
 @pytest.fixture

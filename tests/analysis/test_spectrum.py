@@ -25,6 +25,7 @@ from graphnorm.analysis import (
     spectra,
     tolerance,
 )
+from graphnorm.analysis import aggregation as aggregation_module
 from graphnorm.analysis import spectrum as spectrum_module
 from graphnorm.data import PackedGraphs, from_networkx, load, synthetic
 from graphnorm.errors import GraphnormError
@@ -110,7 +111,7 @@ def test_twins_cost_nothing(corner_cases: PackedGraphs) -> None:
 
 def test_batches_do_not_change_the_result(corner_cases: PackedGraphs, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = spectra(corner_cases)
-    monkeypatch.setattr(spectrum_module, "EDGES_PER_BATCH", 7)
+    monkeypatch.setattr(aggregation_module, "EDGES_PER_BATCH", 7)
     monkeypatch.setattr(spectrum_module, "NUMBERS_PER_STACK", 1)
     parts = spectra(corner_cases)
     np.testing.assert_allclose(parts.q, whole.q, atol=1e-14)
@@ -277,7 +278,7 @@ def test_a_shared_value_without_such_a_vector_is_noticed(monkeypatch: pytest.Mon
     honest = shared_values(graphs, [0])
     assert honest.shared == honest.orthogonal
     svd = np.linalg.svd
-    matrix, _ = spectrum_module.quotients(graphs, np.array([0]), Aggregation()).stack(np.array([0]))
+    matrix, _ = aggregation_module.quotients(graphs, np.array([0]), Aggregation()).stack(np.array([0]))
     monkeypatch.setattr(np.linalg, "svd", lambda *_, **options: svd(matrix, **options))
     found = shared_values(graphs, [0])
     assert found.shared > found.orthogonal

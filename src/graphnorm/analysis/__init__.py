@@ -9,9 +9,12 @@ True
 """
 
 from graphnorm.analysis.advice import *
+from graphnorm.analysis.aggregation import *
 from graphnorm.analysis.along_training import *
-from graphnorm.analysis.hessian import *
+from graphnorm.analysis.alpha import *
+from graphnorm.analysis.curvature import *
 from graphnorm.analysis.measurement import *
+from graphnorm.analysis.noise import *
 from graphnorm.analysis.regularity import *
 from graphnorm.analysis.spectrum import *
 from graphnorm.analysis.theory import *

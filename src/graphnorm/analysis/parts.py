@@ -12,15 +12,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graphnorm.analysis import plots, theory
-from graphnorm.analysis.along_training import (
-    alpha_along_training,
-    curvature_along_training,
-    log_spaced_epochs,
-    noise_along_training,
-)
+from graphnorm.analysis.aggregation import Aggregation
+from graphnorm.analysis.along_training import log_spaced_epochs
+from graphnorm.analysis.alpha import alpha_along_training
+from graphnorm.analysis.curvature import curvature_along_training
 from graphnorm.analysis.measurement import Integers
+from graphnorm.analysis.noise import noise_along_training
 from graphnorm.analysis.regularity import regularity, typical_graphs
-from graphnorm.analysis.spectrum import Aggregation, affordable, conditions, interlacing, spectra
+from graphnorm.analysis.spectrum import affordable, conditions, interlacing, spectra
 from graphnorm.data import CATALOG, PackedGraphs
 from graphnorm.errors import GraphnormError
 from graphnorm.training.fleet import default_device

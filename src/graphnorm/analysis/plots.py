@@ -9,14 +9,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec
 
 import numpy as np
 
-from graphnorm.analysis.along_training import Alphas, Curvature, LayerNoise, brief_layer, readable_layer
+from graphnorm.analysis.along_training import brief_layer, readable_layer
+from graphnorm.analysis.alpha import Alphas
+from graphnorm.analysis.curvature import Curvature
 from graphnorm.analysis.measurement import Floats, Integers
+from graphnorm.analysis.noise import LayerNoise
 from graphnorm.analysis.regularity import Regularity
 from graphnorm.analysis.spectrum import Conditions, Spectra, conditions
 from graphnorm.analysis.theory import ConvergenceRates
 from graphnorm.data import PackedGraphs, draw_graph
 from graphnorm.errors import GraphnormError, need
-from graphnorm.study.plots import label_ends
+from graphnorm.study.plots import label_ends, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -50,14 +53,9 @@ def _styled(plot: Callable[Arguments, Figure]) -> Callable[Arguments, Figure]:
     return styled
 
 
-def _new(width: float, height: float) -> Figure:
-    figure: Figure = need("matplotlib.figure", "plotting", "plots").Figure((width, height), layout="constrained")
-    return figure
-
-
 def _figure(title: str, rows: int, columns: int, width: float, height: float) -> tuple[Figure, list[Axes]]:
     """A figure of ``rows`` × ``columns`` axes of ``width`` × ``height`` inches, and its axes, row by row."""
-    figure = _new(width * columns, height * rows)
+    figure = new_figure(width * columns, height * rows)
     axes = list(figure.subplots(rows, columns, squeeze=False).flat)
     for axis in axes:
         axis.tick_params(labelsize=8)
@@ -104,7 +102,7 @@ def plot_spectra(graphs: Sequence[Panel], *, columns: int = 3, title: str = "") 
     columns = min(columns, len(graphs))
     rows = -(-len(graphs) // columns)
     ticker = need("matplotlib.ticker", "plotting", "plots")
-    figure = _new(3.2 * columns, 3.0 * rows)
+    figure = new_figure(3.2 * columns, 3.0 * rows)
     grid = figure.subplots(2 * rows, columns, squeeze=False, sharex=False, height_ratios=[3, 1.1] * rows)
     tops, gaps = grid[::2].reshape(-1), grid[1::2].reshape(-1)
     for top, gap, panel in zip(tops, gaps, graphs, strict=False):
@@ -246,7 +244,7 @@ def plot_noise(trainings: Mapping[str, Sequence[LayerNoise]], *, title: str = ""
     """
     if not trainings or not all(trainings.values()):
         raise GraphnormError("there is no layer to plot", remedy="give one or more")
-    figure = _new(10, 1.7 * len(trainings) + 0.7)
+    figure = new_figure(10, 1.7 * len(trainings) + 0.7)
     grid = figure.subplots(len(trainings), 3, squeeze=False, sharex="row", sharey="col")
     ends = []
     for (name, layers), axes in zip(trainings.items(), grid, strict=True):

@@ -27,8 +27,8 @@ import numpy.typing as npt
 import torch
 from tqdm import tqdm
 
+from graphnorm.analysis.aggregation import Aggregation, check_ids, in_batches, same_neighbours, sparse_q
 from graphnorm.analysis.measurement import Booleans, Floats, Integers, Measurement, quantiles
-from graphnorm.analysis.spectrum import Aggregation, check_ids, in_batches, same_neighbours, sparse_q
 from graphnorm.data import GraphBatch, PackedGraphs
 from graphnorm.errors import need
 

@@ -56,9 +56,9 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from graphnorm.analysis.aggregation import Aggregation, dense_q, in_batches, sparse_q
 from graphnorm.analysis.measurement import Booleans, Floats, Integers, Measurement
 from graphnorm.analysis.regularity import regularity
-from graphnorm.analysis.spectrum import Aggregation, dense_q, in_batches, sparse_q
 from graphnorm.data import PackedGraphs
 from graphnorm.errors import GraphnormError
 from graphnorm.layers.functional import graph_norm, instance_norm

@@ -10,9 +10,9 @@ from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from graphnorm.analysis import Aggregation, plots, readable_layer, regularity, spectra, typical_graphs
+from graphnorm.analysis.measurement import Floats
 from graphnorm.files import plain
 from graphnorm.paper.image_fleet import IMAGES
 from graphnorm.paper.output import NothingThereError
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 __all__ = ["AUTHORS_Q", "CONVERGED", "batch_noise", "curves", "learned_alpha", "learned_shift", "singular_values"]
 
-Values = npt.NDArray[np.float64]
 AUTHORS_Q = Aggregation("gin", xi=0.0, self_loop=True)
 """Q of the authors' data: A + 2I."""
 LARGEST_SAMPLE = 500
@@ -67,7 +66,7 @@ class Curves:
     """The setting that distinguishes curves of one normalization in a panel; may be empty."""
     members: int
     diverged: int
-    values: Mapping[str, tuple[Values, Values]]
+    values: Mapping[str, tuple[Floats, Floats]]
     """Mean and standard deviation by epoch, for ``train`` and ``valid``."""
     trials: tuple[Trial, ...]
     """Those that are averaged."""

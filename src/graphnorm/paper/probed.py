@@ -153,10 +153,9 @@ def read_noise(store: Store, plan: Plan) -> NoiseRun | None:
     """
     wanted = plan.trials[0]
     if not store.seen(wanted):
-        kinds = [study for study in store.studies() if study.spec.get("kind") == "noise"]
         shorter = [
             other
-            for other in map(store.plan, kinds)
+            for other in _plans(store, "noise")
             if store.seen(other.trials[0])
             and other.trials[0].epochs < wanted.epochs
             and replace(other.trials[0], epochs=wanted.epochs) == wanted
@@ -187,11 +186,13 @@ def read_alpha(store: Store, plan: Plan) -> AlphaRun | None:
 
 def noise_runs(store: Store) -> list[NoiseRun]:
     """All trainings of a store that measured batch noise."""
-    plans = [store.plan(study) for study in store.studies() if study.spec.get("kind") == "noise"]
-    return [run for plan in plans if (run := read_noise(store, plan)) is not None]
+    return [run for plan in _plans(store, "noise") if (run := read_noise(store, plan)) is not None]
 
 
 def alpha_runs(store: Store) -> list[AlphaRun]:
     """All trainings of a store that measured α."""
-    plans = [store.plan(study) for study in store.studies() if study.spec.get("kind") == "alpha"]
-    return [run for plan in plans if (run := read_alpha(store, plan)) is not None]
+    return [run for plan in _plans(store, "alpha") if (run := read_alpha(store, plan)) is not None]
+
+
+def _plans(store: Store, kind: str) -> list[Plan]:
+    return [store.plan(study) for study in store.studies() if study.spec.get("kind") == kind]

@@ -25,7 +25,6 @@ from graphnorm.analysis import (
 from graphnorm.analysis.parts import Subject, theory_part
 from graphnorm.data.catalog import find
 from graphnorm.files import plain
-from graphnorm.layers import BUILT_IN, make_norm
 from graphnorm.models import MODELS
 from graphnorm.paper.cells import (
     BASELINE,
@@ -37,7 +36,7 @@ from graphnorm.paper.cells import (
     leading_protocol,
     reported_cell,
 )
-from graphnorm.paper.figures import AUTHORS_Q
+from graphnorm.paper.figures import AUTHORS_Q, NAMES
 from graphnorm.paper.output import Output, Sheet
 from graphnorm.study.protocol import find_protocol
 from graphnorm.study.render import NOTHING, Table, TwoLines, by_key, by_value, list_some, listing, signed, span
@@ -63,14 +62,15 @@ ROUNDING = 1e-9
 def scores(work: Work) -> Output:
     """A table of scores, with the paper's."""
     cells = find_cells(work)
+    tested = pairs(cells)
     kinds = {result.protocol.unit for _, result in work.studies}
     several = any(result.spec["seeds"] > 1 for _, result in work.studies)
     units = "seeds" if kinds == {"seed"} else "folds and seeds" if several or len(kinds) > 1 else "folds"
     output = work.output(
         table=_for_people(cells, units),
         data=_for_programs(cells, units.replace(" ", "_")),
-        sentences=(*_sentences(work.item, cells, units), *work.remarks),
-        facts={"cells": plain(cells), "pairs": pairs(cells), "missing": list(work.absent)},
+        sentences=(*_sentences(work.item, cells, tested, units), *work.remarks),
+        facts={"cells": plain(cells), "pairs": tested, "missing": list(work.absent)},
     )
     return replace(output, sheets=_sheets(work.item, cells, units, output.facts))
 
@@ -170,12 +170,12 @@ def _for_programs(cells: Sequence[Cell], units: str) -> Table:
 # Sentences under them
 
 
-def _sentences(item: Item, cells: Sequence[Cell], units: str) -> Iterator[str]:
+def _sentences(item: Item, cells: Sequence[Cell], tested: Sequence[Mapping[str, Any]], units: str) -> Iterator[str]:
     judged = [cell for cell in cells if not (cell.is_baseline or cell.repeats)]
     yield from _about_agreement(judged, units)
     for name in dict.fromkeys(cell.norm for cell in cells if cell.repeats):
         yield f"Rows {name} show the measurement of instance with the paper's GraphNorm, and are not counted."
-    yield from _about_pairs(cells)
+    yield from _about_pairs(tested)
     if leading_protocol(item.protocols) == FAIR:
         yield f"Under {FAIR} a fold has no part in any choice; the paper has no such numbers."
     else:
@@ -215,16 +215,17 @@ def agreement(parts: Mapping[str, Sequence[Cell]]) -> str:
     return f"{text} ({share} %){f': {by_parts}' if by_parts else ''}."
 
 
-def _about_pairs(cells: Sequence[Cell]) -> Iterator[str]:
-    for protocol, found in by_key(pairs(cells), lambda one: one["protocol"]).items():
+def _about_pairs(tested: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """tested: see :func:`pairs`."""
+    for protocol, found in by_key(tested, lambda one: one["protocol"]).items():
         differ = []
         for one in found:
             if one["significant"]:
                 said = ", ".join(f"{ahead} > {behind}" for ahead, behind in one["significant"])
                 differ.append(f"{one['dataset']}, {one['model']} ({said})")
-        count, tested = sum(len(one["significant"]) for one in found), sum(one["pairs"] for one in found)
+        count, of = sum(len(one["significant"]) for one in found), sum(one["pairs"] for one in found)
         yield (
-            f"Under {protocol} {count} of {tested} pairs of normalizations differ significantly, among configurations "
+            f"Under {protocol} {count} of {of} pairs of normalizations differ significantly, among configurations "
             f"that all have{': ' if differ else ''}{'; '.join(differ)}."
         )
 
@@ -339,9 +340,8 @@ def _row_and_column(dataset: str, model: str, norm: str) -> tuple[tuple[str, str
     (('GCN', 'mine'), 'PTC')
     """
     family = MODELS[model].family
-    name, comma, rest = norm.partition(",")
-    own = norm in ("none", BASELINE) or name not in BUILT_IN
-    layer = norm if own else f"{type(make_norm(name, 1)).__name__}{comma}{rest}"
+    name, *rest = norm.split(",")
+    layer = ",".join([NAMES.get(name, name), *rest])
     if dataset == MOLHIV:
         ogb = "OGB's own, virtual node" if "virtual" in model else "OGB's own"
         return ("", ogb if norm == BASELINE else layer), family

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from graphnorm.analysis import (
     Aggregation,
@@ -29,6 +28,7 @@ from graphnorm.analysis import (
     spectra,
     typical_graphs,
 )
+from graphnorm.analysis.measurement import Floats
 from graphnorm.analysis.plots import shades
 from graphnorm.data import to_networkx
 from graphnorm.data.drawing import molecule_as_svg
@@ -59,7 +59,6 @@ LARGEST_DRAWN = 60
 """Nodes of a graph that is drawn."""
 DRAWINGS = 6
 
-Floats = npt.NDArray[np.float64]
 Layer = Mapping[str, Any]
 """``LayerNoise.summary()`` as JSON: layer, batch_size, epochs, relative_deviation …"""
 

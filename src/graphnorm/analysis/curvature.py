@@ -1,22 +1,48 @@
-"""Extreme eigenvalues of the Hessian of a loss, by products with it alone."""
+"""The curvature of the loss: extreme eigenvalues of its Hessian, by products with it alone, and along training.
+
+"Smoother" means smaller eigenvalues of the Hessian of the loss. The loss is that of training on one fixed batch, with
+the statistics that each layer uses in training and without dropout. Gradient descent with learning rate η is stable
+only if the largest eigenvalue is below 2/η. The smallest one is negative where the loss curves down.
+
+A normalized layer ignores the scale of its weights, and the Hessian falls with the square of that scale. So compare
+eigenvalues only together with the loss.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import copy
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from graphnorm.analysis.measurement import Floats, Measurement
+from graphnorm.analysis.along_training import (
+    Arrays,
+    chosen_epochs,
+    log_spaced_epochs,
+    model_inputs,
+    run_probe,
+    trial_on_all,
+)
+from graphnorm.analysis.measurement import Booleans, Floats, Integers, Measurement
+from graphnorm.data import PackedGraphs
 from graphnorm.errors import GraphnormError, need
+from graphnorm.models import Dropout
+from graphnorm.settings import DEFAULT_NORMS
+from graphnorm.training import TASKS
 
-__all__ = ["RitzValues", "hessian_spectrum", "lanczos", "module_loss"]
+__all__ = ["Curvature", "CurvatureProbe", "RitzValues", "curvature_along_training", "hessian_spectrum", "lanczos"]
+__all__ += ["module_loss"]
 
 Loss = Callable[[dict[str, Tensor]], Tensor]
 NEGLIGIBLE = 1e-4
 """An eigenvalue below this share of the largest needs no relative accuracy of its own."""
+
+
+# ---- of any loss ----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,3 +200,113 @@ def lanczos(
         off_diagonal.append(length)
         vector = image / length
     return RitzValues(values, residuals, vectors[0] ** 2, bool(ended or converged))
+
+
+# ---- along training -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Curvature(Measurement):
+    """Extreme Hessian eigenvalues of K normalizations after E epochs, for each of S seeds: (K, E, S) arrays."""
+
+    norms: tuple[str, ...]
+    epochs: Integers
+    """(E,)"""
+    largest: Floats
+    smallest: Floats
+    loss: Floats
+    """On the same graphs."""
+    converged: Booleans
+    """Whether both ends met the tolerance of :func:`lanczos`; if not, they lie inside the
+    true range."""
+
+    @classmethod
+    def from_looks(cls, probe: CurvatureProbe, looks: Mapping[str, Sequence[Arrays]]) -> Curvature:
+        """The result of a probe, from the stacked looks, (E,) by name, of each normalization and seed."""
+        arrays = {
+            name: np.array([[of[name] for of in seeds] for seeds in looks.values()]).swapaxes(1, 2)
+            for name in ("largest", "smallest", "loss", "converged")
+        }
+        return cls(tuple(looks), np.array(probe.at), **arrays)
+
+    def summary(self) -> dict[str, Any]:
+        """For each normalization: medians over seeds after each epoch, and the median of all trained models."""
+        return {
+            norm: {
+                "epochs": self.epochs,
+                "largest": np.median(self.largest[k], axis=-1),
+                "smallest": np.median(self.smallest[k], axis=-1),
+                "loss": np.median(self.loss[k], axis=-1),
+                "median_largest_when_trained": float(np.median(self.largest[k, self.epochs > 0])),
+                "share_converged": float(self.converged[k].mean()),
+            }
+            for k, norm in enumerate(self.norms)
+        }
+
+
+@dataclass(frozen=True)
+class CurvatureProbe:
+    """Computes the extreme Hessian eigenvalues of the loss on one batch, in float64. A look has four numbers."""
+
+    at: tuple[int, ...]
+    batch: tuple[int, ...]
+    """Ids of the graphs."""
+    max_steps: int = 60
+    tolerance: float = 1e-2
+
+    def look(self, model: nn.Module, graphs: PackedGraphs) -> Arrays:
+        model = copy.deepcopy(model).to(torch.float64).train()
+        for module in model.modules():
+            if isinstance(module, Dropout):
+                module.eval()
+        batch, inputs = model_inputs(model, graphs, np.array(self.batch))
+        inputs["x"] = inputs["x"].to(torch.float64)
+
+        def loss(model: nn.Module) -> Tensor:
+            scores = model(**inputs)
+            one_score = graphs.task == "classes" and scores.shape[-1] == 1
+            task = TASKS["binary" if one_score else graphs.task]
+            return task.loss(scores[None], task.wanted(batch)[None])[0]
+
+        function = module_loss(model, loss)
+        parameters: dict[str, Tensor] = dict(model.named_parameters())
+        found = hessian_spectrum(function, parameters, max_steps=self.max_steps, tolerance=self.tolerance)
+        with torch.no_grad():
+            value = float(function(parameters))
+        look = {"smallest": found.smallest, "largest": found.largest, "loss": value, "converged": found.converged}
+        return {name: np.asarray(number) for name, number in look.items()}
+
+
+def curvature_along_training(
+    graphs: PackedGraphs,
+    norms: Sequence[str] = DEFAULT_NORMS,
+    *,
+    epochs: int = 30,
+    at: Iterable[int] | None = None,
+    seeds: int = 1,
+    batch_size: int = 128,
+    ids: Integers | None = None,
+    device: torch.device | str | None = None,
+    progress: bool = False,
+    **settings: Any,
+) -> Curvature:
+    """Train GIN with each normalization, and compute the extreme Hessian eigenvalues on one batch along the way.
+
+    The batch is drawn at random, and is the same for all.
+
+    at: the epochs; eight of them, dense at first, if left out.
+    ids: which graphs; all if left out.
+    settings: others of :class:`graphnorm.training.Trial`.
+    """
+    trials = [
+        trial_on_all(graphs, **{"norm": norm, "epochs": epochs, "batch_size": batch_size} | settings) for norm in norms
+    ]
+    chosen = np.arange(graphs.num_graphs) if ids is None else ids
+    batch = np.sort(np.random.default_rng(trials[0].seed).permutation(chosen)[:batch_size])
+    at = log_spaced_epochs(epochs) if at is None else at
+    probe = CurvatureProbe(chosen_epochs(at, epochs), tuple(batch.tolist()))
+    looks = {
+        trial.norm: run_probe(probe, graphs, trial, seeds=seeds, ids=ids, device=device, progress=progress)
+        for trial in trials
+    }
+    return Curvature.from_looks(probe, looks)
