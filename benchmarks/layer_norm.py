@@ -3,7 +3,7 @@
 ``PYTHONPATH=src:. python -m benchmarks.layer_norm [--device cuda]``. Every figure is a ratio of two times of one run,
 taken in turns. A time counts only after the result was checked against float64. Stacks of members, each with a weight
 and a bias of its own, run under ``torch.func.vmap`` on both sides.
-Writes ``benchmarks/results/rows-DEVICE.csv``.
+Writes ``benchmarks/results/layer-norm-DEVICE.csv``.
 
 "Limit": 3 copies of x for forward + backward (x, residual and y; x, dy and dx: 6 reads or writes of x's size, a copy
 being 2).
@@ -85,14 +85,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--seconds", type=float, default=2.0, help="per shape, for the clock (default 2)")
-    parser.add_argument("--out", type=Path, help="the CSV to write (default: benchmarks/results/rows-DEVICE.csv)")
+    parser.add_argument("--out", type=Path, help="the CSV to write (default: benchmarks/results/layer-norm-DEVICE.csv)")
     options = parser.parse_args()
     device = torch.device(options.device)
     made = announce(device)
     most = MOST_ON_CPU if device.type == "cpu" else 10**12
     shapes = [shape for shape in SHAPES if shape[0] * shape[1] * shape[2] <= most]
     rows = [measure(shape, device, options.seconds) for shape in shapes]
-    write_table("rows", rows, made, options.out)
+    write_table("layer-norm", rows, made, options.out)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@
 run, taken in turns. A time counts only after the result was checked against float64. Graphs are drawn at random, with
 about the sizes and degrees of the datasets they are named after. Stacks of members run under ``torch.func.vmap``;
 PyTorch Geometric has no such form, so they are compared with as many separate calls.
-Writes ``benchmarks/results/aggregate-DEVICE.csv``.
+Writes ``benchmarks/results/neighbour-sum-DEVICE.csv``.
 """
 
 from __future__ import annotations
@@ -191,13 +191,13 @@ def main() -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--seconds", type=float, default=2.0, help="per case and operation, for the clock (default 2)")
     parser.add_argument("--most-members", type=int, help="leave out larger stacks (default: 10 on a CPU, else none)")
-    parser.add_argument("--out", type=Path, help="the CSV to write (default: benchmarks/results/aggregate-DEVICE.csv)")
+    parser.add_argument("--out", type=Path, help="the CSV (default: benchmarks/results/neighbour-sum-DEVICE.csv)")
     options = parser.parse_args()
     device = torch.device(options.device)
     most = options.most_members or (10 if device.type == "cpu" else 10**9)
     made = announce(device, "torch_geometric")
     rows = [row for case in CASES if case.members <= most for row in measure(case, device, options.seconds)]
-    write_table("aggregate", rows, made, options.out)
+    write_table("neighbour-sum", rows, made, options.out)
 
 
 if __name__ == "__main__":
