@@ -25,14 +25,15 @@ __all__ = [
     "GCNConvolution",
     "GINConvolution",
     "GraphClassifier",
+    "GraphModel",
     "Linear",
     "OneHot",
     "check_layers",
     "check_readout",
-    "graph_of_rows",
     "graph_structure",
     "make_paper_norm",
     "number_dropouts",
+    "segments_of",
 ]
 
 
@@ -124,7 +125,37 @@ def check_layers(layers: int) -> None:
         raise ValueError(f"layers is {layers}; a model needs at least two layers, one of them the linear head")
 
 
-class GraphClassifier(nn.Module):
+class GraphModel(nn.Module):
+    """Base of models that are called with PyTorch Geometric's arguments. A subclass writes ``score``."""
+
+    def forward(
+        self,
+        x: Tensor | OneHot,
+        edges: Tensor | Adjacency,
+        batch: Tensor | Segments | None = None,
+        batch_size: int | None = None,
+        *,
+        dropout_key: DropoutKey | None = None,
+    ) -> Tensor:
+        """Score every graph of a batch.
+
+        x: (N, F) node features; for GIN and GCN also :class:`OneHot`.
+        edges: PyTorch Geometric's ``edge_index`` (2, E), or an :class:`Adjacency`.
+        batch: the graph of each node, or :class:`Segments`; without it all nodes are one graph.
+        dropout_key: see :class:`Dropout`.
+
+        Returns:
+            (G, num_outputs): the scores.
+        """
+        rows = x.category if isinstance(x, OneHot) else x
+        return self.score(x, *graph_structure(rows, edges, batch, batch_size), dropout_key)
+
+    def score(self, x: Any, adjacency: Adjacency, segments: Segments, key: DropoutKey | None) -> Tensor:
+        """(G, num_outputs): the scores."""
+        raise NotImplementedError
+
+
+class GraphClassifier(GraphModel):
     """Convolutions, then the sum or mean over each graph's nodes, then a linear head.
 
     The readout takes the output of the last convolution only. Every convolution but the first, which changes the width,
@@ -154,32 +185,12 @@ class GraphClassifier(nn.Module):
         self.head = Linear(hidden, num_outputs)
         self.readout, self.dropout = readout, Dropout(dropout)
 
-    def forward(
-        self,
-        x: Tensor | OneHot,
-        edges: Tensor | Adjacency,
-        batch: Tensor | Segments | None = None,
-        batch_size: int | None = None,
-        *,
-        dropout_key: DropoutKey | None = None,
-    ) -> Tensor:
-        """Score every graph of a batch.
-
-        x: (N, F) node features, or :class:`OneHot`.
-        edges: PyTorch Geometric's ``edge_index`` (2, E), or an :class:`Adjacency`.
-        batch: the graph of each node, or :class:`Segments`; without it all nodes are one graph.
-        dropout_key: see :class:`Dropout`.
-
-        Returns:
-            (G, num_outputs): the scores.
-        """
-        first = x.category if isinstance(x, OneHot) else x
-        adjacency, segments = graph_structure(first, edges, batch, batch_size)
+    def score(self, x: Tensor | OneHot, adjacency: Adjacency, segments: Segments, key: DropoutKey | None) -> Tensor:
         h = self.convolutions[0](x, adjacency, segments)
         for convolution in self.convolutions[1:]:
             h = convolution(h, adjacency, segments, residual=h)
         scores: Tensor = self.head(pool(h, segments, self.readout))
-        dropped: Tensor = self.dropout(scores, dropout_key)
+        dropped: Tensor = self.dropout(scores, key)
         return dropped
 
 
@@ -187,18 +198,17 @@ def graph_structure(
     x: Tensor, edges: Tensor | Adjacency, batch: Tensor | Segments | None, batch_size: int | None
 ) -> tuple[Adjacency, Segments]:
     """The arguments of a model as the two objects that layers take."""
-    rows = x.shape[0]
-    adjacency = edges if isinstance(edges, Adjacency) else Adjacency(edge_index=edges, num_nodes=rows)
+    adjacency = edges if isinstance(edges, Adjacency) else Adjacency(edge_index=edges, num_nodes=x.shape[0])
+    return adjacency, segments_of(x, batch, batch_size)
+
+
+def segments_of(x: Tensor, batch: Tensor | Segments | None, batch_size: int | None) -> Segments:
+    """The segments of the rows of x; without ``batch`` all rows are one graph."""
     segments = as_segments(batch, batch_size)
     if segments is None:
+        rows = x.shape[0]
         segments = Segments(ptr=torch.tensor([0, rows], device=x.device), num_rows=rows, max_size=rows)
-    return adjacency, segments
-
-
-def graph_of_rows(segments: Segments, rows: int) -> Tensor:
-    """(N,): the graph of each row; for rows of no graph G, the number of graphs."""
-    ids, graphs = segments.ids(rows), segments.num_graphs
-    return torch.where((ids < 0) | (ids >= graphs), graphs, ids)
+    return segments
 
 
 AUTHORS_EPS = 1e-6

@@ -11,11 +11,10 @@ from graphnorm.adjacency import Adjacency
 from graphnorm.models.graph import (
     Dropout,
     DropoutKey,
+    GraphModel,
     Linear,
     check_layers,
     check_readout,
-    graph_of_rows,
-    graph_structure,
 )
 from graphnorm.ops.neighbour_sum import aggregate, pool
 from graphnorm.segments import Segments
@@ -23,7 +22,7 @@ from graphnorm.segments import Segments
 __all__ = ["DCNN", "DGCNN", "MLP", "diffuse", "rows_kept", "sort_pool"]
 
 
-class MLP(nn.Module):
+class MLP(GraphModel):
     """``layers`` linear layers with ReLU between them, on pooled node features. It does not see the edges.
 
     If a graph network does better, it learned from the structure.
@@ -47,25 +46,15 @@ class MLP(nn.Module):
         self.head = Linear(hidden, num_outputs)
         self.readout, self.dropout = readout, Dropout(dropout)
 
-    def forward(
-        self,
-        x: Tensor,
-        edges: Tensor | Adjacency,
-        batch: Tensor | Segments | None = None,
-        batch_size: int | None = None,
-        *,
-        dropout_key: DropoutKey | None = None,
-    ) -> Tensor:
-        """(G, num_outputs): the scores. Arguments as in :class:`graphnorm.models.GraphClassifier`."""
-        _, segments = graph_structure(x, edges, batch, batch_size)
+    def score(self, x: Tensor, adjacency: Adjacency, segments: Segments, key: DropoutKey | None) -> Tensor:
         z = pool(x, segments, self.readout)
         for linear in self.linears:
             z = linear(z).relu()
-        scores: Tensor = self.head(self.dropout(z, dropout_key))
+        scores: Tensor = self.head(self.dropout(z, key))
         return scores
 
 
-class DCNN(nn.Module):
+class DCNN(GraphModel):
     r"""Features after 0, 1, … hops of diffusion, averaged over the nodes; a weight for each; and a linear head.
 
     .. math:: Z_{hf} = \tanh\Bigl(W_{hf}\, \frac1n \sum_v (P^h X)_{vf}\Bigr), \qquad P = D^{-1} A
@@ -81,26 +70,14 @@ class DCNN(nn.Module):
         self.dropout = Dropout(dropout)
         self.head = Linear((self.hops + 1) * in_features, num_outputs)
 
-    def forward(
-        self,
-        x: Tensor,
-        edges: Tensor | Adjacency,
-        batch: Tensor | Segments | None = None,
-        batch_size: int | None = None,
-        *,
-        dropout_key: DropoutKey | None = None,
-    ) -> Tensor:
-        """(G, num_outputs): the scores. Arguments as in :class:`graphnorm.models.GraphClassifier`.
-
-        x: (N, in_features), or graphs that were diffused before and have one node each, (G, (hops+1)·in_features).
-        """
-        adjacency, segments = graph_structure(x, edges, batch, batch_size)
+    def score(self, x: Tensor, adjacency: Adjacency, segments: Segments, key: DropoutKey | None) -> Tensor:
+        """x: (N, in_features), or of graphs that were diffused before, one node each, (G, (hops+1)·in_features)."""
         if x.shape[-1] == self.weight.numel():
             diffused = pool(x, segments).view(-1, *self.weight.shape)
         else:
             diffused = diffuse(x, adjacency, segments, self.hops)
         z = (self.weight * diffused).tanh().flatten(1)
-        scores: Tensor = self.head(self.dropout(z, dropout_key))
+        scores: Tensor = self.head(self.dropout(z, key))
         return scores
 
 
@@ -119,7 +96,7 @@ LEAST_ROWS = 2 * WINDOW
 """With this many rows, one window is left after max pooling."""
 
 
-class DGCNN(nn.Module):
+class DGCNN(GraphModel):
     r"""Graph convolutions, then sort pooling of the nodes by the last channel, then one-dimensional convolutions.
 
     .. math:: H_{t+1} = \tanh\bigl(\tilde D^{-1} (A + I) H_t W_t\bigr)
@@ -152,17 +129,7 @@ class DGCNN(nn.Module):
         self.dropout = Dropout(dropout)
         self.head = Linear(DENSE, num_outputs)
 
-    def forward(
-        self,
-        x: Tensor,
-        edges: Tensor | Adjacency,
-        batch: Tensor | Segments | None = None,
-        batch_size: int | None = None,
-        *,
-        dropout_key: DropoutKey | None = None,
-    ) -> Tensor:
-        """(G, num_outputs): the scores. Arguments as in :class:`graphnorm.models.GraphClassifier`."""
-        adjacency, segments = graph_structure(x, edges, batch, batch_size)
+    def score(self, x: Tensor, adjacency: Adjacency, segments: Segments, key: DropoutKey | None) -> Tensor:
         closed = (adjacency.rowptr.diff() + 1).to(x.dtype)[:, None]  # neighbours and the node itself
         outputs = []
         for linear in self.convolutions:
@@ -174,7 +141,7 @@ class DGCNN(nn.Module):
         z = z[:, : 2 * half].reshape(len(z), half, 2, -1).amax(2)
         windows = torch.stack([z[:, k : half - WINDOW + 1 + k] for k in range(WINDOW)], dim=2).flatten(2)
         z = self.dense(_rowwise(self.along, windows).relu().flatten(1)).relu()
-        scores: Tensor = self.head(self.dropout(z, dropout_key))
+        scores: Tensor = self.head(self.dropout(z, key))
         return scores
 
 
@@ -191,7 +158,7 @@ def sort_pool(x: Tensor, segments: Segments, rows: int) -> Tensor:
     tensor([[3., 2.],
             [5., 0.]])
     """
-    ids = graph_of_rows(segments, x.shape[0])
+    ids = segments.bounded_ids(x.shape[0])
     falling = torch.argsort(x[:, -1].detach(), descending=True, stable=True)
     order = falling[torch.argsort(ids[falling], stable=True)]
     slot = torch.arange(rows, device=x.device)

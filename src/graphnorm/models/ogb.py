@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from graphnorm.adjacency import Adjacency
 from graphnorm.layers import BatchNorm
-from graphnorm.models.graph import Dropout, DropoutKey, Linear, graph_of_rows
+from graphnorm.models.graph import Dropout, DropoutKey, Linear
 from graphnorm.models.molecules import Encoder, MolecularModel
 from graphnorm.ops.neighbour_sum import aggregate, pool
 from graphnorm.segments import Segments
@@ -127,7 +127,7 @@ class OGBClassifier(MolecularModel):
         self, h: Tensor, adjacency: Adjacency, segments: Segments, kinds: Tensor | None, key: DropoutKey | None
     ) -> Tensor:
         state = None if self.start is None else self.start.expand(segments.num_graphs, -1)
-        place = None if state is None else graph_of_rows(segments, h.shape[0])
+        place = None if state is None else segments.bounded_ids(h.shape[0])
         for index, (convolution, norm, dropout) in enumerate(
             zip(self.convolutions, self.norms, self.dropouts, strict=True)
         ):

@@ -20,11 +20,11 @@ from graphnorm.adjacency import Adjacency
 from graphnorm.data.packed import PackedGraphs
 from graphnorm.errors import GraphnormError
 from graphnorm.layers import Norm, make_norm
-from graphnorm.models.graph import DropoutKey
+from graphnorm.models.graph import DropoutKey, segments_of
 from graphnorm.models.registry import OFFERED
 from graphnorm.ops.dropout import drop
 from graphnorm.own_code import parameters_of
-from graphnorm.segments import Segments, as_segments
+from graphnorm.segments import Segments
 from graphnorm.settings import Hyperparameters
 from graphnorm.tracing import is_abstract
 
@@ -123,7 +123,7 @@ class OwnModel(nn.Module):
         edge_attr: Tensor | None = None,
         dropout_key: DropoutKey | None = None,
     ) -> Tensor:
-        """(G, num_outputs): the scores. The arguments are those of :class:`~graphnorm.models.GraphClassifier`.
+        """(G, num_outputs): the scores. The arguments are those of :class:`~graphnorm.models.graph.GraphModel`.
 
         edge_attr: (E, D) float edge features, in the order of ``edges``.
         dropout_key: without it, dropout draws from torch's generator.
@@ -131,9 +131,7 @@ class OwnModel(nn.Module):
         rows = x.shape[0]
         if not rows:
             return x.new_zeros(0, self.num_outputs)
-        segments = as_segments(batch, batch_size)
-        if segments is None:
-            segments = Segments(ptr=torch.tensor([0, rows], device=x.device), num_rows=rows, max_size=rows)
+        segments = segments_of(x, batch, batch_size)
         graphs = segments.num_graphs
         edge_index = edges if isinstance(edges, Tensor) else torch.stack([edges.col, edges.rows()])
         ids = segments.ids(rows)
