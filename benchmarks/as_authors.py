@@ -1,4 +1,4 @@
-"""What the authors' ξ, ε and first weights change: small datasets, with and without ``--as-authors``, on a CPU.
+"""The effect of the authors' ξ, ε and first weights on small datasets: with and without ``--as-authors``, on a CPU.
 
 python -m benchmarks.as_authors MUTAG PTC      writes benchmarks/results/as-authors.csv
 """

@@ -111,10 +111,9 @@ def collab() -> dict[str, Any]:
 
 
 def best(run: Callable[[], int], rounds: int) -> float:
-    """Microseconds a batch, of the fastest of several rounds; ``run`` gives the number of batches it made.
+    """Microseconds of CPU time for a batch, in the fastest of several rounds; ``run`` gives the number of its batches.
 
-    They are the process's own: one thread does the work, and while other programs have the core, PyG's rounds, which
-    are longer, would seem the slower for it.
+    The clock would be unfair on a busy machine: PyG's rounds are longer, so other programs interrupt them more.
     """
     times = []
     for _ in range(rounds):
@@ -127,8 +126,8 @@ def best(run: Callable[[], int], rounds: int) -> float:
 def batches(name: str) -> dict[str, float]:
     """Microseconds for a shuffled batch of 128 graphs, ours and PyG's.
 
-    PyG's batches hold float features, so the comparison is with ours after the one-hot; without it, as models that
-    embed tags take them, stands beside. MUTAG fills one batch an epoch: each of PyG's there pays for a new iterator.
+    PyG's batches hold float features, so they are compared with ours after the one-hot. Ours without it, for models
+    that embed tags, are given too. MUTAG fills one batch an epoch, so each of PyG's there pays for a new iterator.
     """
     graphs = load(name)
     plan = torch.stack([torch.randperm(graphs.num_graphs)[:BATCH_SIZE] for _ in range(32)]).unbind()

@@ -1,4 +1,4 @@
-"""What every file of results says of its making (when, on what, with which versions), and tables of results."""
+"""The facts in every file of results (date, device, versions), and tables of results."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RESULTS = Path(__file__).parent / "results"
 
 
 def facts(device: str | torch.device = "cpu", *packages: str) -> dict[str, Any]:
-    """Date, device, cores and versions, those of other packages by their names."""
+    """Date, device, cores and versions; ``packages`` name others whose version counts."""
     found: dict[str, Any] = {
         "date": datetime.now(UTC).date().isoformat(),
         "device": device_name(torch.device(device)),
@@ -40,7 +40,7 @@ def facts(device: str | torch.device = "cpu", *packages: str) -> dict[str, Any]:
 
 
 def announce(device: torch.device, *packages: str) -> dict[str, Any]:
-    """Print and give the facts of a table, whose device is a CPU with its threads."""
+    """Print and return the facts of a table; a CPU is named with its threads."""
     made = facts(device, *packages)
     if device.type == "cpu":
         made["device"] = f"cpu-{torch.get_num_threads()}-threads"

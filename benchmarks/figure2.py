@@ -25,7 +25,7 @@ FEW, ALL = 2, 400
 
 
 def seconds(graphs: PackedGraphs, epochs: int, device: str) -> float:
-    """Of all five normalizations, from nothing to the last result in the store."""
+    """The time to train all five normalizations, up to the last result in the store."""
     settings = Settings(readout=find(graphs.name).readout, self_loops=True)
     plan = make_plan(graphs, settings, GRIDS["curves"].fixed(epochs=epochs))
     began = time.perf_counter()

@@ -42,7 +42,7 @@ OWN_BARS = {"cpu": 1, "cuda": 10}
 
 
 class PygGIN(nn.Module):
-    """The same model out of PyTorch Geometric's parts."""
+    """The same model, made of PyTorch Geometric's parts."""
 
     def __init__(
         self, in_features: int, num_outputs: int, norm: Callable[[int], nn.Module], readout: str, hidden: int = 64
@@ -94,7 +94,7 @@ def pyg_model(graphs: PackedGraphs, readout: str) -> PygGIN:
 
 
 def scores_of(model: nn.Module, batch: Any) -> Tensor:
-    """Of a batch of PyTorch Geometric's."""
+    """The scores of one of PyTorch Geometric's batches."""
     scores: Tensor = model(batch.x, batch.edge_index, batch.batch, batch.num_graphs)
     return scores
 
@@ -111,7 +111,7 @@ def as_pyg(graphs: PackedGraphs) -> list[Any]:
 
 
 def setting(name: str, members: int, epochs: int, model: str = "gin") -> tuple[PackedGraphs, list[Trial], list[Split]]:
-    """A cross-validation's folds, each as often as it takes."""
+    """Trials and splits: the folds of a cross-validation, repeated until there are enough members."""
     from sklearn.model_selection import StratifiedKFold
 
     graphs, readout = load(name), find(name).readout
@@ -142,7 +142,7 @@ def synchronise(device: torch.device) -> None:
 
 
 def seconds(work: Callable[[], object], device: torch.device) -> float:
-    """Of one call."""
+    """The time of one call."""
     synchronise(device)
     began = time.perf_counter()
     work()
@@ -159,7 +159,7 @@ def pyg_loop(
     most: int,
     batch_size: int = 128,
 ) -> Callable[[], int]:
-    """An epoch, or its first ``most`` steps; gives the number of steps. All graphs are evaluated 128 at a time."""
+    """A function that trains for an epoch, or its first ``most`` steps, and gives the number of steps."""
     from torch_geometric.loader import DataLoader
 
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
@@ -236,7 +236,7 @@ def gpu_case(name: str, members: int, model: str, device: torch.device, peers: d
 
 
 def seconds_in_workers(graphs: PackedGraphs, trials: list[Trial], splits: list[Split], workers: int) -> float:
-    """An epoch of a model in so many processes, after everyone's first: they have started, and caches are warm."""
+    """The time of an epoch in this many processes, after a first epoch in each that warms the caches."""
     engine = local_engine(graphs, device="cpu", workers=workers, fleets=workers, code=pack_code(trials))
     shares = [range(k * len(trials) // workers, (k + 1) * len(trials) // workers) for k in range(workers)]
     begin = [
@@ -305,7 +305,7 @@ def cpu_case(name: str, members: int, model: str, epochs: int) -> dict[str, Any]
 
 
 def main() -> None:
-    """Run the cases and write what came of them."""
+    """Run the cases and write the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--only", nargs="*", help="names of datasets")

@@ -1,4 +1,4 @@
-"""The paper's grid on one dataset, searched with GraphNorm, and what PyTorch Geometric's loop would take for it.
+"""The time of the paper's grid on one dataset with GraphNorm, against PyTorch Geometric's loop.
 
 ``python -m benchmarks.grid --store grid.db [--dataset NCI1] [--device cuda] [--out FOLDER]`` trains what the store
 lacks of ``graphnorm reproduce table1 --models gin --norms graph --protocols paper``, so either command finds what the
@@ -38,7 +38,7 @@ BARS = {"NCI1": 720.0}
 
 
 def describe(plan: Plan, result: Result, store: Store, seconds_of_this_call: float) -> dict[str, Any]:
-    """What the search took, what it chose and what that scores."""
+    """The time of the search, the chosen configuration and its score."""
     (score,) = result.norms.values()
     sessions, records = store.sessions(store.study(plan.name)), store.records(plan)
     ended = [session.seconds for session in sessions if session.seconds is not None]
@@ -69,10 +69,10 @@ def describe(plan: Plan, result: Result, store: Store, seconds_of_this_call: flo
 
 
 def pyg_seconds(graphs: PackedGraphs, plan: Plan, device: torch.device, rounds: int) -> dict[str, Any]:
-    """What the same trials would take in PyTorch Geometric's loop, from whole epochs of one of them.
+    """The time of the same trials in PyTorch Geometric's loop, from whole epochs of one trial.
 
     Folds differ by a graph or two and no setting but the batch size changes the work, so a few epochs are timed for
-    each batch size. The authors' self-loops, more edges for it, are left out on its side.
+    each batch size. On its side the authors' self-loops are left out, which would add edges.
     """
     split, trial = make_splits(graphs, plan.trials[:1])[0], replace(plan.trials[0], self_loops=False)
     data = as_pyg(graphs)
@@ -96,7 +96,7 @@ def pyg_seconds(graphs: PackedGraphs, plan: Plan, device: torch.device, rounds: 
 
 
 def stop_after(limit: float | None) -> None:
-    """Ask this process to stop, as Ctrl-C would, after so many seconds: it leaves checkpoints to go on from."""
+    """Stop this process after this many seconds as Ctrl-C would, so that checkpoints are left."""
     if limit is not None:
         timer = threading.Timer(limit, os.kill, (os.getpid(), signal.SIGTERM))
         timer.daemon = True

@@ -1,4 +1,4 @@
-"""Kill a study a hundred times and compare what it came to with an undisturbed run: ``python -m benchmarks.kills``.
+"""Kill a study a hundred times and compare its results with an undisturbed run: ``python -m benchmarks.kills``.
 
 Two studies of the same trials run as real processes, on the CPU. One is left alone. Of the other, at random times, the
 driver or one of its workers is ended by SIGKILL; a killed driver is started again with the same command. In the end
@@ -42,7 +42,7 @@ def command(folder: Path, store: str, engine: str, epochs: int) -> list[str]:
 
 
 def read_table(path: Path) -> Table:
-    """Every curve of every trial, as it lies in the store."""
+    """Every curve of every trial, as stored."""
     with closing(sqlite3.connect(path)) as connection:
         rows = connection.execute(
             "SELECT t.key, c.name, o.status, o.epochs, c.data FROM outcomes o "
@@ -78,8 +78,10 @@ def failed_trials(path: Path) -> int:
 def disturb(
     arguments: list[str], store: Path, kills: int, engine: str, seed: int, log: Path
 ) -> tuple[Counter[str], int]:
-    """Run a command to its end, killing it so many times on the way; say what was killed, and how often the command
-    came to its end with failed trials and was given again."""
+    """Run a command to its end and kill it ``kills`` times on the way.
+
+    Returns what was killed, and how often the command ended with failed trials and was repeated.
+    """
     chance, killed, again = random.Random(seed), Counter[str](), 0
     while True:
         with log.open("ab") as errors:
@@ -102,7 +104,7 @@ def disturb(
 
 
 def kill(process: psutil.Process) -> bool:
-    """Whether it was still there."""
+    """Kill a process; return whether it was still running."""
     try:
         process.kill()
     except psutil.NoSuchProcess:

@@ -1,4 +1,4 @@
-"""What a small last batch of each epoch does to training: ``python -m benchmarks.last_batches``.
+"""The effect of a small last batch of each epoch on training: ``python -m benchmarks.last_batches``.
 
 Graphs are rarely a multiple of the batch size, and the last step of an epoch is made on what is left over. Here the
 same GIN is trained on the same graphs but for a few, so that 0 (all batches are full), 1, 8 or 64 graphs are left over.
@@ -37,7 +37,7 @@ class Case:
 
     @property
     def group(self) -> tuple[str, int]:
-        """What its folds have in common."""
+        """The settings that its folds share."""
         return self.trial.norm, self.left_over
 
 

@@ -32,12 +32,12 @@ MOST_ON_CPU = 10_000_000  # elements
 
 
 def ours(x: Tensor, residual: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """One pass."""
+    """Our operation: one pass."""
     return layer_norm(x, weight, bias, act="relu", residual=residual)
 
 
 def composed(x: Tensor, residual: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """Three, by torch."""
+    """Torch's operations: three passes."""
     return torch.relu(functional.layer_norm(x, x.shape[-1:], weight, bias)) + residual
 
 

@@ -83,7 +83,7 @@ class Problem:
         self.gcn.lin = torch.nn.Identity()
 
     def mapped(self, function: Callable[..., Tensor], *arguments: Tensor) -> Tensor:
-        """Over all members, where there are several."""
+        """The function over all members, if there are several."""
         return torch.func.vmap(function)(*arguments) if self.members > 1 else function(*arguments)
 
     def ours_gin(self) -> tuple[Tensor, ...]:

@@ -2,9 +2,9 @@
 
 GIN with BatchNorm is trained with several seeds. Each model then classifies its training graphs, all in one batch,
 three times: with the statistics of that very batch; with the running averages of training; and with *exact* averages,
-set to the statistics of that batch. The last differ from the first by the factor n/(n−1) of the running variance alone,
-and how far the outputs of each layer are apart says what becomes of so small an error. On regular graphs, whose nodes
-are all alike, it grows; molecules are there to compare with. Writes ``benchmarks/results/running-averages.csv``.
+set to the statistics of that batch. The last differ from the first only by the factor n/(n−1) of the running variance.
+The distance of the outputs, layer by layer, shows whether so small an error grows. It does on regular graphs, whose
+nodes are all alike; molecules are there for comparison. Writes ``benchmarks/results/running-averages.csv``.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def with_live_statistics(model: nn.Module) -> nn.Module:
 
 
 def look(model: nn.Module, graphs: PackedGraphs, batch: GraphBatch) -> tuple[float, list[Tensor]]:
-    """Accuracy on the batch, and what every BatchNorm puts out."""
+    """The accuracy on the batch, and the output of every BatchNorm."""
     outputs: list[Tensor] = []
 
     def keep(_module: nn.Module, _inputs: Any, output: Tensor) -> None:
@@ -60,7 +60,7 @@ def look(model: nn.Module, graphs: PackedGraphs, batch: GraphBatch) -> tuple[flo
 def measure(
     graphs: PackedGraphs, trial: Trial, state: dict[str, Tensor], curve: Any, batch: GraphBatch
 ) -> dict[str, Any]:
-    """One seed."""
+    """Train and measure one seed."""
     model = build_model(trial, graphs)
     model.load_state_dict(state)
     running, _ = look(model.eval(), graphs, batch)

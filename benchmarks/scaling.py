@@ -1,4 +1,4 @@
-"""What the paper's whole grid costs on many GPUs, from what is measured on one.
+"""The cost of the paper's whole grid on many GPUs, from measurements on one.
 
 ``python -m benchmarks.scaling measure [--out FOLDER]`` takes about three minutes on a GPU. It times epochs of fleets
 with GraphNorm for every dataset, model and batch size; the other normalizations on one dataset, as ratios to GraphNorm
@@ -54,7 +54,7 @@ Measured = Mapping[str, Any]
 
 
 class Measurement:
-    """Times fleets and keeps what it has in a file."""
+    """Times fleets and saves each time to a file."""
 
     def __init__(self, device: str, seconds: float, members: int | None, folder: Path) -> None:
         self.device, self.seconds, self.members = torch.device(device), seconds, members
@@ -64,7 +64,7 @@ class Measurement:
         self.path = folder / f"scaling-{self.found['device'].replace(' ', '-')}.json"
 
     def run(self, datasets: Sequence[str]) -> None:
-        """Measure all there is to measure, what everything else is multiplied by first."""
+        """Measure everything; the times that all others are multiplied by come first."""
         began = time.perf_counter()
         for dataset in [RATIOS_ON[0], *(name for name in datasets if name != RATIOS_ON[0])]:
             try:
@@ -124,7 +124,7 @@ class Measurement:
         return self._weights[key]
 
     def _room(self, graphs: PackedGraphs, trial: Trial) -> int:
-        """How many members the device has room for, now that the fleets before are gone."""
+        """How many members fit on the device after the earlier fleets are freed."""
         gc.collect()
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
@@ -132,7 +132,7 @@ class Measurement:
         return TRIALS_OF_A_SHAPE
 
     def _time(self, graphs: PackedGraphs, trials: Sequence[Trial]) -> dict[str, Any]:
-        """Half of the members where all do not fit after all, as the driver would have it."""
+        """Time a fleet; with half of the members if it runs out of memory, as the driver does."""
         worker = Worker(graphs, str(self.device))
         began = time.perf_counter()
         answer = worker.answer(begin(graphs, trials))
@@ -180,20 +180,20 @@ def make_trials(
 
 
 def random_splits(graphs: PackedGraphs, trials: Sequence[Trial]) -> list[Split]:
-    """Folds of the right size that need no scikit-learn; which graphs are in them does not change the work."""
+    """Random folds of the right size, without scikit-learn; which graphs they hold does not change the work."""
     folds = np.array_split(np.random.default_rng(0).permutation(graphs.num_graphs), TABLE.folds)
     rest = [np.concatenate([fold for j, fold in enumerate(folds) if j != k]) for k in range(TABLE.folds)]
     return [Split(rest[trial.fold], folds[trial.fold]) for trial in trials]
 
 
 def begin(graphs: PackedGraphs, trials: Sequence[Trial]) -> Begin:
-    """The question that takes up a fleet."""
+    """The message that starts a fleet."""
     keys = frozenset(trial.key for trial in trials)
     return Begin(tuple(trials), tuple(random_splits(graphs, trials)), keys, make_fleet)
 
 
 def checkpoint(graphs: PackedGraphs, trials: Sequence[Trial]) -> bytes:
-    """Of a fleet before its first epoch."""
+    """The checkpoint of a fleet before its first epoch."""
     worker = Worker(graphs, "cpu")
     worker.answer(begin(graphs, trials))
     step = worker.answer(Advance(0.0, EPOCHS, checkpoint=True))
@@ -202,7 +202,7 @@ def checkpoint(graphs: PackedGraphs, trials: Sequence[Trial]) -> bytes:
 
 
 def driver_costs(graphs: PackedGraphs, dataset: str) -> dict[str, float]:
-    """How fast the driver keeps what reaches it."""
+    """Bytes and seconds of what the driver saves."""
     random = np.random.default_rng(0)
     trials = make_trials(graphs, dataset, "gin", "graph", 128, 100)
     fleet = Fleet(graphs, trials, random_splits(graphs, trials), device="cpu")
@@ -238,7 +238,7 @@ def page(measured: Measured) -> str:
 
 
 def norm_ratios(fleets: Sequence[Measured]) -> dict[str, float]:
-    """What an epoch costs with each normalization, GraphNorm's being 1."""
+    """The time of an epoch with each normalization, relative to GraphNorm."""
     if missing := set(TABLE.norms) - {fleet["norm"] for fleet in fleets}:
         raise SystemExit(f"the measurement was cut before {', '.join(sorted(missing))} were timed; measure again")
     seconds = {fleet["norm"]: fleet["seconds_per_epoch_of_a_member"] for fleet in fleets}
@@ -257,7 +257,7 @@ def jobs(measured: Measured, ratios: Mapping[str, float], parts: int) -> list[fl
 
 
 def small_fleet_factor(sizes: Sequence[Measured], members: float) -> float:
-    """What a member costs in a smaller fleet, in one of full size being 1; between measured sizes by proportion."""
+    """The time of a member in a smaller fleet relative to a full one, interpolated between measured sizes."""
     known = sorted((fleet["members"], fleet["seconds_per_epoch_of_a_member"]) for fleet in sizes)
     if not known:
         return 1.0
@@ -266,7 +266,7 @@ def small_fleet_factor(sizes: Sequence[Measured], members: float) -> float:
 
 
 def makespan(seconds: Sequence[float], gpus: int) -> float:
-    """When the last of some jobs is done, if each GPU takes the longest that is left."""
+    """The time until the last job is done, if each GPU takes the longest job that is left."""
     free = [0.0] * gpus
     for job in sorted(seconds, reverse=True):
         heapq.heapreplace(free, free[0] + job)
@@ -338,7 +338,7 @@ def _table_of_gpus(measured: Measured, ratios: Mapping[str, float]) -> list[str]
 
 
 def replace_between_marks(path: Path, tables: str) -> None:
-    """Put the tables where the last ones were."""
+    """Replace the tables between the marks."""
     before, begin, rest = path.read_text(encoding="utf-8").partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:

@@ -53,7 +53,7 @@ def measure(graphs: PackedGraphs, aggregation: Aggregation) -> dict[str, Any]:
 
 
 def closest_to_tolerance(result: Spectra) -> dict[str, float | None]:
-    """How clear it is which values are zero: the largest below the tolerance and the smallest above, over it."""
+    """The largest value below the tolerance and the smallest above it, as multiples of the tolerance."""
     zero = tolerance(result.sizes, result.largest)
     over = np.concatenate(
         (result.q / np.repeat(zero, result.sizes), result.shifted / np.repeat(zero, result.sizes - 1))
@@ -63,7 +63,7 @@ def closest_to_tolerance(result: Spectra) -> dict[str, float | None]:
 
 
 def compare(graphs: PackedGraphs, result: Spectra, aggregation: Aggregation) -> dict[str, Any]:
-    """The same singular values without taking out twins, from the full matrices."""
+    """The same singular values from the full matrices, without merging twins."""
     small = np.flatnonzero(result.sizes <= 400)
     chosen = np.random.default_rng(0).permutation(small)[:200]
     worst = 0.0

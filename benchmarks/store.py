@@ -32,7 +32,7 @@ FLEET = 300
 
 
 def outcome(trial: Trial, random: np.random.Generator) -> Outcome:
-    """Curves that rise and jitter as real ones do."""
+    """An outcome with curves that rise and jitter like real ones."""
     time_ = np.arange(trial.epochs) / random.uniform(20, 80)
     best, noise = random.uniform(0.7, 0.83), random.uniform(0.004, 0.02)
 
@@ -46,7 +46,7 @@ def outcome(trial: Trial, random: np.random.Generator) -> Outcome:
 
 
 def timed(work: Callable[[], Any], repeat: int = 3, clock: Callable[[], float] = time.perf_counter) -> float:
-    """The shortest of a few times."""
+    """The shortest time of a few calls."""
     times = []
     for _ in range(repeat):
         began = clock()
@@ -56,7 +56,7 @@ def timed(work: Callable[[], Any], repeat: int = 3, clock: Callable[[], float] =
 
 
 def cpu_seconds(*arguments: object) -> float:
-    """Of a command, in a process of its own: the least of three times, by the clock of the processor."""
+    """The CPU time of a command in a process of its own, the shortest of three."""
 
     def children() -> float:
         times = os.times()
@@ -91,7 +91,7 @@ def main() -> None:
         first = store.study("study-0")
 
         def show(name: str) -> None:
-            """As a command does that was just begun: nothing is known yet."""
+            """Show a study as a fresh command does, without anything cached."""
             with Store(store.path, writable=False) as fresh:
                 read(fresh, fresh.plan(fresh.study(name)))
 

@@ -1,4 +1,4 @@
-"""What ``graphnorm advise`` says of the paper's datasets from the graphs alone, beside what was measured.
+"""The advice of ``graphnorm advise`` for the paper's datasets from the graphs alone, and the measured scores.
 
     python -m benchmarks.track_record      writes src/graphnorm/analysis/track_record.json
 

@@ -48,7 +48,7 @@ BAR = 0.85
 
 
 class Count(Callback):
-    """Notes when which epoch was reached, and stops the driver when the time is up."""
+    """Records when each epoch was reached, and stops the driver when the time is up."""
 
     def __init__(self, workers: int, seconds: float) -> None:
         self.workers, self.seconds = workers, seconds
@@ -59,7 +59,7 @@ class Count(Callback):
         self.used: list[dict[int, float]] = []
 
     def on_epoch(self, progress: Progress) -> None:
-        """Note the epoch; all of one answer come with the same seconds."""
+        """Record the epoch; all epochs of one answer have the same time."""
         now, fleet = time.monotonic(), progress.trials[0].key
         known = self.answers.setdefault(fleet, {})
         if not self.began and len(self.answers) == self.workers:
@@ -74,7 +74,7 @@ class Count(Callback):
             known[progress.seconds] = now, progress.epoch
 
     def throughput(self) -> float:
-        """Epochs of members in a second, all workers together."""
+        """Epochs of members per second, over all workers."""
         rates = []
         for answers in self.answers.values():
             if len(answers) < 2:
@@ -84,12 +84,12 @@ class Count(Callback):
         return sum(rates)
 
     def on_failure(self, trials: Sequence[Trial], error: str, final: bool) -> None:
-        """A measurement with failures is none."""
+        """A failure ends the measurement."""
         sys.exit(error)
 
 
 def cpu_seconds() -> dict[int, float]:
-    """That this process and every one below it have used, by process."""
+    """The CPU time of this process and of each process below it."""
     found = {}
     own = psutil.Process()
     for process in (own, *own.children(recursive=True)):
@@ -112,7 +112,7 @@ def plan_for(workers: int) -> Plan:
 
 
 def measure(engine_name: str, workers: int, seconds: float) -> dict[str, Any]:
-    """Epochs of members in a second, and the CPU time of each part in each second."""
+    """Epochs of members per second, and the CPU time of each part per second."""
     graphs, plan = synthetic.trees(num_graphs=GRAPHS), plan_for(workers)
     fleets = [range(start, start + MEMBERS) for start in range(0, len(plan.trials), MEMBERS)]
     count = Count(workers, seconds)
@@ -146,7 +146,7 @@ def measure(engine_name: str, workers: int, seconds: float) -> dict[str, Any]:
 
 
 def bare(core: int, start: float, seconds: float) -> float:
-    """Epochs of members in a second of a worker without a driver, from an agreed time on."""
+    """Epochs of members per second of a worker without a driver, from an agreed time on."""
     torch.set_num_threads(1)
     os.sched_setaffinity(0, {core})
     graphs, trials = synthetic.trees(num_graphs=GRAPHS), plan_for(1).trials
@@ -164,9 +164,9 @@ def bare(core: int, start: float, seconds: float) -> float:
 
 
 def share_by_cpu_time(one: dict[str, Any], two: dict[str, Any]) -> float:
-    """Epochs in a CPU second, all that two workers cause counted, against those of one worker, it alone counted.
+    """Epochs per CPU second with two workers, driver included, relative to one worker alone.
 
-    What others do on the machine hardly changes it, but time in which nobody has anything to do is not in it.
+    Other load on the machine hardly changes it, but it does not show idle time.
     """
     return float(
         two["throughput"] / sum(two["cores_used"].values()) / (one["throughput"] / one["cores_used"]["workers"])

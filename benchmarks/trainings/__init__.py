@@ -1,1 +1,1 @@
-"""What is still to be trained: ``queue.toml``; ``python -m benchmarks.trainings`` trains what a store lacks."""
+"""The queue of trainings, ``queue.toml``; ``python -m benchmarks.trainings`` trains what a store lacks."""
