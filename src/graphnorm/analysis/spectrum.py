@@ -102,9 +102,7 @@ def spectra(
         matrices, w = b.stack(members)
         at = b.ptr[members][:, None] + np.arange(matrices.shape[1])
         q[at] = np.abs(np.linalg.eigvalsh(matrices))
-        centred = matrices - (matrices @ w[:, :, None]) * w[:, None, :]
-        # Descending: the last one is the 0 of N. The eigenvalues of NQ²N would have half the digits only.
-        shifted[at[:, :-1] - members[:, None]] = np.linalg.svd(centred, compute_uv=False)[:, :-1]
+        shifted[at[:, :-1] - members[:, None]] = _values_after_shift(matrices, w)
 
     number = np.arange(len(chosen))
     repeated = np.repeat(np.abs(b.repeated), b.multiplicity - 1)
@@ -121,6 +119,13 @@ def spectra(
         shifted=with_repeated(shifted, b.sizes - 1),
         aggregation=aggregation.label,
     )
+
+
+def _values_after_shift(matrices: Floats, w: Floats) -> Floats:
+    """The singular values of B(I − wwᵀ), ascending and without the 0 of N: (K, m, m) and (K, m) to (K, m−1)."""
+    centred = matrices - (matrices @ w[:, :, None]) * w[:, None, :]
+    # The eigenvalues of NQ²N would have half the digits only.
+    return np.asarray(np.linalg.svd(centred, compute_uv=False)[:, -2::-1])
 
 
 def _stacks_of_equal_size(sizes: Integers, progress: bool) -> Iterator[Integers]:
@@ -285,40 +290,40 @@ def shared_values(
     shared, orthogonal = np.zeros(len(chosen), np.int64), np.zeros(len(chosen), np.int64)
     for members in _stacks_of_equal_size(b.sizes, progress=False):
         matrices, w = b.stack(members)
-        if not w.shape[1] > 1:
+        if w.shape[1] < 2:
             continue
         eigenvalues, vectors = np.linalg.eigh(matrices)
         order = np.argsort(np.abs(eigenvalues), axis=1)
         before = np.take_along_axis(np.abs(eigenvalues), order, axis=1)
         cosine = np.take_along_axis((vectors * w[:, :, None]).sum(axis=1), order, axis=1)
-        centred = matrices - (matrices @ w[:, :, None]) * w[:, None, :]
-        after = np.linalg.svd(centred, compute_uv=False)[:, -2::-1]  # ascending, without the 0 of N
+        after = _values_after_shift(matrices, w)
         largest = before[:, -1:]
         rounding = tolerance(sizes[members][:, None], largest)
-        edge = np.full((len(members), 1), np.inf)
-
-        def nearest(distance: Floats, edge: Floats = edge) -> Floats:
-            """To the neighbour below or above; distance: between neighbours."""
-            return np.minimum(np.hstack([edge, distance]), np.hstack([distance, edge]))
-
         # By the theorem, the values of QN next to λᵢ are μᵢ₋₁ and μᵢ.
-        near = np.minimum(
-            np.hstack([edge, np.abs(before[:, 1:] - after)]), np.hstack([np.abs(before[:, :-1] - after), edge])
-        )
-        equal = near <= rounding
-        several = nearest(np.diff(before, axis=1)) <= SAME * largest
+        equal = _nearer(np.abs(before[:, 1:] - after), np.abs(before[:, :-1] - after)) <= rounding
+        apart, squares_apart = np.diff(before, axis=1), np.diff(before**2, axis=1)
+        several = _nearer(apart, apart) <= SAME * largest
         at = b.ptr[members][:, None] + np.arange(before.shape[1])
         for row, places in enumerate(at):
-            twins = np.sort(np.abs(b.repeated[places][b.multiplicity[places] > 1]))
-            twins = np.concatenate([[-np.inf], twins, [np.inf]])
-            right = np.searchsorted(twins, before[row])
-            several[row] |= (
-                np.minimum(before[row] - twins[right - 1], twins[right] - before[row]) <= SAME * largest[row]
-            )
-        alone = cosine**2 * nearest(np.diff(before**2, axis=1)) <= 4 * (before + rounding) * rounding
+            of_twins = np.abs(b.repeated[places][b.multiplicity[places] > 1])
+            several[row] |= _distance(before[row], of_twins) <= SAME * largest[row]
+        alone = cosine**2 * _nearer(squares_apart, squares_apart) <= 4 * (before + rounding) * rounding
         shared[members] = equal.sum(axis=1)
         orthogonal[members] = (equal & (several | alone)).sum(axis=1)
     return SharedValues(shared, orthogonal)
+
+
+def _nearer(below: Floats, above: Floats) -> Floats:
+    """(K, m): the smaller of two distances, (K, m−1) each: below, which the first value lacks; above, as the last."""
+    edge = np.full((len(below), 1), np.inf)
+    return np.minimum(np.hstack([edge, below]), np.hstack([above, edge]))
+
+
+def _distance(values: Floats, others: Floats) -> Floats:
+    """From each value to the nearest of ``others``; infinite if there are none."""
+    bounded = np.concatenate([[-np.inf], np.sort(others), [np.inf]])
+    above = np.searchsorted(bounded, values)
+    return np.asarray(np.minimum(values - bounded[above - 1], bounded[above] - values))
 
 
 # ---- large graphs ---------------------------------------------------------------------------------------------------

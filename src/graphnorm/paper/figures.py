@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
@@ -339,30 +339,8 @@ def batch_noise(work: Work) -> Output:
             found.setdefault(name, []).append(shown)
     if not found:
         raise NothingThereError(work.item.name, work.store.path)
-    missing = list(dict.fromkeys(name for name, _, run in tried if run is None))
-    there = [(name, run.record.epochs, trial.epochs, run) for name, trial, run in tried if run is not None]
-    short = by_key((one for one in there if one[1] < one[2]), lambda one: one[1:3])
-    lossy = dict.fromkeys(run.trial.dataset for *_, run in there if run.lossy)
-    gaps = by_key(missing, lambda name: len(found.get(name, ())))
-    remarks = [
-        *(f"{done} of {most} epochs: {_together(one[0] for one in of)}." for (done, most), of in short.items()),
-        *(f"The images of {dataset} went through JPEG." for dataset in lossy),
-        *(f"{done} of {wanted.seeds} seeds: {_together(names)}." for done, names in gaps.items()),
-        *work.remarks,
-    ]
-    rows: list[list[str | int | float | None]] = []
-    ends: list[dict[str, Any]] = []
-    parts = ("relative_deviation", "of_mean", "of_std")
-    for name, of_seeds in found.items():
-        for layers in zip(*(run.layers for run in of_seeds), strict=True):
-            summaries = [plain(layer.summary()) for layer in layers]
-            about = [summaries[0]["layer"], summaries[0]["batch_size"]]
-            for run, summary in zip(of_seeds, summaries, strict=True):
-                numbers = zip(*(summary[part] for part in ("epochs", *parts)), strict=True)
-                rows += [[name, run.trial.seed, *about, *row] for row in numbers]
-            end = {part: [summary[part][-1] for summary in summaries] for part in parts}
-            if None not in end["relative_deviation"]:
-                ends.append({"what": name, "layer": about[0], "batch_size": about[1], **end})
+    remarks = [*_what_noise_lacks(tried, wanted.seeds), *work.remarks]
+    rows, ends = _noise_numbers(found)
     sentences = [
         f"{end['what']}, {readable_layer(end['layer'])}: after the last epoch a batch of {end['batch_size']} is away "
         f"from the dataset by {span([round(value, 3) for value in end['relative_deviation']])} standard deviations."
@@ -379,15 +357,47 @@ def batch_noise(work: Work) -> Output:
                 title: {"epochs": of[0].record.epochs, "seeds": len(of), **origin([run.record for run in of])}
                 for title, of in found.items()
             },
-            "missing": missing,
+            "missing": list(dict.fromkeys(name for name, _, run in tried if run is None)),
             "relative_deviation": ends,
             "remarks": remarks,
         },
     )
 
 
-def _together(names: Iterable[str]) -> str:
-    return "; ".join(dict.fromkeys(names))
+def _what_noise_lacks(tried: Sequence[tuple[str, Trial, NoiseRun | None]], seeds: int) -> Iterator[str]:
+    """Sentences on epochs and seeds that are missing, and on images that went through JPEG.
+
+    tried: the name of each training, its trial as planned, and the run if there is one.
+    """
+    short: dict[tuple[int, int], list[str]] = {}
+    for name, trial, run in tried:
+        if run is not None and run.record.epochs < trial.epochs:
+            short.setdefault((run.record.epochs, trial.epochs), []).append(name)
+    for (done, planned), names in short.items():
+        yield f"{done} of {planned} epochs: {'; '.join(dict.fromkeys(names))}."
+    for dataset in dict.fromkeys(run.trial.dataset for _, _, run in tried if run is not None and run.lossy):
+        yield f"The images of {dataset} went through JPEG."
+    there = Counter(name for name, _, run in tried if run is not None)
+    lacking = dict.fromkeys(name for name, _, run in tried if run is None)
+    for count, names in by_key(lacking, there.__getitem__).items():
+        yield f"{count} of {seeds} seeds: {'; '.join(names)}."
+
+
+def _noise_numbers(found: Mapping[str, Sequence[NoiseRun]]) -> tuple[list[list[Any]], list[dict[str, Any]]]:
+    """A row for each training, seed, layer and epoch; and for each training and layer the deviations at its end."""
+    rows, ends = [], []
+    parts = ("relative_deviation", "of_mean", "of_std")
+    for name, of_seeds in found.items():
+        for layers in zip(*(run.layers for run in of_seeds), strict=True):
+            summaries = [plain(layer.summary()) for layer in layers]
+            about = {key: summaries[0][key] for key in ("layer", "batch_size")}
+            for run, summary in zip(of_seeds, summaries, strict=True):
+                numbers = zip(*(summary[part] for part in ("epochs", *parts)), strict=True)
+                rows += [[name, run.trial.seed, *about.values(), *row] for row in numbers]
+            end = {part: [summary[part][-1] for summary in summaries] for part in parts}
+            if None not in end["relative_deviation"]:
+                ends.append({"what": name, **about, **end})
+    return rows, ends
 
 
 # The learned α
