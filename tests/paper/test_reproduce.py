@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fakes import FakeFleet
-from graphnorm.data import synthetic
+from graphnorm.data import load, synthetic
 from graphnorm.errors import DownloadError, StudyError
 from graphnorm.paper import figures, tables
 from graphnorm.paper.image_fleet import IMAGES
@@ -21,7 +21,7 @@ from graphnorm.study.planning import BASELINE_SETTING
 from graphnorm.study.reported import Reported
 from graphnorm.study.store import Store
 
-TREES = "synthetic:trees"
+TREES, REGULAR = "synthetic:trees", "synthetic:regular"
 SMALL: dict[str, Any] = {"datasets": (TREES,), "norms": ("none", "graph"), "folds": 2, "hidden": 8}
 SMALL["grid"] = CURVES.fixed(epochs=2, lr=1e-3)
 
@@ -67,6 +67,21 @@ def test_baselines_are_studies_of_the_same_store(reproduction: Reproduction, mon
     assert any("not tuned" in sentence for sentence in output.sentences)
     monkeypatch.setattr("graphnorm.study.runner._make_engine", None)  # nothing is left to train
     assert reproduction.make(wanted).table == output.table
+
+
+@pytest.mark.usefixtures("fleets")
+def test_a_dataset_is_loaded_once_for_all_its_studies(
+    reproduction: Reproduction, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded: list[str] = []
+
+    def count(name: str, root: Any) -> Any:
+        loaded.append(name)
+        return load(name, root)
+
+    monkeypatch.setattr("graphnorm.paper.reproduce.load", count)
+    reproduction.train(item(changes={"datasets": (TREES, REGULAR), "models": ("gin", "gcn")}))
+    assert loaded == [TREES, REGULAR]
 
 
 def test_data_that_cannot_be_had_is_told_before_anything_is_trained(

@@ -34,7 +34,7 @@ class Probe(Protocol):
     """Looks at a model after some epochs of its training.
 
     Probes are frozen dataclasses of plain values, so they can be pickled and run in a worker process. The classmethods
-    ``from_looks`` of :class:`LayerNoise`, :class:`Alphas` and :class:`Curvature` turn stacked looks into results.
+    ``from_looks`` of ``LayerNoise``, ``Alphas`` and ``Curvature`` turn stacked looks into results.
     """
 
     @property

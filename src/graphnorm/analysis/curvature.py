@@ -217,8 +217,7 @@ class Curvature(Measurement):
     loss: Floats
     """On the same graphs."""
     converged: Booleans
-    """Whether both ends met the tolerance of :func:`lanczos`; if not, they lie inside the
-    true range."""
+    """Whether both ends met the tolerance of :func:`lanczos`; if not, they lie inside the true range."""
 
     @classmethod
     def from_looks(cls, probe: CurvatureProbe, looks: Mapping[str, Sequence[Arrays]]) -> Curvature:

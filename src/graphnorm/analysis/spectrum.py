@@ -314,7 +314,10 @@ def shared_values(
 
 
 def _nearer(below: Floats, above: Floats) -> Floats:
-    """(K, m): the smaller of two distances, (K, m−1) each: below, which the first value lacks; above, as the last."""
+    """(K, m): the smaller distance of each value, from those below and above, (K, m−1) each.
+
+    The first value has none below, and the last none above.
+    """
     edge = np.full((len(below), 1), np.inf)
     return np.minimum(np.hstack([edge, below]), np.hstack([above, edge]))
 

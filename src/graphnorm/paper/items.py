@@ -1,6 +1,7 @@
 """The items of the paper: for each table and figure what it trains, how it is made, and what is claimed.
 
-To look something up, begin here: an item names the functions that make it and judge its claims.
+To look something up, begin here: an item names the functions that make it and judge its claims. The numbers that the
+paper reports are in :mod:`graphnorm.study.reported`.
 """
 
 from __future__ import annotations

@@ -155,12 +155,12 @@ class Reproduction:
 
     # Plans
 
-    def plans(self, item: Item, *, train: bool = True) -> list[Plan]:
-        """The studies of an item.
+    def plans(self, item: Item, *, train: bool = True) -> Iterator[Plan]:
+        """The studies of an item, dataset by dataset, so that each is loaded once.
 
         train: if False, the graphs are those that the store has studies of; they need not be on this machine.
         """
-        return list(item.plans(self._datasets(train)))
+        return item.plans(self._datasets(train))
 
     def _datasets(self, train: bool) -> Callable[[str], PackedGraphs | Dataset]:
         known = {} if train else known_datasets(self.store)
@@ -195,9 +195,11 @@ class Reproduction:
         """Train everything that an item needs and the store lacks."""
         for plan in self.plans(item):
             dataset = plan.spec["dataset"]
-            data: Any = load_cifar10(self._root) if dataset == IMAGES else self.graphs(dataset)
             if dataset == IMAGES:
+                data: Any = load_cifar10(self._root)
                 plan = image_plan(plan.spec["epochs"], data, plan.trials[0].seed)
+            else:
+                data = self.graphs(dataset)
             shown = [Display()] if self._progress and self.missing(plan) else []
             with Store(self.store) as store:
                 result = run(plan, data, store, self._running, callbacks=shown)

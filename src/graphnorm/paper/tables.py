@@ -133,38 +133,39 @@ def _for_people(cells: Sequence[Cell], units: str) -> Table:
 
 def _for_programs(cells: Sequence[Cell], units: str) -> Table:
     """The same with a number in each column."""
-
-    def origin(cell: Mapping[str, Any] | None, prefix: str = "") -> dict[str, Any]:
-        names = ("configurations", "configurations_planned", units, f"{units}_planned")
-        counts = ("compared", "planned", "members", "members_planned")
-        values = {"device": cell and (" and ".join(cell["device"]) or None)}
-        values |= {name: cell and cell[count] for name, count in zip(names, counts, strict=True)}
-        return {prefix + name: value for name, value in values.items()}
-
     rows = []
     for cell in cells:
         written, chosen = cell.to_dict(), cell.configuration or {}
-
-        def mean_and_std(name: str, written: Mapping[str, Any] = written) -> dict[str, Any]:
-            return {f"{name}_{number}": written[name] and written[name][number] for number in ("mean", "std")}
-
         row = {
             **{name: written[name] for name in ("dataset", "model", "norm", "protocol")},
-            **origin(written),
+            **_extent(written, units),
             **{name: written[name] for name in ("mean", "std")},
-            **mean_and_std("reported"),
+            **_mean_and_std(written, "reported"),
             **{name: written[name] for name in ("difference", "within_one_sd", "within_one_se")},
             **{name: chosen.get(name) for name in SETTINGS},
             "epoch": None if cell.is_baseline else cell.epoch,
-            **mean_and_std("common"),
+            **_mean_and_std(written, "common"),
             "common_configurations": written["common"] and written["common"]["configurations"],
             "repeats": cell.repeats,
-            **mean_and_std("fair"),
-            **mean_and_std("among_fair"),
-            **origin(written["fair"], "fair_"),
+            **_mean_and_std(written, "fair"),
+            **_mean_and_std(written, "among_fair"),
+            **{f"fair_{name}": value for name, value in _extent(written["fair"], units).items()},
         }
         rows.append(row)
     return Table.of(rows)
+
+
+def _extent(written: Mapping[str, Any] | None, units: str) -> dict[str, Any]:
+    """The devices of a cell, and its shares of the grid and of folds or seeds; all None if there is no cell."""
+    names = ("configurations", "configurations_planned", units, f"{units}_planned")
+    counts = ("compared", "planned", "members", "members_planned")
+    device = written and (" and ".join(written["device"]) or None)
+    return {"device": device} | {name: written and written[count] for name, count in zip(names, counts, strict=True)}
+
+
+def _mean_and_std(written: Mapping[str, Any], name: str) -> dict[str, Any]:
+    score = written[name]
+    return {f"{name}_{number}": score and score[number] for number in ("mean", "std")}
 
 
 # Sentences under them
