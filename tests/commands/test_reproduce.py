@@ -140,7 +140,7 @@ def test_a_grid_is_not_for_molhiv(reproduce: Run, monkeypatch: pytest.MonkeyPatc
 def test_studies_of_a_quick_pass_can_be_told_whatever_their_grid(
     reproduce: Run, monkeypatch: pytest.MonkeyPatch, quick: bool
 ) -> None:
-    monkeypatch.setattr("graphnorm.paper.items.QUICK", replace(QUICK, datasets=(TREES,)))
+    monkeypatch.setattr("graphnorm.paper.item.QUICK", replace(QUICK, datasets=(TREES,)))
     code, _, err = reproduce("fig2", "--grid", "curves", "--train-only", "--store", "a.db", *HERE, *["--quick"] * quick)
     assert code == 0, err
     with Store("a.db", writable=False) as store:
