@@ -319,7 +319,7 @@ def _nearer(below: Floats, above: Floats) -> Floats:
     The first value has none below, and the last none above.
     """
     edge = np.full((len(below), 1), np.inf)
-    return np.minimum(np.hstack([edge, below]), np.hstack([above, edge]))
+    return np.asarray(np.minimum(np.hstack([edge, below]), np.hstack([above, edge])))
 
 
 def _distance(values: Floats, others: Floats) -> Floats:
