@@ -76,17 +76,28 @@ def test_no_more_is_kept_than_the_bound():
     assert kept() == 0
 
 
-def test_used_and_kept_together_take_no_more_than_used_alone_once_did():
+def test_used_and_kept_together_take_no_more_than_used_alone_once_did_or_than_the_bound():
+    bound = 60 << 20
+    keep_at_most(bound)
     before = most = used()
     for rows in (ROWS, 3 * ROWS, 20 * ROWS, 2 * ROWS, 50 * ROWS, ROWS // 2, 9 * ROWS, 50 * ROWS):
         held = []
         for _ in range(3):
             held.append(output((rows, 64), torch.float32))
             most = max(most, used())
-            assert used() + kept() <= most
+            assert used() + kept() <= max(most, bound)
         del held
         assert used() == before
         assert kept() > 0
+
+
+def test_steps_of_several_sizes_need_no_fresh_memory_after_the_first_of_each():
+    def step(rows):
+        return {x.data_ptr() for x in [output((rows, 64), torch.float32) for _ in range(3)]}
+
+    sizes = (3 * ROWS, ROWS, 9 * ROWS)
+    first = [step(rows) for rows in sizes]
+    assert [step(rows) for rows in sizes] == first
 
 
 def test_outputs_die_in_any_thread():

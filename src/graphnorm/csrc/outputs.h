@@ -4,7 +4,8 @@
  * as they are free. A layer, which makes two arrays as large as its input in every step, would spend more time on that
  * than on its arithmetic. So blocks that were freed are kept, up to a bound, for later outputs of about their size, and
  * new ones lie on pages of 2 MiB where the system leaves that choice to programs. Used and kept blocks together never
- * take more than used ones alone once did: the most memory that a program has at a time does not grow by this.
+ * take more than used ones alone once did, or than the bound: so a program that uses much has no more at a time, and one
+ * that uses little keeps the blocks of several sizes, as steps with batches of several sizes need them in turn.
  */
 #pragma once
 #include <stdint.h>
@@ -13,7 +14,7 @@
 #include <sys/mman.h>
 #endif
 
-enum { HUGE_PAGE = 2 << 20, SMALLEST_STEP = 16 << 10, MOST_BLOCKS = 64 };
+enum { HUGE_PAGE = 2 << 20, SMALLEST_STEP = 16 << 10, MOST_BLOCKS = 128 };
 
 typedef struct {
   void *memory;
@@ -115,7 +116,8 @@ static block take_block(int64_t bytes) {
   if (!b.memory) return b;
   const int64_t used = __atomic_add_fetch(&kept.used, b.capacity, __ATOMIC_RELAXED);
   if (used > kept.most_used) kept.most_used = used;
-  if (is_new && shrink_kept(kept.most_used - used, MOST_BLOCKS)) unlock_kept();
+  const int64_t most = kept.most_used > kept.most_bytes ? kept.most_used : kept.most_bytes;
+  if (is_new && shrink_kept(most - used, MOST_BLOCKS)) unlock_kept();
   return b;
 }
 
