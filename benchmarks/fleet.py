@@ -27,6 +27,7 @@ from graphnorm.data import PackedGraphs, load
 from graphnorm.data.catalog import find
 from graphnorm.models import GIN, GINConvolution, name_model
 from graphnorm.models.own import OwnModel
+from graphnorm.settings import Running
 from graphnorm.study.fleets import make_fleet
 from graphnorm.study.local import local_engine
 from graphnorm.study.worker import Advance, Begin, Engine, Question, Step, pack_code
@@ -237,7 +238,7 @@ def gpu_case(name: str, members: int, model: str, device: torch.device, peers: d
 
 def seconds_in_workers(graphs: PackedGraphs, trials: list[Trial], splits: list[Split], workers: int) -> float:
     """The time of an epoch in this many processes, after a first epoch in each that warms the caches."""
-    engine = local_engine(graphs, device="cpu", workers=workers, fleets=workers, code=pack_code(trials))
+    engine = local_engine(graphs, Running(device="cpu", workers=workers), workers, pack_code(trials))
     shares = [range(k * len(trials) // workers, (k + 1) * len(trials) // workers) for k in range(workers)]
     begin = [
         Begin(

@@ -28,9 +28,10 @@ from benchmarks.facts import RESULTS, facts
 from graphnorm.data import PackedGraphs, find, load
 from graphnorm.errors import GraphnormError
 from graphnorm.paper.items import ITEMS
+from graphnorm.settings import Running
 from graphnorm.study import Plan, Store
 from graphnorm.study.fleets import make_fleet, members_that_fit
-from graphnorm.study.runner import CHECKPOINT_SECONDS, CheckpointFolder
+from graphnorm.study.runner import CheckpointFolder
 from graphnorm.study.worker import Advance, Begin, Failure, Step, Worker
 from graphnorm.training import Fleet, Split, Trial
 
@@ -325,7 +326,7 @@ def _table_of_gpus(measured: Measured, ratios: Mapping[str, float]) -> list[str]
         parts = next(parts for parts, wall in walls.items() if wall <= NEARLY * min(walls.values()))
         wall = walls[parts]
         fleets = len(measured["fleets"]) * len(ratios) * parts
-        checkpoints = min(gpus, fleets) * TRIALS_OF_A_SHAPE / parts * heaviest / CHECKPOINT_SECONDS
+        checkpoints = min(gpus, fleets) * TRIALS_OF_A_SHAPE / parts * heaviest / Running.checkpoint
         trials = fleets * TRIALS_OF_A_SHAPE / parts
         outcomes = trials * driver["outcome_bytes_of_a_member"] / wall
         busy = trials * driver["seconds_to_save_a_trial"] / wall

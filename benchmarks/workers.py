@@ -30,7 +30,7 @@ import torch
 
 from benchmarks.facts import RESULTS, facts
 from graphnorm.data import synthetic
-from graphnorm.settings import Grid, Settings
+from graphnorm.settings import Grid, Running, Settings
 from graphnorm.study import Callback, Plan, Store, make_plan, make_splits
 from graphnorm.study.fleets import make_fleet
 from graphnorm.study.local import WorkerProcesses
@@ -43,7 +43,7 @@ GRAPHS = 80
 """Trees of 50 nodes; an epoch of a fleet takes a fraction of a second."""
 MEMBERS = 10
 EPOCHS = 1_000_000
-CHECKPOINT_SECONDS = 15.0
+RUNNING = Running(checkpoint=15.0)
 BAR = 0.85
 
 
@@ -118,7 +118,7 @@ def measure(engine_name: str, workers: int, seconds: float) -> dict[str, Any]:
     count = Count(workers, seconds)
     engine: RayEngine | WorkerProcesses
     if engine_name == "ray":
-        engine = RayEngine(graphs, workers=workers, fleets=len(fleets))
+        engine = RayEngine(graphs, Running(workers=workers), fleets=len(fleets))
         pids = engine.worker_pids()
     else:
         engine = WorkerProcesses(graphs, ["cpu"] * workers)
@@ -128,7 +128,7 @@ def measure(engine_name: str, workers: int, seconds: float) -> dict[str, Any]:
             pin(pids[0], 0)
         with tempfile.TemporaryDirectory() as folder, Store(Path(folder) / "graphnorm.db") as store:
             study = store.add(plan, fleets)
-            count.driver = Driver(store, study, plan, graphs, callbacks=[count], checkpoint_seconds=CHECKPOINT_SECONDS)
+            count.driver = Driver(store, study, plan, graphs, RUNNING, callbacks=[count])
             count.driver.run(engine)
     finally:
         engine.close()

@@ -272,7 +272,7 @@ def test_items_of_what_is_there(reproduce: Run, tmp_path: Path, monkeypatch: pyt
     assert reproduce("fig2", "--store", "gpu.db", *HERE)[0] == 0
     before = (tmp_path / "gpu.db").read_bytes()
     monkeypatch.setitem(ITEMS, "fig6", replace(ITEMS["fig6"], trained=(replace(SMALL, models=("gcn",)),)))
-    monkeypatch.setattr("graphnorm.study.runner._make_engine", None)
+    monkeypatch.setattr("graphnorm.study.runner.local_engine", None)
     options = ("--store", "gpu.db", "--no-train", "--out", "results")
     code, _, err = reproduce("fig6", "fig10", "fig2", *options)
     assert code == 0

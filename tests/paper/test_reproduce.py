@@ -65,7 +65,7 @@ def test_baselines_are_studies_of_the_same_store(reproduction: Reproduction, mon
     assert all(40 < cell["mean"] <= 100 and cell["fair"]["mean"] > 40 for cell in cells)
     assert [cell["reported"] for cell in cells] == [{"mean": 90.0, "std": 1.0}, None]
     assert any("not tuned" in sentence for sentence in output.sentences)
-    monkeypatch.setattr("graphnorm.study.runner._make_engine", None)  # nothing is left to train
+    monkeypatch.setattr("graphnorm.study.runner.local_engine", None)  # nothing is left to train
     assert reproduction.make(wanted).table == output.table
 
 

@@ -336,7 +336,7 @@ def test_the_engine_for_so_many_fleets(
     found: list[tuple[object, ...]] = []
     for name in ("InProcess", "WorkerThreads", "WorkerProcesses"):
         monkeypatch.setattr(local, name, lambda *args, name=name: found.append((name, *args[1:])))
-    local.local_engine(GRAPHS, device=device, workers=workers, fleets=fleets)
+    local.local_engine(GRAPHS, Running(device=device, workers=workers), fleets)
     assert found == [made]
 
 

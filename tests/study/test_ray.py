@@ -16,7 +16,7 @@ import pytest
 from graphnorm import cli
 from graphnorm.data import PackedGraphs, synthetic
 from graphnorm.errors import StudyError
-from graphnorm.settings import Grid, Settings
+from graphnorm.settings import Grid, Running, Settings
 from graphnorm.study import Callback, Store, make_plan
 from graphnorm.study.fleets import pack
 from graphnorm.study.local import InProcess
@@ -78,7 +78,7 @@ class KillOnce(Callback):
 @pytest.fixture(scope="module")
 def engine(graphs: PackedGraphs, hostile_folder: Path) -> Iterator[RayEngine]:
     with chdir(hostile_folder):
-        made = RayEngine(graphs, workers=2, fleets=4)
+        made = RayEngine(graphs, Running(workers=2), fleets=4)
     yield made
     made.close()
     assert not ray.is_initialized()
@@ -110,7 +110,7 @@ def test_workers_import_nothing_of_the_current_folder(engine: RayEngine, hostile
 def test_more_workers_than_there_is_room_for(graphs: PackedGraphs, engine: RayEngine) -> None:
     for options, room in (({"workers": 5}, "room for 2 workers"), ({"gpus_per_worker": 1}, "room for 0 workers")):
         with pytest.raises(StudyError, match=room):
-            RayEngine(graphs, fleets=9, **options)
+            RayEngine(graphs, Running(**options), fleets=9)
     assert ray.is_initialized()  # a cluster that was there before stays
 
 
@@ -141,5 +141,5 @@ def test_an_address_where_there_is_no_cluster(graphs: PackedGraphs, monkeypatch:
 
     monkeypatch.setattr(ray, "init", refuse)
     with pytest.raises(StudyError, match="no Ray cluster at here:1") as caught:
-        RayEngine(graphs, address="here:1", fleets=1)
+        RayEngine(graphs, Running(address="here:1"), fleets=1)
     assert caught.value.remedy

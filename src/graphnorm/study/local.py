@@ -24,6 +24,7 @@ from typing import Any
 
 import torch
 
+from graphnorm.settings import Running
 from graphnorm.study.fleets import AT_ONCE_ON_GPU
 from graphnorm.study.worker import Answer, Failure, Question, Worker, register_code
 
@@ -34,11 +35,14 @@ _KEPT_MEMORY = {"MALLOC_TRIM_THRESHOLD_": str(1 << 30), "MALLOC_MMAP_THRESHOLD_"
 
 
 def local_engine(
-    data: Any, *, device: str | None = None, workers: int | None = None, fleets: int, code: bytes = b""
+    data: Any, running: Running, fleets: int, code: bytes = b""
 ) -> InProcess | WorkerProcesses | WorkerThreads:
-    """Choose the engine: this process for one worker or one GPU, otherwise worker processes."""
-    devices = choose_devices(device, workers)
-    if workers is None and len(devices) == 1 and devices[0].startswith("cuda"):
+    """Choose how to train so many fleets: in this process, in threads that share a GPU, or in worker processes.
+
+    code: see :func:`graphnorm.study.worker.pack_code`.
+    """
+    devices = choose_devices(running.device, running.workers)
+    if running.workers is None and len(devices) == 1 and devices[0].startswith("cuda"):
         devices *= AT_ONCE_ON_GPU
     devices = devices[: max(fleets, 1)]
     if len(devices) == 1:

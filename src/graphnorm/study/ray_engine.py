@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from graphnorm.errors import StudyError, need
+from graphnorm.settings import Running
 from graphnorm.study.worker import Answer, Failure, Question, Worker, register_code
 
 __all__ = ["RayEngine"]
@@ -29,61 +30,45 @@ class RayEngine:
 
     Args:
         data: the graphs.
-        address: of a cluster (default: start a local one).
-        workers: their number (default: as many as the cluster has room for).
-        cpus_per_worker: cores, and threads, of each worker.
-        gpus_per_worker: GPUs of each worker; a fraction shares one.
+        running: the address of a cluster (default: start a local one); the number of workers (default: as many as the
+            cluster has room for); the cores, and threads, of each, and its GPUs, where a fraction shares one.
         fleets: an upper limit on the number of workers.
         code: see :func:`graphnorm.study.worker.pack_code`.
     """
 
     name = "ray"
 
-    def __init__(
-        self,
-        data: Any,
-        *,
-        address: str | None = None,
-        workers: int | None = None,
-        cpus_per_worker: float = 1.0,
-        gpus_per_worker: float = 0.0,
-        fleets: int,
-        code: bytes = b"",
-    ) -> None:
+    def __init__(self, data: Any, running: Running, fleets: int, code: bytes = b"") -> None:
+        workers, cpus = running.workers, 1.0 if running.cpus_per_worker is None else running.cpus_per_worker
+        gpus = running.gpus_per_worker or 0.0
         self._ray = need("ray", "the engine ray", "ray")
         self._started = not self._ray.is_initialized()
         if self._started:
-            self._connect(address, workers, cpus_per_worker)
+            self._connect(running.address, workers, cpus)
         try:
-            room = self._room(cpus_per_worker, gpus_per_worker)
+            room = self._room(cpus, gpus)
             if room < (workers or 1):
                 raise StudyError(
-                    f"the Ray cluster has room for {room} workers of {cpus_per_worker:g} cores and "
-                    f"{gpus_per_worker:g} GPUs, not for {workers or 1}",
+                    f"the Ray cluster has room for {room} workers of {cpus:g} cores and "
+                    f"{gpus:g} GPUs, not for {workers or 1}",
                     remedy="ask for fewer workers, or for smaller shares",
                 )
             self.slots = max(1, min(workers or room, fleets))
-            self._make = self._ray.remote(
-                num_cpus=cpus_per_worker, num_gpus=gpus_per_worker, max_restarts=0, max_task_retries=0
-            )(_Actor)
-            self._arguments = (
-                code,
-                self._ray.put(data.to("cpu")),
-                "cuda" if gpus_per_worker else "cpu",
-                max(1, int(cpus_per_worker)),
-            )
+            share = {"num_cpus": cpus, "num_gpus": gpus}
+            self._make = self._ray.remote(**share, max_restarts=0, max_task_retries=0)(_Actor)
+            self._arguments = (code, self._ray.put(data.to("cpu")), "cuda" if gpus else "cpu", max(1, int(cpus)))
             self._actors = [self._make.remote(*self._arguments) for _ in range(self.slots)]
             self._asked: dict[Any, int] = {}
         except BaseException:
             self.close()
             raise
 
-    def _connect(self, address: str | None, workers: int | None, cpus_per_worker: float) -> None:
+    def _connect(self, address: str | None, workers: int | None, cpus: float) -> None:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         options: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
         if address is None:
-            local = {"num_cpus": None if workers is None else max(1, round(workers * cpus_per_worker))}
+            local = {"num_cpus": None if workers is None else max(1, round(workers * cpus))}
             with chdir(PACKAGES):
                 self._ray.init(address="local", include_dashboard=False, **local, **options)
             return
@@ -94,10 +79,10 @@ class RayEngine:
             problem = f"there is no Ray cluster at {address} ({str(error).splitlines()[0]})"
             raise StudyError(problem, remedy="check the address; leave it out for a local one") from error
 
-    def _room(self, cpus_per_worker: float, gpus_per_worker: float) -> int:
+    def _room(self, cpus: float, gpus: float) -> int:
         """How many workers the cluster can hold when nothing else runs there."""
         total = self._ray.cluster_resources()
-        shares = (("CPU", cpus_per_worker), ("GPU", gpus_per_worker))
+        shares = (("CPU", cpus), ("GPU", gpus))
         return min((int(total.get(kind, 0.0) / share + 1e-9) for kind, share in shares if share > 0), default=1)
 
     def worker_pids(self) -> list[int]:

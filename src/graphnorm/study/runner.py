@@ -27,8 +27,10 @@ from graphnorm.layers import try_norm
 from graphnorm.settings import Running, options_of
 from graphnorm.study.fleets import make_fleet, pack
 from graphnorm.study.halving import losers
+from graphnorm.study.local import choose_devices, local_engine
 from graphnorm.study.plan import Plan
 from graphnorm.study.progress import Callback, Callbacks, TensorBoard
+from graphnorm.study.ray_engine import RayEngine
 from graphnorm.study.reading import read
 from graphnorm.study.result import Result
 from graphnorm.study.splits import make_splits
@@ -48,7 +50,6 @@ from graphnorm.training import Outcome, Progress, Split, Trial, default_device
 from graphnorm.training.trying import try_model
 
 __all__ = [
-    "CHECKPOINT_SECONDS",
     "CheckpointFolder",
     "Driver",
     "Stopped",
@@ -61,9 +62,8 @@ __all__ = [
 
 ATTEMPTS = 3
 STEP_SECONDS = 1.0
+"""Time between two answers of a worker."""
 SAME_SIGNAL_SECONDS = 0.5
-CHECKPOINT_SECONDS = Running.checkpoint
-"""With these, a kill costs at most a minute of work, or one epoch if that takes longer."""
 
 
 class Stopped(KeyboardInterrupt):
@@ -105,18 +105,10 @@ def run(
     study = store.add(plan, fleets)
     stopped_by = None
     with store.lock(study, wait=running.wait):
-        driver = Driver(
-            store,
-            study,
-            plan,
-            data,
-            callbacks=callbacks,
-            retry_failed=running.retry_failed,
-            checkpoint_seconds=running.checkpoint,
-            keep_state=keep_state,
-        )
+        driver = Driver(store, study, plan, data, running, callbacks=callbacks, keep_state=keep_state)
         if driver.missing:
-            engine = _make_engine(plan, data, running, len(store.fleets(study)))
+            make_engine = RayEngine if running.engine == "ray" else local_engine
+            engine = make_engine(data, running, len(store.fleets(study)), pack_code(plan.trials))
             try:
                 with _stopping_on_signals(driver.stop) as received:
                     finished = driver.run(engine)
@@ -154,8 +146,6 @@ def try_code(plan: Plan, data: Any, running: Running) -> None:
 
 def slots(running: Running) -> int:
     """Number of fleets trained at a time, as far as it is known before the engine starts."""
-    from graphnorm.study.local import choose_devices
-
     if running.engine == "ray":
         return int(running.workers or 1)
     return len(choose_devices(running.device, running.workers))
@@ -166,26 +156,6 @@ def packing_device(running: Running) -> str | None:
     if running.engine == "ray":
         return "cuda" if running.gpus_per_worker else "cpu"
     return running.device
-
-
-def _make_engine(plan: Plan, data: Any, running: Running, fleets: int) -> Engine:
-    code = pack_code(plan.trials)
-    if running.engine == "local":
-        from graphnorm.study.local import local_engine
-
-        device = str(default_device(running.device)) if running.device else None
-        return local_engine(data, device=device, workers=running.workers, fleets=fleets, code=code)
-    from graphnorm.study.ray_engine import RayEngine
-
-    return RayEngine(
-        data,
-        address=running.address,
-        workers=running.workers,
-        cpus_per_worker=1.0 if running.cpus_per_worker is None else running.cpus_per_worker,
-        gpus_per_worker=running.gpus_per_worker or 0.0,
-        fleets=fleets,
-        code=code,
-    )
 
 
 @contextmanager
@@ -250,9 +220,8 @@ class Driver:
         study: the study of the plan.
         plan: the trials.
         data: the graphs.
+        running: its options ``checkpoint`` and ``retry_failed``.
         callbacks: informed of the progress.
-        retry_failed: whether to train again the trials that failed before.
-        checkpoint_seconds: seconds between checkpoints.
         keep_state: whether outcomes hold the trained weights.
     """
 
@@ -262,18 +231,18 @@ class Driver:
         study: Study,
         plan: Plan,
         data: Any,
+        running: Running | None = None,
         *,
         callbacks: Sequence[Callback] = (),
-        retry_failed: bool = False,
-        checkpoint_seconds: float = CHECKPOINT_SECONDS,
         keep_state: bool = False,
     ) -> None:
         self._store, self._study, self._plan, self._data = store, study, plan, data
+        self._options = running or Running()
         self._callbacks = Callbacks(callbacks)
-        self._checkpoint_seconds, self._keep_state = checkpoint_seconds, keep_state
+        self._keep_state = keep_state
         self._checkpoints = CheckpointFolder(work_folder(store.path) / str(study.id))
         self._rungs = plan.rungs
-        self._fleets = self._load_fleets(retry_failed)
+        self._fleets = self._load_fleets()
         self._decided = self._load_decisions()
         self._splits = self._load_splits()
         self._queue: deque[_Fleet] = deque()
@@ -315,14 +284,14 @@ class Driver:
 
     # Start
 
-    def _load_fleets(self, retry_failed: bool) -> list[_Fleet]:
+    def _load_fleets(self) -> list[_Fleet]:
         statuses = self._store.statuses(self._study)
 
         def is_missing(trial: Trial) -> bool:
             status = statuses.get(trial.key)
             if status in FINAL:  # a probe needs a training of its own
                 return self._plan.probe is not None and not self._store.seen(trial)
-            return status is None or (status == "failed" and retry_failed)
+            return status is None or (status == "failed" and self._options.retry_failed)
 
         return [
             _Fleet(number, trials, {trial.key: trial for trial in trials if is_missing(trial)})
@@ -401,7 +370,7 @@ class Driver:
             del self._running[slot]
             self._decide_if_all_are_there(fleet.norm)
         elif not self._stopping:
-            due = time.monotonic() - fleet.saved_at + STEP_SECONDS >= self._checkpoint_seconds
+            due = time.monotonic() - fleet.saved_at + STEP_SECONDS >= self._options.checkpoint
             self._engine.ask(slot, Advance(STEP_SECONDS, target, checkpoint=due))
         elif answer.checkpoint is None and answer.metrics:
             self._engine.ask(slot, Advance(0.0, target, checkpoint=True))
