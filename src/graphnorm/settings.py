@@ -423,18 +423,12 @@ def _axis(name: str, given: Any, path: Path) -> tuple[Any, ...]:
     if name not in VARIABLE:
         raise unknown("setting", name, VARIABLE, StudyError, where=path)
     about = options_of(Hyperparameters)[name]
-    values = given if isinstance(given, list) else [given]
-    if not values:
-        raise StudyError(f"{name} has no value", where=path, remedy=f"write {name} = {about.default}")
     try:
-        checked = tuple(about.check(name, value) for value in values)
-    except (GraphnormError, TypeError) as error:
-        raise StudyError(
-            f"{name} = {reprlib.repr(given)} does not fit", where=path, remedy=f"give {about.meaning}"
-        ) from error
-    if len(set(checked)) < len(checked):
-        raise StudyError(f"{name} has a value twice: {reprlib.repr(values)}", where=path, remedy="remove one of them")
-    return checked
+        return about.check_all(name, given if isinstance(given, list) else [given])
+    except GraphnormError as error:
+        raise StudyError(error.problem, where=path, remedy=error.remedy) from error
+    except TypeError as error:
+        raise StudyError(str(error), where=path, remedy=f"give {about.meaning}") from error
 
 
 # Colours
