@@ -145,7 +145,7 @@ def fleets(monkeypatch: pytest.MonkeyPatch) -> type:
 
     fresh = type("Fresh", (FakeFleet,), {"made": []})
     monkeypatch.setattr("graphnorm.study.fleets.Fleet", fresh)
-    monkeypatch.setattr("graphnorm.study.halving.Fleet", fresh)
+    monkeypatch.setattr("graphnorm.study.forecast.Fleet", fresh)
     monkeypatch.setattr("graphnorm.study.runner.STEP_SECONDS", 1e-9)  # one epoch for each question
     return fresh
 

@@ -14,7 +14,8 @@ from graphnorm.data import PackedGraphs, synthetic
 from graphnorm.errors import StudyError
 from graphnorm.settings import GRIDS, Grid, Running, Settings
 from graphnorm.study import Result, Store, make_plan, make_splits, run
-from graphnorm.study.halving import Ladder, adapt, estimate_seconds, losers, make_ladder
+from graphnorm.study.forecast import estimate_seconds
+from graphnorm.study.halving import Ladder, adapt, losers, make_ladder
 from graphnorm.study.plan import Rung
 from graphnorm.training import Trial
 
@@ -89,7 +90,7 @@ def test_the_time_is_estimated_from_a_fleet_of_each_shape(monkeypatch: pytest.Mo
     assert torch.get_num_threads() == threads
     assert 0 < whole < 60
     assert estimate_seconds(GRAPHS, fleets[2:], device="cpu") == 0  # kernels are not counted
-    monkeypatch.setattr("graphnorm.study.halving.CALIBRATION_SECONDS", 0)
+    monkeypatch.setattr("graphnorm.study.forecast.CALIBRATION_SECONDS", 0)
     assert estimate_seconds(GRAPHS, fleets, device="cpu") > 0  # the first stands for all
 
 

@@ -18,7 +18,7 @@ from graphnorm.data import PackedGraphs, synthetic
 from graphnorm.errors import StudyError
 from graphnorm.settings import Grid, Running, Settings
 from graphnorm.study import Callback, Store, make_plan
-from graphnorm.study.fleets import pack
+from graphnorm.study.fleets import group_trials
 from graphnorm.study.local import InProcess
 from graphnorm.study.plan import Plan
 from graphnorm.study.runner import Driver
@@ -87,7 +87,7 @@ def engine(graphs: PackedGraphs, hostile_folder: Path) -> Iterator[RayEngine]:
 def test_a_killed_worker_s_fleet_goes_on_in_another(
     tmp_path: Path, graphs: PackedGraphs, plan: Plan, engine: RayEngine
 ) -> None:
-    fleets = pack(graphs, plan.trials, "cpu", 2)
+    fleets = group_trials(graphs, plan.trials, Running(device="cpu", workers=2))
     assert len(fleets) == 4
     with Store(tmp_path / "local.db") as store:
         study = store.add(plan, fleets)

@@ -79,7 +79,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _show_plan(graphs: PackedGraphs, plan: Plan, running: Running, store: Path, *, as_json: bool) -> None:
-    from graphnorm.study.api import forecast
+    from graphnorm.study.forecast import forecast
     from graphnorm.study.halving import Ladder
     from graphnorm.study.render import clock, facts
     from graphnorm.study.store import open_store

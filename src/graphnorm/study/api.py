@@ -7,32 +7,30 @@ import inspect
 import json
 import os
 import tempfile
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
-
-import torch
+from typing import Any, TypeVar
 
 from graphnorm.data import PackedGraphs, as_graphs
 from graphnorm.data.loading import describe_origin
 from graphnorm.errors import PATH, GraphnormError, StudyError, require
 from graphnorm.files import refuse_unwritable, replacing
 from graphnorm.settings import VARIABLE, Grid, Loading, Option, Running, Settings, find_grid, options_of
-from graphnorm.study.fleets import pack
-from graphnorm.study.halving import adapt, estimate_seconds
+from graphnorm.study.forecast import forecast
+from graphnorm.study.halving import adapt
 from graphnorm.study.plan import Plan
 from graphnorm.study.planning import make_plan, settle_grid
 from graphnorm.study.progress import Callback, Display
 from graphnorm.study.protocol import PROTOCOLS
 from graphnorm.study.render import Table
 from graphnorm.study.result import Result
-from graphnorm.study.runner import Stopped, make_running, packing_device, run, slots, try_code
+from graphnorm.study.runner import Stopped, make_running, run, try_code
 from graphnorm.study.store import Store, locked, remove_store, work_folder
 from graphnorm.training import Outcome, Trial
 from graphnorm.training.model_file import save_model
 
-__all__ = ["STORE", "WRITTEN", "Forecast", "compare", "forecast", "plan_search", "search", "train", "write_result"]
+__all__ = ["STORE", "WRITTEN", "compare", "plan_search", "search", "train", "write_result"]
 
 STORE = "graphnorm.db"
 WRITTEN = ("result.json", "result.csv", "scores.csv", "curves.csv", "curves.png", "curves.svg")
@@ -296,29 +294,6 @@ def plan_search(
         assert full is not None, "the engine local trains on a device of this machine"
         return graphs, adapt(plan, budget * len(plan.trials) / full), running
     return graphs, adapt(plan, trials or 0), running
-
-
-class Forecast(NamedTuple):
-    """How trials would be trained."""
-
-    fleets: list[list[Trial]]
-    at_once: int
-    """Number of fleets trained at a time."""
-    seconds: float | None
-    """Estimated time; None for a GPU of another machine."""
-
-
-def forecast(graphs: PackedGraphs, trials: Sequence[Trial], running: Running, done: Container[str] = ()) -> Forecast:
-    """Plan fleets for trials, without those whose keys are ``done``, and estimate the time by training a few epochs."""
-    device, workers = packing_device(running), slots(running)
-    packed = pack(graphs, trials, device, workers)
-    left = [[trials[k] for k in fleet if trials[k].key not in done] for fleet in packed]
-    fleets = [fleet for fleet in left if fleet]
-    at_once = min(workers, max(len(fleets), 1))
-    if device == "cuda" and not torch.cuda.is_available():
-        return Forecast(fleets, at_once, None)
-    seconds = estimate_seconds(graphs, fleets, device=device)
-    return Forecast(fleets, at_once, seconds / at_once)
 
 
 class _KeepOutcome(Callback):

@@ -1,7 +1,8 @@
-"""How trials are packed into fleets: those of equal shape together, as many as memory allows."""
+"""Where fleets train, and which trials each has: those of equal shape together, as many as memory allows."""
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Sequence
 
@@ -10,9 +11,10 @@ import torch
 from graphnorm.data import PackedGraphs
 from graphnorm.models import find_model
 from graphnorm.models.build import bytes_per_member
+from graphnorm.settings import Running
 from graphnorm.training import Fleet, KernelFleet, Split, Trial, default_device
 
-__all__ = ["AT_ONCE_ON_GPU", "make_fleet", "members_that_fit", "pack"]
+__all__ = ["AT_ONCE_ON_GPU", "choose_devices", "device_of", "group_trials", "make_fleet", "members_that_fit", "slots"]
 
 MOST_ON_CPU = 10
 """Members of a fleet on a CPU: more of them save no overhead, and their arrays do not fit into the caches."""
@@ -35,21 +37,44 @@ def make_fleet(
     return Fleet(graphs, trials, splits, device=device)
 
 
-def pack(graphs: PackedGraphs, trials: Sequence[Trial], device: str | None, slots: int) -> list[list[int]]:
-    """Pack trials of equal shape into fleets, as large as memory allows but enough of them to fill all slots.
+def choose_devices(device: str | None, workers: int | None) -> list[str]:
+    """The device of each worker: one worker on every GPU; without GPUs, one on every CPU core."""
+    if device is None:
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device == "cpu":
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return ["cpu"] * (workers or cores)
+    gpus = [f"cuda:{k}" for k in range(torch.cuda.device_count())] if device == "cuda" else [device]
+    return list(itertools.islice(itertools.cycle(gpus or [device]), workers or max(len(gpus), 1)))
 
-    Returns the places of the trials of each fleet.
 
-    device: where the fleets will train. For a GPU of another machine, whose memory is unknown, fleets have the largest
-    size; the runner splits those that do not fit.
+def slots(running: Running) -> int:
+    """Number of fleets trained at a time, as far as it is known before the engine starts."""
+    if running.engine == "ray":
+        return int(running.workers or 1)
+    return len(choose_devices(running.device, running.workers))
+
+
+def device_of(running: Running) -> str | None:
+    """The device that fleets train on; of Ray, the kind of device."""
+    if running.engine == "ray":
+        return "cuda" if running.gpus_per_worker else "cpu"
+    return running.device
+
+
+def group_trials(graphs: PackedGraphs, trials: Sequence[Trial], running: Running) -> list[list[int]]:
+    """Group trials of equal shape into fleets, as large as memory allows but enough of them to fill all slots.
+
+    Returns the places of the trials of each fleet. For a GPU of another machine, whose memory is unknown, fleets have
+    the largest size; the runner splits those that do not fit.
     """
     groups: dict[tuple[object, ...], list[int]] = {}
     for place, trial in enumerate(trials):
         groups.setdefault(trial.shape, []).append(place)
-    share = _fleets_of_a_shape(len(groups), slots)
+    share = _fleets_of_a_shape(len(groups), slots(running))
     fleets = []
     for places in groups.values():
-        most = members_that_fit(graphs, trials[places[0]], device)
+        most = members_that_fit(graphs, trials[places[0]], device_of(running))
         count = min(len(places), max(-(-len(places) // most), share))
         fleets += [places[k * len(places) // count : (k + 1) * len(places) // count] for k in range(count)]
     return fleets

@@ -9,7 +9,6 @@ fold decides for itself, since its validation graphs are test graphs of other fo
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -17,20 +16,15 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from graphnorm.data import PackedGraphs
 from graphnorm.errors import StudyError
-from graphnorm.models import find_model
-from graphnorm.study.local import one_thread
 from graphnorm.study.plan import Plan, Rung
 from graphnorm.study.protocol import find_protocol
-from graphnorm.study.splits import make_splits
-from graphnorm.training import Fleet, Trial, metric_of
+from graphnorm.training import Trial, metric_of
 
-__all__ = ["Ladder", "adapt", "estimate_seconds", "losers", "make_ladder"]
+__all__ = ["Ladder", "adapt", "losers", "make_ladder"]
 
 FIRST_RUNG = 4
 """The earliest epoch of a rung."""
-CALIBRATION_SECONDS = 20.0
 
 
 class Ladder(NamedTuple):
@@ -138,41 +132,3 @@ def adapt(plan: Plan, full_trainings: float) -> Plan:
     kept = sorted(place for group in groups.values() for k in chosen for place in list(group.values())[k])
     spec = {**plan.spec, "rungs": [list(rung) for rung in ladder.rungs], "configurations": ladder.configurations}
     return replace(plan, spec=spec, trials=tuple(plan.trials[place] for place in kept))
-
-
-def estimate_seconds(
-    graphs: PackedGraphs,
-    fleets: Sequence[Sequence[Trial]],
-    *,
-    device: str | None = None,
-) -> float:
-    """Estimate the time of fleets one after another, from one timed epoch of each shape after a warm-up epoch.
-
-    After :data:`CALIBRATION_SECONDS`, shapes that are not measured yet get the average of the others. Kernels are not
-    counted.
-    """
-    fleets = [fleet for fleet in fleets if find_model(fleet[0].model).kernel is None]
-    examples: dict[tuple[object, ...], Sequence[Trial]] = {}
-    for fleet in fleets:
-        examples.setdefault(fleet[0].shape, fleet)
-    measured: dict[tuple[object, ...], float] = {}
-    stop = time.monotonic() + CALIBRATION_SECONDS
-    with one_thread():
-        for shape, trials in examples.items():
-            if not measured or time.monotonic() < stop:
-                measured[shape] = _seconds_per_step(graphs, trials, device)
-    average = sum(measured.values()) / max(len(measured), 1)
-    return sum(measured.get(fleet[0].shape, average) * _steps(graphs, fleet) for fleet in fleets)
-
-
-def _seconds_per_step(graphs: PackedGraphs, trials: Sequence[Trial], device: str | None) -> float:
-    fleet = Fleet(graphs, trials, make_splits(graphs, trials), device=device)
-    fleet.advance(1)
-    began = time.perf_counter()
-    fleet.advance(1)  # waits for the device
-    return (time.perf_counter() - began) * trials[0].epochs / _steps(graphs, trials)
-
-
-def _steps(graphs: PackedGraphs, trials: Sequence[Trial]) -> float:
-    """Approximate number of steps of all members over all epochs."""
-    return len(trials) * trials[0].epochs * -(-graphs.num_graphs // trials[0].batch_size)

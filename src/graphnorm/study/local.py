@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import itertools
 import multiprocessing
 import os
 import pickle
@@ -18,17 +17,17 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
 import torch
 
 from graphnorm.settings import Running
-from graphnorm.study.fleets import AT_ONCE_ON_GPU
-from graphnorm.study.worker import Answer, Failure, Question, Worker, register_code
+from graphnorm.study.fleets import AT_ONCE_ON_GPU, choose_devices
+from graphnorm.study.worker import Answer, Failure, Question, Worker, one_thread, register_code
 
-__all__ = ["InProcess", "WorkerProcesses", "WorkerThreads", "choose_devices", "local_engine", "one_thread"]
+__all__ = ["InProcess", "WorkerProcesses", "WorkerThreads", "local_engine"]
 
 _KEPT_MEMORY = {"MALLOC_TRIM_THRESHOLD_": str(1 << 30), "MALLOC_MMAP_THRESHOLD_": str(1 << 30)}
 """glibc settings: keep freed memory for the next step instead of returning it to the system."""
@@ -50,28 +49,6 @@ def local_engine(
     if len(set(devices)) == 1 and devices[0].startswith("cuda"):
         return WorkerThreads(data, devices[0], len(devices))
     return WorkerProcesses(data, devices, code)
-
-
-def choose_devices(device: str | None, workers: int | None) -> list[str]:
-    """The device of each worker: one worker on every GPU; without GPUs, one on every CPU core."""
-    if device is None:
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    if device == "cpu":
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        return ["cpu"] * (workers or cores)
-    gpus = [f"cuda:{k}" for k in range(torch.cuda.device_count())] if device == "cuda" else [device]
-    return list(itertools.islice(itertools.cycle(gpus or [device]), workers or max(len(gpus), 1)))
-
-
-@contextlib.contextmanager
-def one_thread() -> Iterator[None]:
-    """Compute with one of torch's threads, as workers do."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 class InProcess:

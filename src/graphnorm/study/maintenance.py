@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from graphnorm.errors import StoreError, StudyError
-from graphnorm.study.packing import unpack_array, unpack_curve
+from graphnorm.study.compression import decompress_array, decompress_curve
 from graphnorm.study.plan import role
 from graphnorm.study.protocol import find_protocol
 from graphnorm.study.reading import read
@@ -277,12 +277,12 @@ def _copy(source: sqlite3.Connection, goal: sqlite3.Connection) -> Recovered:
                 insert("sessions", (session, None, "?", 0, "?", "?", "1970-01-01T00:00:00+00:00", None, "recovered"))
             if not insert("outcomes", (trial, status, epochs, seconds, device, session, finished, error, None)):
                 lost.add(trial)
-        for table, key, unpack in (("curves", "trial", unpack_curve), ("seen", "rowid", unpack_array)):
+        for table, key, unpack in (("curves", "trial", decompress_curve), ("seen", "rowid", decompress_array)):
             for trial, name, data in rows(table, key):
                 if not _reads(unpack, data):
                     lost.add(trial)
                 elif insert(table, (trial, name, data)) and name == "valid":
-                    best = best_of(unpack_curve(data), _sign_of(goal, trial))
+                    best = best_of(decompress_curve(data), _sign_of(goal, trial))
                     goal.execute("UPDATE outcomes SET best = ? WHERE trial = ?", (best, trial))
         lost |= _incomplete(goal)
         goal.executemany("DELETE FROM outcomes WHERE trial = ?", [(trial,) for trial in lost])

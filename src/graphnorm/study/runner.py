@@ -25,9 +25,9 @@ from graphnorm.errors import StoreError, StudyError
 from graphnorm.files import replacing
 from graphnorm.layers import try_norm
 from graphnorm.settings import Running, options_of
-from graphnorm.study.fleets import make_fleet, pack
+from graphnorm.study.fleets import group_trials, make_fleet
 from graphnorm.study.halving import losers
-from graphnorm.study.local import choose_devices, local_engine
+from graphnorm.study.local import local_engine
 from graphnorm.study.plan import Plan
 from graphnorm.study.progress import Callback, Callbacks, TensorBoard
 from graphnorm.study.ray_engine import RayEngine
@@ -54,9 +54,7 @@ __all__ = [
     "Driver",
     "Stopped",
     "make_running",
-    "packing_device",
     "run",
-    "slots",
     "try_code",
 ]
 
@@ -98,7 +96,7 @@ def run(
     if running.tensorboard:
         callbacks = [*callbacks, TensorBoard(running.tensorboard)]
     fleets = (
-        pack(data, plan.trials, packing_device(running), slots(running))
+        group_trials(data, plan.trials, running)
         if isinstance(data, PackedGraphs)
         else [[place] for place in range(len(plan.trials))]
     )
@@ -142,20 +140,6 @@ def try_code(plan: Plan, data: Any, running: Running) -> None:
         try_norm(trial.norm, trial.hidden, device)
         if isinstance(data, PackedGraphs):
             try_model(trial, data, device)
-
-
-def slots(running: Running) -> int:
-    """Number of fleets trained at a time, as far as it is known before the engine starts."""
-    if running.engine == "ray":
-        return int(running.workers or 1)
-    return len(choose_devices(running.device, running.workers))
-
-
-def packing_device(running: Running) -> str | None:
-    """The device that the size of fleets is chosen for."""
-    if running.engine == "ray":
-        return "cuda" if running.gpus_per_worker else "cpu"
-    return running.device
 
 
 @contextmanager

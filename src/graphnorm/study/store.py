@@ -31,7 +31,7 @@ import numpy.typing as npt
 
 from graphnorm._version import exact_version
 from graphnorm.errors import CONTROL, GraphnormError, StoreError, StudyError, listing, need
-from graphnorm.study.packing import pack_array, pack_curve, unpack_array, unpack_curve
+from graphnorm.study.compression import compress_array, compress_curve, decompress_array, decompress_curve
 from graphnorm.study.plan import Plan
 from graphnorm.study.schema import connect, damaged, store_errors, transaction
 from graphnorm.study.selection import best_of
@@ -402,9 +402,9 @@ class Store:
         best = best_of(outcome.curves["valid"], sign) if "valid" in outcome.curves else None
         row = (id_, status, epochs, outcome.seconds, outcome.device, session, int(time.time()), error, best)
         execute("INSERT INTO outcomes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
-        curves = [(id_, name, pack_curve(curve)) for name, curve in outcome.curves.items()]
+        curves = [(id_, name, compress_curve(curve)) for name, curve in outcome.curves.items()]
         self._connection.executemany("INSERT INTO curves VALUES (?, ?, ?)", curves)
-        seen = [(id_, name, pack_array(values)) for name, values in outcome.seen.items()]
+        seen = [(id_, name, compress_array(values)) for name, values in outcome.seen.items()]
         self._connection.executemany("INSERT INTO seen VALUES (?, ?, ?)", seen)
 
     def move_to_fleet(self, study: Study, trials: Sequence[Trial]) -> int:
@@ -452,7 +452,7 @@ class Store:
                 keys,
                 name,
             ):
-                loaded.setdefault(place, {})[name] = self._unpacked(data, unpack_curve)
+                loaded.setdefault(place, {})[name] = self._unpacked(data, decompress_curve)
         rows = self.rows(
             f"{wanted}SELECT w.place, {STATUS}, o.epochs, o.seconds, o.device, o.finished, s.code, o.error, o.best "
             "FROM wanted w CROSS JOIN trials t ON t.key = w.key JOIN outcomes o ON o.trial = t.id "
@@ -487,7 +487,7 @@ class Store:
     def seen(self, trial: Trial) -> dict[str, npt.NDArray[Any]]:
         """The arrays that a probe measured during the training of a trial; empty without a probe."""
         rows = self.rows("SELECT name, data FROM seen WHERE trial = (SELECT id FROM trials WHERE key = ?)", trial.key)
-        return {name: self._unpacked(data, unpack_array) for name, data in rows}
+        return {name: self._unpacked(data, decompress_array) for name, data in rows}
 
     def finished_keys(self) -> set[str]:
         """The keys of all trials of the store that are done or diverged."""

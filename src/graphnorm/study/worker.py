@@ -10,7 +10,8 @@ import hashlib
 import io
 import time
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -34,6 +35,7 @@ __all__ = [
     "Question",
     "Step",
     "Worker",
+    "one_thread",
     "pack_code",
     "register_code",
     "unpack_checkpoint",
@@ -115,6 +117,17 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """End the workers, whatever they are doing."""
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Compute with one of torch's threads, as workers on a CPU do."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 class Worker:

@@ -1,6 +1,6 @@
 """Curves and arrays as compressed bytes, for the store; every bit of them comes back.
 
-An accuracy is a count of graphs divided by their number. A curve of accuracies is packed as its counts, which takes
+An accuracy is a count of graphs divided by their number. A curve of accuracies is stored as its counts, which takes
 half the space of its float32 values. Bytes of equal significance stand together, since zlib then finds more to save.
 """
 
@@ -13,22 +13,22 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["pack_array", "pack_curve", "unpack_array", "unpack_curve"]
+__all__ = ["compress_array", "compress_curve", "decompress_array", "decompress_curve"]
 
 Array = npt.NDArray[Any]
 
 LARGEST = 1 << 28
-"""Bytes that an array may unpack to: a bound for damaged or hostile files."""
+"""Bytes that an array may expand to: a bound for damaged or hostile files."""
 MOST_GRAPHS = np.iinfo("<i2").max
-"""The largest number of graphs that is tried; a curve of more graphs is packed as it is."""
+"""The largest number of graphs that is tried; a curve of more graphs is stored as it is."""
 HEAD = 4
-"""Bytes before the counts: the number of graphs, or 0 before a curve that is packed as it is."""
+"""Bytes before the counts: the number of graphs, or 0 before a curve that is stored as it is."""
 
 
-def pack_curve(curve: npt.NDArray[np.float32]) -> bytes:
+def compress_curve(curve: npt.NDArray[np.float32]) -> bytes:
     """Compress a curve as float32.
 
-    >>> unpack_curve(pack_curve(np.array([0.5, 0.75, np.nan], np.float32)))
+    >>> decompress_curve(compress_curve(np.array([0.5, 0.75, np.nan], np.float32)))
     array([0.5 , 0.75,  nan], dtype=float32)
     """
     values = np.asarray(curve, "<f4")
@@ -39,8 +39,8 @@ def pack_curve(curve: npt.NDArray[np.float32]) -> bytes:
     return _compress(graphs.to_bytes(HEAD, "little") + _by_significance(counts))
 
 
-def unpack_curve(data: bytes) -> npt.NDArray[np.float32]:
-    """Undo :func:`pack_curve`; damaged bytes raise ``zlib.error`` or ``ValueError``."""
+def decompress_curve(data: bytes) -> npt.NDArray[np.float32]:
+    """Undo :func:`compress_curve`; damaged bytes raise ``zlib.error`` or ``ValueError``."""
     content = _decompress(data)
     graphs = int.from_bytes(content[:HEAD], "little")
     if graphs > MOST_GRAPHS:
@@ -73,10 +73,10 @@ def _shares(counts: Array, graphs: int) -> Array:
     return np.where(counts < 0, np.float32(np.nan), counts.astype("<f4") / np.float32(graphs)) if graphs else counts
 
 
-def pack_array(values: Array) -> bytes:
+def compress_array(values: Array) -> bytes:
     """Compress an array of numbers of any shape and type.
 
-    >>> unpack_array(pack_array(np.array([[1, 2], [3, 4]])))
+    >>> decompress_array(compress_array(np.array([[1, 2], [3, 4]])))
     array([[1, 2],
            [3, 4]])
     """
@@ -84,8 +84,8 @@ def pack_array(values: Array) -> bytes:
     return _compress(head.encode() + b"\n" + _by_significance(np.ascontiguousarray(values)))
 
 
-def unpack_array(data: bytes) -> Array:
-    """Undo :func:`pack_array`; damaged bytes raise ``zlib.error`` or ``ValueError``."""
+def decompress_array(data: bytes) -> Array:
+    """Undo :func:`compress_array`; damaged bytes raise ``zlib.error`` or ``ValueError``."""
     head, _, content = _decompress(data).partition(b"\n")
     kind, *shape = head.decode().split(" ")
     if not re.fullmatch("[<>|][biuf][1248]", kind):
@@ -103,13 +103,13 @@ def _from_significance(content: bytes, kind: np.dtype[Any]) -> Array:
 
 
 def _compress(content: bytes) -> bytes:
-    packer = zlib.compressobj(9, strategy=zlib.Z_FILTERED)  # for numbers a little smaller than the default
-    return packer.compress(content) + packer.flush()
+    compressor = zlib.compressobj(9, strategy=zlib.Z_FILTERED)  # for numbers a little smaller than the default
+    return compressor.compress(content) + compressor.flush()
 
 
 def _decompress(data: bytes) -> bytes:
-    unpacker = zlib.decompressobj()
-    content = unpacker.decompress(data, LARGEST)
-    if not unpacker.eof:
+    decompressor = zlib.decompressobj()
+    content = decompressor.decompress(data, LARGEST)
+    if not decompressor.eof:
         raise ValueError("it is cut off or too large")
     return content
