@@ -144,7 +144,7 @@ def width() -> int | None:
 
 def fitted(text: str) -> str:
     """Paragraphs and list items, broken between words."""
-    from graphnorm.study.terminal import wrapped
+    from graphnorm.study.layout import wrapped
 
     lines = (
         wrapped(line, min(width() or 80, WIDEST), hanging="  " if line[:2] in ("- ", "  ") else "")

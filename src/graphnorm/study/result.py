@@ -24,13 +24,11 @@ from graphnorm.files import plain, read_text
 from graphnorm.models import MODELS
 from graphnorm.settings import Hyperparameters, options_of
 from graphnorm.study import layout, verdict
-from graphnorm.study.findings import Finding, findings
 from graphnorm.study.protocol import Protocol, find_protocol
 from graphnorm.study.render import Table
 from graphnorm.study.score import DIGITS, Convergence, Score
 from graphnorm.study.significance import ALPHA, CONFIDENCE, PairTest, compare_all
 from graphnorm.study.store import UNFIT
-from graphnorm.study.terminal import show
 from graphnorm.training import Metric, find_metric
 
 if TYPE_CHECKING:
@@ -201,9 +199,9 @@ class Result:
         return [*verdict.cautions(self), *verdict.explanations(self)]
 
     @property
-    def findings(self) -> list[Finding]:
+    def findings(self) -> list[verdict.Finding]:
         """What follows from the table: labelled lines, the last of them says what to do next."""
-        return findings(self)
+        return verdict.findings(self)
 
     # Text, HTML, figure, data frame
 
@@ -227,7 +225,7 @@ class Result:
         colour: mark labels and headings by ANSI codes.
         command: the words of the command that was run. The last line changes it to what is worth running next.
         """
-        return show(self, width=width, colour=colour, command=command)
+        return layout.show(self, width=width, colour=colour, command=command)
 
     def __repr__(self) -> str:
         return f"Result({self.dataset}, {self.model}: {', '.join(self.norms)}; {self.verdict})"

@@ -1,9 +1,14 @@
-"""The verdict on a result, and what its readers must know; neither claims more than the tests show."""
+"""The verdict on a result, findings and notes: who leads, whom to avoid, what to doubt and what to do next.
+
+None claims more than the tests show.
+"""
 
 from __future__ import annotations
 
+import math
+import statistics
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from graphnorm.study.protocol import ALL_GRAPHS
 from graphnorm.study.render import counted, listing
@@ -13,13 +18,23 @@ from graphnorm.study.significance import ALPHA, CONFIDENCE
 if TYPE_CHECKING:
     from graphnorm.study.result import Result
 
-__all__ = ["ABOUT_BASELINES", "behind", "cautions", "explanations", "judge", "leading", "note_on_last_batch", "units"]
+__all__ = ["ABOUT_BASELINES", "Finding", "cautions", "explanations", "findings", "judge", "note_on_last_batch"]
 
 SAME = 1e-6
 """Means that differ by a smaller share count as equal: curves are float32."""
 SMALL_LAST_BATCH = 8
 """A last batch is small if it has less than an eighth of a full one. A sixteenth was seen to slow training."""
 ABOUT_BASELINES = "baselines have the same folds and their own settings; they are neither ranked nor tested"
+Kind = Literal["BEST", "TIED", "AVOID", "SPEED", "CAUTION", "NEXT"]
+
+EPOCHS = (100, 400)
+"""Numbers of epochs that are suggested."""
+LATE = 0.9
+"""A norm whose median epoch is in the last tenth may still improve."""
+SEEDS, FOLDS = 3, 10
+"""The numbers of seeds for each fold, and of folds, that are suggested."""
+MOST_SEEDS = 100
+"""More seeds of one split are not suggested."""
 
 
 def judge(result: Result) -> str:
@@ -35,7 +50,7 @@ def judge(result: Result) -> str:
     best, *others = result.ranking
     mean = result.norms[best].mean
     score = f"{result.norms[best].shown} {metric.unit}".rstrip()
-    if result.chance is not None and not metric.learned(mean, result.chance):
+    if result.chance is not None and not result.learned:
         return (
             f"Nothing can be concluded: the {metric.best} {metric.name} {where} is {score} ({best}), and chance is "
             f"{metric.with_unit(result.chance)}. Train for longer."
@@ -50,21 +65,23 @@ def judge(result: Result) -> str:
         return f"No clear winner: {highest}, but there are too few scores to tell that from chance."
     equals, worse, guessing = result.groups[0], result.worse, result.guessing
     if len(equals) == 1 and not guessing:
-        return f"{highest}, significantly better than every other one: {listing(worse)} {behind(result, worse)}."
-    lead = leading(result)
+        return f"{highest}, significantly better than every other one: {listing(worse)} {_behind(result, worse)}."
+    lead = _leading(result)
     unsettled = [name for name in equals if name not in lead]
-    said = (
-        [f"{listing(unsettled)} {behind(result, unsettled)}, which {units(result)} cannot settle"] if unsettled else []
-    )
-    said += [f"{listing(worse)} {behind(result, worse)}, significantly"] if worse else []
-    said += [f"{listing(guessing)} {'is' if len(guessing) == 1 else 'are'} no better than chance"] if guessing else []
+    said = []
+    if unsettled:
+        said.append(f"{listing(unsettled)} {_behind(result, unsettled)}, which {_units(result)} cannot settle")
+    if worse:
+        said.append(f"{listing(worse)} {_behind(result, worse)}, significantly")
+    if guessing:
+        said.append(f"{listing(guessing)} {'is' if len(guessing) == 1 else 'are'} no better than chance")
     if len(lead) == 1:
         return f"No clear winner: {highest}; {'; '.join(said)}."
     within = f"{listing(lead)} are within {metric.distance(result.pair(best, lead[-1]).difference or 0.0, mean)}"
-    return f"No clear winner: {highest}; {'; '.join([f'{within}, which {units(result)} cannot settle', *said])}."
+    return f"No clear winner: {highest}; {'; '.join([f'{within}, which {_units(result)} cannot settle', *said])}."
 
 
-def leading(result: Result) -> list[str]:
+def _leading(result: Result) -> list[str]:
     """The best, and those after it up to the first whose difference to it has an interval without 0.
 
     An interval is that of one pair by itself. So a norm that does not lead may still be one of those that are not
@@ -76,12 +93,12 @@ def leading(result: Result) -> list[str]:
     return [name for name in result.ranking[: next(apart, len(result.ranking))] if name in result.groups[0]]
 
 
-def units(result: Result) -> str:
+def _units(result: Result) -> str:
     """The number of scores of the best, with their noun."""
     return counted(len(result.norms[result.ranking[0]].scores), result.protocol.unit)
 
 
-def behind(result: Result, names: Sequence[str]) -> str:
+def _behind(result: Result, names: Sequence[str]) -> str:
     """How far these are behind the best; for one, with the interval of the difference."""
     metric, best = result.metric, result.ranking[0]
     mean = result.norms[best].mean
@@ -96,6 +113,111 @@ def behind(result: Result, names: Sequence[str]) -> str:
         )
     lower = "lower" if metric.higher_is_better else "higher"
     return f"{'is' if len(tests) == 1 else 'are'} {apart} {lower}{interval}"
+
+
+class Finding(NamedTuple):
+    """A sentence with its label."""
+
+    kind: Kind
+    text: str
+    options: tuple[str, ...] = ()
+    """Of NEXT: what the same command gets in addition, such as ``("--epochs", "100")``."""
+
+
+def findings(result: Result) -> list[Finding]:
+    """The lines, in the order in which they are read."""
+    if result.protocol is ALL_GRAPHS:
+        return [Finding("CAUTION", result.verdict)]
+    late = [name for name in result.ranking if _is_late(result, name)]
+    who = f"{late[0]}:" if len(late) == 1 else f"{len(late)} of {len(result.ranking)} norms were"
+    doubts = [*([f"{who} best near the last epoch"] if late else []), *cautions(result)]
+    return [
+        *_leaders(result),
+        *_speed(result),
+        *(Finding("CAUTION", text) for text in doubts),
+        *_next(result, 2 * len(late) >= len(result.ranking)),
+    ]
+
+
+def _leaders(result: Result) -> list[Finding]:
+    if not result.learned:
+        return [Finding("CAUTION", result.verdict)]
+    (best, *equals), worse, guessing = result.groups[0], result.worse, result.guessing
+    score = f"{result.norms[best].shown} {result.metric.unit}".rstrip()
+    if equals:
+        tested = all(result.pair(best, name).p_adjusted is not None for name in equals)
+        lead = _leading(result)
+        lower = [name for name in equals if name not in lead]
+        if not tested:
+            text = f"{listing([best, *equals])}: too few {result.protocol.unit}s for a test"
+        elif lower:
+            text = f"{listing(lead)} lead{'' if len(lead) > 1 else 's'}; {listing(lower)} {_behind(result, lower)}"
+            text += f"; {_units(result)} cannot settle it"
+        else:
+            text = f"{listing(lead)}: {_units(result)} do not tell them apart"
+        found = [Finding("TIED", text)]
+    elif worse or guessing:
+        why = f"significantly better than {listing(worse)}" if worse else "no other is better than chance"
+        why = why if guessing else "significantly better than every other"
+        found = [Finding("BEST", f"{best}: {score}, {why}")]
+    else:
+        found = [Finding("BEST", f"{best}: {score}; there is nothing to compare it with")]
+    if worse:
+        lost = {name: result.metric.sign * (result.pair(best, name).difference or 0.0) for name in worse}
+        names = listing([f"{name} ({result.metric.worse_by(difference)})" for name, difference in lost.items()])
+        found += [Finding("AVOID", f"{names}: significantly worse than {best}")]
+    if guessing:
+        found += [Finding("AVOID", f"{listing(guessing)}: no better than chance")]
+    return found
+
+
+def _speed(result: Result) -> list[Finding]:
+    convergence = result.convergence
+    if len(convergence.epochs) < 2 or convergence.target is None or not result.learned:
+        return []
+    fastest = sorted(
+        (name for name in result.ranking if name in convergence.epochs), key=convergence.epochs.__getitem__
+    )
+    reached = [f"{name} {convergence.epochs[name]}" for name in fastest]
+    goal = f"{result.metric.with_unit(convergence.target)} training {result.metric.name}, which all norms reach"
+    return [Finding("SPEED", f"epochs to {goal}: {', '.join(reached)}")]
+
+
+def _is_late(result: Result, name: str) -> bool:
+    score = result.norms[name]
+    return statistics.median(score.epochs) > LATE * len(score.curves["train"][0]) if score.epochs else False
+
+
+def _next(result: Result, late: bool) -> list[Finding]:
+    """One command that is worth running after this one."""
+    spec = result.spec
+    if result.unfinished:
+        return [Finding("NEXT", "train the rest: the same command goes on from here")]
+    epochs = max(result.values_of("epochs"))
+    if late or not result.learned:
+        more = next((number for number in EPOCHS if number >= 2 * epochs), 2 * epochs)
+        return [Finding("NEXT", "train longer", ("--epochs", str(more)))]
+    tied, of_folds = len(result.groups[0]) > 1, result.protocol.unit == "fold"
+    if tied and of_folds and spec["seeds"] < SEEDS:
+        return [Finding("NEXT", "repeat each fold with other seeds", ("--seeds", str(SEEDS)))]
+    if tied and of_folds and spec["folds"] < FOLDS:
+        return [Finding("NEXT", "more folds", ("--folds", str(FOLDS)))]
+    if tied and not of_folds and (seeds := _seeds_that_tell(result)):
+        return [Finding("NEXT", "about as many seeds as this difference needs", ("--seeds", str(seeds)))]
+    if result.protocol.name == "paper":
+        return [Finding("NEXT", "scores that are not optimistic", ("--protocol", "fair"))]
+    return []
+
+
+def _seeds_that_tell(result: Result) -> int | None:
+    """Seeds of one split that would tell the best from the next in 4 of 5 cases; None if they are too many.
+
+    For a difference of d standard deviations these are about 2 (2.8 / d)² on each side.
+    """
+    best, second = result.ranking[:2]
+    effect = abs(result.pair(best, second).effect or 0.0)
+    wanted = math.ceil(2 * (2.8 / effect) ** 2) if effect else MOST_SEEDS + 1
+    return max(wanted, int(result.spec["seeds"]) + 2) if wanted <= MOST_SEEDS else None
 
 
 def cautions(result: Result) -> list[str]:

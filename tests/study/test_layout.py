@@ -10,8 +10,7 @@ import torch
 
 from fakes import LEVEL, FakeFleet, compare
 from graphnorm.data import load
-from graphnorm.study.layout import grouped
-from graphnorm.study.terminal import sparkline, wrapped
+from graphnorm.study.layout import grouped, sparkline, wrapped
 
 TREES = load("synthetic:trees")
 OFFICIAL = replace(
