@@ -15,7 +15,8 @@ import sys
 import textwrap
 import threading
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -219,26 +220,26 @@ def _say(message: object) -> None:
     print(f"graphnorm: {shown}", file=sys.stderr)
 
 
-class _ending_at_once:  # noqa: N801 - a context manager
+@contextmanager
+def _ending_at_once() -> Iterator[None]:
     """Ctrl-C inside the block ends the process at once, with one line and code 130.
 
     It is for imports: a KeyboardInterrupt in the middle of an import is not always passed on.
     """
 
-    def __enter__(self) -> None:
-        handles = threading.current_thread() is threading.main_thread()
-        self._before = signal.getsignal(signal.SIGINT) if handles else None
-        if self._before is signal.default_int_handler:  # background jobs ignore SIGINT
-            signal.signal(signal.SIGINT, self._end)
-
-    def __exit__(self, *_: object) -> None:
-        if self._before is signal.default_int_handler:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-
-    @staticmethod
-    def _end(number: int, frame: FrameType | None) -> None:
+    def end(number: int, frame: FrameType | None) -> None:
         os.write(2, b"graphnorm: stopped before anything was started\n")
         os._exit(130)
+
+    in_main = threading.current_thread() is threading.main_thread()
+    if not in_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:  # background jobs ignore it
+        yield
+        return
+    signal.signal(signal.SIGINT, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _nobody_reads() -> bool:

@@ -29,6 +29,7 @@ from graphnorm.study.render import Table
 from graphnorm.study.score import DIGITS, Convergence, Score
 from graphnorm.study.significance import ALPHA, CONFIDENCE, PairTest, compare_all
 from graphnorm.study.store import UNFIT
+from graphnorm.study.verdict import Finding
 from graphnorm.training import Metric, find_metric
 
 if TYPE_CHECKING:
@@ -199,7 +200,7 @@ class Result:
         return [*verdict.cautions(self), *verdict.explanations(self)]
 
     @property
-    def findings(self) -> list[verdict.Finding]:
+    def findings(self) -> list[Finding]:
         """What follows from the table: labelled lines, the last of them says what to do next."""
         return verdict.findings(self)
 

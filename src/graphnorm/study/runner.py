@@ -42,6 +42,7 @@ from graphnorm.study.worker import (
     Checkpoint,
     Engine,
     Failure,
+    Question,
     Step,
     pack_code,
     unpack_checkpoint,
@@ -251,13 +252,13 @@ class Driver:
         self._callbacks.tell(Callback.on_begin, self._study, self._plan.trials, missing)
         finished = False
         try:
-            self._queue.extend(fleet for fleet in _rivals_together(self._fleets) if self._has_work(fleet))
+            self._queue.extend(fleet for fleet in _norms_together(self._fleets) if self._has_work(fleet))
             for norm in dict.fromkeys(fleet.norm for fleet in self._fleets):
-                self._decide_if_all_are_there(norm)
+                self._decide_rung(norm)
             while self._running or (self._queue and not self._stopping):
-                self._ask_idle_slots()
+                self._start_fleets()
                 for slot, answer in engine.answers(timeout=0.5):
-                    self._hear(slot, answer)
+                    self._receive(slot, answer)
             finished = not any(fleet.wanted for fleet in self._fleets)
             if finished:
                 self._checkpoints.clear()
@@ -316,10 +317,11 @@ class Driver:
 
     # Questions and answers
 
-    def _ask_idle_slots(self) -> None:
+    def _start_fleets(self) -> None:
+        """Give the next fleets to idle slots."""
         for slot in range(self._engine.slots):
             if slot not in self._running and self._queue and not self._stopping:
-                fleet = self._running[slot] = self._queue.popleft()
+                fleet = self._queue.popleft()
                 fleet.begun, fleet.saved_at = False, time.monotonic()
                 splits: Any = tuple(self._splits[t.protocol, t.folds, t.fold] for t in fleet.trials)
                 begin = Begin(
@@ -331,19 +333,22 @@ class Driver:
                     self._plan.probe,
                     self._keep_state,
                 )
-                self._engine.ask(slot, begin)
+                self._ask(slot, fleet, begin)
 
-    def _hear(self, slot: int, answer: Answer) -> None:
-        fleet = self._running[slot]
+    def _ask(self, slot: int, fleet: _Fleet, question: Question) -> None:
+        self._running[slot] = fleet
+        self._engine.ask(slot, question)
+
+    def _receive(self, slot: int, answer: Answer) -> None:
+        """Save what an answer holds, and let its fleet go on unless it has reached its end or a rung."""
+        fleet = self._running.pop(slot)
         if isinstance(answer, Failure):
-            del self._running[slot]
-            self._failed(fleet, answer)
+            self._handle_failure(fleet, answer)
             return
-        self._tell_progress(fleet, answer)
+        self._report_progress(fleet, answer)
         if answer.outcomes is not None:
             self._store.save(self._session, answer.outcomes)
-            del self._running[slot]
-            self._over(fleet)
+            self._finish(fleet)
             self._callbacks.tell(Callback.on_outcomes, answer.outcomes)
             return
         if answer.checkpoint is not None:
@@ -351,17 +356,14 @@ class Driver:
             fleet.epoch, fleet.saved_at = answer.epoch, time.monotonic()
         target = self._target(fleet)
         if answer.epoch >= target:
-            del self._running[slot]
-            self._decide_if_all_are_there(fleet.norm)
+            self._decide_rung(fleet.norm)
         elif not self._stopping:
             due = time.monotonic() - fleet.saved_at + STEP_SECONDS >= self._options.checkpoint
-            self._engine.ask(slot, Advance(STEP_SECONDS, target, checkpoint=due))
+            self._ask(slot, fleet, Advance(STEP_SECONDS, target, checkpoint=due))
         elif answer.checkpoint is None and answer.metrics:
-            self._engine.ask(slot, Advance(0.0, target, checkpoint=True))
-        else:
-            del self._running[slot]
+            self._ask(slot, fleet, Advance(0.0, target, checkpoint=True))
 
-    def _tell_progress(self, fleet: _Fleet, step: Step) -> None:
+    def _report_progress(self, fleet: _Fleet, step: Step) -> None:
         trials = tuple(fleet.wanted[key] for key in step.keys)
         if not fleet.begun:
             fleet.begun, fleet.epoch = True, step.epoch
@@ -372,13 +374,13 @@ class Driver:
             progress = Progress(trials, step.epoch - trained + place + 1, row, step.seconds)
             self._callbacks.tell(Callback.on_epoch, progress)
 
-    def _over(self, fleet: _Fleet) -> None:
+    def _finish(self, fleet: _Fleet) -> None:
         fleet.wanted.clear()
         self._checkpoints.remove(fleet.number)
 
     # Failures
 
-    def _failed(self, fleet: _Fleet, failure: Failure) -> None:
+    def _handle_failure(self, fleet: _Fleet, failure: Failure) -> None:
         trials = list(fleet.wanted.values())
         if failure.out_of_memory and len(trials) > 1:
             self._split(fleet)
@@ -389,11 +391,11 @@ class Driver:
         final = fleet.failures >= ATTEMPTS
         if final:
             self._store.save_failed(self._session, trials, f"{failure.error}\n{failure.details}".strip())
-            self._over(fleet)
+            self._finish(fleet)
         elif not self._stopping:
             self._queue.append(fleet)
         self._callbacks.tell(Callback.on_failure, trials, failure.error, final)
-        self._decide_if_all_are_there(fleet.norm)
+        self._decide_rung(fleet.norm)
 
     def _split(self, fleet: _Fleet) -> None:
         """Replace a fleet that is too large by two of half its size."""
@@ -408,7 +410,7 @@ class Driver:
 
     # Decisions of an adaptive search
 
-    def _decide_if_all_are_there(self, norm: str) -> None:
+    def _decide_rung(self, norm: str) -> None:
         """Once every fleet of a normalization waits at a rung, drop its weaker configurations."""
         busy = {fleet.number for fleet in (*self._queue, *self._running.values())}
         fleets = [fleet for fleet in self._fleets if fleet.norm == norm and fleet.wanted]
@@ -431,10 +433,10 @@ class Driver:
             if fleet.wanted:
                 self._queue.append(fleet)
             else:
-                self._over(fleet)
+                self._finish(fleet)
 
 
-def _rivals_together(fleets: Sequence[_Fleet]) -> list[_Fleet]:
+def _norms_together(fleets: Sequence[_Fleet]) -> list[_Fleet]:
     """Train all normalizations of a setting one after another, so that a stopped study can compare them."""
     groups: dict[tuple[Any, ...], list[_Fleet]] = {}
     for fleet in fleets:

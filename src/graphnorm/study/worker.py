@@ -140,43 +140,42 @@ class Worker:
         self.device = torch.device(device)
         self._data = data.to(self.device)
         self._fleet: Any = None
-        self._task: Begin | None = None
+        self._begin: Begin
+        """How the fleet was started."""
         self._seen: dict[str, dict[str, list[npt.NDArray[Any]]]] = {}
+        """By trial, what the probe measured so far."""
         self._seconds_per_epoch = 0.0
 
     def answer(self, question: Question) -> Answer:
         """Answer a question; an error in training is an answer, too."""
         try:
-            return self._begin(question) if isinstance(question, Begin) else self._advance(question)
+            return self._start(question) if isinstance(question, Begin) else self._advance(question)
         except Exception as error:
             self._fleet = None
             too_large = isinstance(error, (torch.OutOfMemoryError, MemoryError))
             return Failure(f"{type(error).__name__}: {error}", traceback.format_exc(), out_of_memory=too_large)
 
-    def _begin(self, task: Begin) -> Step:
-        self._fleet, self._task, self._seen = None, task, {}  # frees the memory of the last fleet
-        found = None if task.checkpoint is None else unpack_checkpoint(task.checkpoint)
-        members = dict(
-            zip((trial.key for trial in task.trials), zip(task.trials, task.splits, strict=True), strict=True)
-        )
-        if found is not None and task.wanted <= set(found.keys) <= members.keys():
+    def _start(self, begin: Begin) -> Step:
+        self._fleet, self._begin, self._seen = None, begin, {}  # frees the memory of the last fleet
+        found = None if begin.checkpoint is None else unpack_checkpoint(begin.checkpoint)
+        members = {trial.key: (trial, split) for trial, split in zip(begin.trials, begin.splits, strict=True)}
+        if found is not None and begin.wanted <= set(found.keys) <= members.keys():
             fleet = self._make_fleet([members[key] for key in found.keys])
             fleet.load_state_dict(found.state)
-            wanted = [place for place, key in enumerate(found.keys) if key in task.wanted]
+            wanted = [place for place, key in enumerate(found.keys) if key in begin.wanted]
             self._fleet = fleet if len(wanted) == len(found.keys) else fleet.keep(wanted)
             for place in wanted:
                 seen = found.outcomes[place].get("seen", {})
                 self._seen[found.keys[place]] = {name: list(values) for name, values in seen.items()}
         else:
-            self._fleet = self._make_fleet([members[key] for key in members if key in task.wanted])
-            self._look()
+            self._fleet = self._make_fleet([member for key, member in members.items() if key in begin.wanted])
+            self._measure()
         self._seconds_per_epoch = 0.0
-        return self._where([])
+        return self._step([])
 
     def _make_fleet(self, members: list[tuple[Trial, Split]]) -> Any:
-        assert self._task is not None
         trials, splits = zip(*members, strict=True)
-        return self._task.make_fleet(self._data, trials, splits, self.device)
+        return self._begin.make_fleet(self._data, trials, splits, self.device)
 
     def _advance(self, question: Advance) -> Step:
         if self._fleet is None:
@@ -191,17 +190,17 @@ class Worker:
             began, start = time.perf_counter(), fleet.epoch
             fleet.advance(min(epochs, self._next_stop(question.until) - start), trained.append)
             self._seconds_per_epoch = (time.perf_counter() - began) / (fleet.epoch - start)
-            self._look()
-        return self._where(trained, question)
+            self._measure()
+        return self._step(trained, question)
 
     def _next_stop(self, until: int) -> int:
         """The next epoch at which the probe measures, or ``until``."""
-        probe = self._task and self._task.probe
-        looks = [] if probe is None else [epoch for epoch in probe.at if epoch > self._fleet.epoch]
-        return int(min([*looks, until]))
+        at = () if self._begin.probe is None else self._begin.probe.at
+        return int(min([*(epoch for epoch in at if epoch > self._fleet.epoch), until]))
 
-    def _look(self) -> None:
-        probe = self._task and self._task.probe
+    def _measure(self) -> None:
+        """Let the probe look at every member's model, if this is one of its epochs."""
+        probe = self._begin.probe
         if probe is None or self._fleet.epoch not in probe.at:
             return
         for member, trial in enumerate(self._fleet.trials):
@@ -218,7 +217,8 @@ class Worker:
             outcome.seen.update({name: np.stack(values) for name, values in seen.items()})
         return outcomes
 
-    def _where(self, trained: list[Progress], question: Advance | None = None) -> Step:
+    def _step(self, trained: list[Progress], question: Advance | None = None) -> Step:
+        """The answer after these epochs: with outcomes at the end, with a checkpoint where one is asked for."""
         fleet, names = self._fleet, trained[0].metrics if trained else ()
         step = Step(
             fleet.epoch,
@@ -227,7 +227,7 @@ class Worker:
             fleet.seconds,
         )
         if fleet.epoch == fleet.trials[0].epochs:
-            outcomes = self._outcomes(self._task is not None and self._task.keep_state)
+            outcomes = self._outcomes(self._begin.keep_state)
             self._fleet = None
             return step._replace(outcomes=outcomes)
         if question is not None and (question.checkpoint or fleet.epoch >= question.until):
