@@ -193,35 +193,37 @@ def as_graphs(data: Any, root: str | os.PathLike[str] | None = None, **loading: 
     given = {name: value for name, value in loading.items() if value is not None and value is not False}
     given |= {} if root is None else {"data_root": root}
     split, split_file = _split_option(given.pop("split", None))
-    fixed = None if split == "random" else split
+    given |= {} if split in (None, "random") else {"split": split}
     if isinstance(data, PackedGraphs):
-        _refuse_options("graphs that are loaded already", given | {"split": fixed})
+        _refuse_options("graphs that are loaded already", given)
         return _with_split(data, split, split_file)
     if hasattr(data, "itertuples"):  # a DataFrame
-        names = [str(name) for name in data.columns]
-        if len(set(names)) < len(names):
-            raise DataError("two columns of the DataFrame have the same name", remedy="rename one")
-        allowed = {name: given.pop(name) for name in OF_TABLES if name in given}
-        _refuse_options("a DataFrame", given)
-        columns = {name: data.iloc[:, k].tolist() for k, name in enumerate(names)}
-        table = Table(columns, list(range(len(data))))
-        chosen = "random" if split_file else split
-        graphs = _with_split(from_table(table, "dataframe", "DataFrame", split=chosen, **allowed), split, split_file)
+        table = _as_table(data)
+        _refuse_options("a DataFrame", {name: value for name, value in given.items() if name not in OF_TABLES})
+        given["split"] = "random" if split_file else split
+        graphs = _with_split(from_table(table, "dataframe", "DataFrame", **given), split, split_file)
         announce(graphs)
         return graphs
     require("data", data, Iterable, "a name, a path, PackedGraphs, a DataFrame, or a list of graphs of PyG or NetworkX")
-    graphs_list = list(data)
-    if not graphs_list:
+    items = list(data)
+    if not items:
         raise DataError("there are no graphs", remedy="give at least two graphs")
     repairs = {name: given.pop(name) for name in ("symmetrise", "merge_duplicates", "task") if name in given}
     target = given.pop("target", None)
-    _refuse_options("a list of graphs", given | {"split": fixed})
-    if hasattr(graphs_list[0], "edge_index"):
+    _refuse_options("a list of graphs", given)
+    if hasattr(items[0], "edge_index"):
         _refuse_options("graphs of PyTorch Geometric, whose y is predicted", {"target": target})
-        packed = from_pyg(graphs_list, name=getattr(data, "name", None), **repairs)
+        graphs = from_pyg(items, name=getattr(data, "name", None), **repairs)
     else:
-        packed = from_networkx(graphs_list, find_labels(graphs_list, target), **find_features(graphs_list), **repairs)
-    return _with_split(packed, split, split_file)
+        graphs = from_networkx(items, find_labels(items, target), **find_features(items), **repairs)
+    return _with_split(graphs, split, split_file)
+
+
+def _as_table(frame: Any) -> Table:
+    names = [str(name) for name in frame.columns]
+    if len(set(names)) < len(names):
+        raise DataError("two columns of the DataFrame have the same name", remedy="rename one")
+    return Table({name: frame.iloc[:, k].tolist() for k, name in enumerate(names)}, list(range(len(frame))))
 
 
 def _split_option(split: str | os.PathLike[str] | None) -> tuple[str | None, Path | None]:
