@@ -55,7 +55,10 @@ def find_code(given: str | Callable[..., Any], what: str) -> OwnCode:
     place, _, name = given.rpartition(":")
     if not place or not name.isidentifier():
         raise GraphnormError(f"{given!r} names no {what}", remedy="write FILE.py:NAME or MODULE:NAME")
-    module = _import_file(place) if place.endswith(".py") else _import_module(place)
+    if place.endswith(".py"):
+        module = _import_file(place)
+    else:
+        module = _with_folder(str(Path.cwd()), lambda: importlib.import_module(place), place)
     thing = getattr(module, name, None)
     if not callable(thing):
         own = [key for key, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__]
@@ -174,10 +177,6 @@ def _forget_beside(module: ModuleType) -> None:
                 remedy="rename one of them",
             )
         del sys.modules[name]
-
-
-def _import_module(place: str) -> ModuleType:
-    return _with_folder(str(Path.cwd()), lambda: importlib.import_module(place), place)
 
 
 def _with_folder(folder: str, load: Callable[[], ModuleType], place: str) -> ModuleType:

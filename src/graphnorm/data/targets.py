@@ -258,8 +258,9 @@ def _classes(column: _Column, place: Callable[[int], Place], unlabelled: bool, r
             **place(row),
             remedy="number the classes from 0, or give them names with letters",
         )
+    pairs = zip(column.numbers.tolist(), column.words or [""] * len(column.numbers), strict=True)
     # Numbers by value and before words, so that 1 and 1.0 are one class and no order depends on hashes.
-    keys = [(0, number, "") if number == number else (1, 0.0, word) for number, word in _pairs(column)]
+    keys = [(0, number, "") if number == number else (1, 0.0, word) for number, word in pairs]
     ordered = sorted(set(keys))
     names = tuple(word if kind else _numeral(number) for kind, number, word in ordered)
     if len(names) > MANY_WORDS and len(names) > len(keys) / 4 and not given:
@@ -276,10 +277,6 @@ def _classes(column: _Column, place: Callable[[int], Place], unlabelled: bool, r
         )
     index = {key: k for k, key in enumerate(ordered)}
     return Targets("classes", np.array([index[key] for key in keys], np.int64), names)
-
-
-def _pairs(column: _Column) -> list[tuple[float, str]]:
-    return list(zip(column.numbers.tolist(), column.words or [""] * len(column.numbers), strict=True))
 
 
 def _numeral(number: float) -> str:
@@ -400,9 +397,9 @@ def as_columns(values: Any, count: int | None = None) -> tuple[dict[str, Any], T
     if not columns or not len(columns[0]):
         raise DataError("the graphs have no targets", remedy="give each graph a label or a number")
     names = [name] if len(columns) == 1 else [f"{name} {k + 1}" for k in range(len(columns))]
-    whole = len(columns) == 1 and all(
-        isinstance(value, (str, bool, int, np.integer, np.bool_, np.str_)) for value in _elements(columns[0])
-    )
+    first = columns[0].tolist() if isinstance(columns[0], np.ndarray) else columns[0]
+    kinds = (str, bool, int, np.integer, np.bool_, np.str_)
+    whole = len(columns) == 1 and all(isinstance(value, kinds) for value in first)
     return dict(zip(names, columns, strict=True)), "classes" if whole else None
 
 
@@ -432,7 +429,3 @@ def dense(tensor: Tensor, name: str, **place: Any) -> Tensor:
         kind = "complex" if tensor.is_complex() else "sparse, quantized, nested or without values"
         raise DataError(f"{name} is {kind}", **place, remedy="give a dense tensor of real numbers")
     return tensor.detach().cpu()
-
-
-def _elements(column: Any) -> list[Any]:
-    return column.tolist() if isinstance(column, np.ndarray) else list(column)

@@ -195,7 +195,7 @@ def _describe(graphs: PackedGraphs | Dataset, trial: Trial) -> dict[str, Any]:
     splits = make_splits(graphs, [replace(trial, fold=fold) for fold in range(trial.folds)])
     task, metric = task_of(trial), metric_of(trial)
     targets = {"target_names": list(graphs.target_names)} if graphs.target_names else {}
-    rare = smaller_class(graphs)
+    rare, chance = smaller_class(graphs), metric.scale * task.chance(metric.key, graphs)
     return {
         "graphs": graphs.num_graphs,
         "classes": list(graphs.classes),
@@ -204,16 +204,11 @@ def _describe(graphs: PackedGraphs | Dataset, trial: Trial) -> dict[str, Any]:
         **targets,
         **({"smaller_class": round(rare, 4)} if rare < RARE else {}),
         **({"unused_split": True} if graphs.splits and find_protocol(trial.protocol).unit == "fold" else {}),
-        "chance": _significant(metric.scale * task.chance(metric.key, graphs)),
+        "chance": round(chance, 4) if abs(chance) >= 1 else float(f"{chance:.5g}"),
         "train_sizes": sorted({len(split.train) for split in splits}),
         "catalogued": catalogued(graphs) is not None,
         "unused_edge_features": 0 if find_model(trial.model).sees_edges else graphs.num_edge_features,
     }
-
-
-def _significant(value: float) -> float:
-    """Rounded to four decimals, or as many digits where it is small."""
-    return round(value, 4) if abs(value) >= 1 else float(f"{value:.5g}")
 
 
 BASELINE_SETTING: dict[str, Any] = {"epochs": 100, "batch_size": 50, "dropout": 0.5, "weight_decay": 0.0, "lr": 1e-2}

@@ -21,7 +21,7 @@ import torch
 from graphnorm.data import PackedGraphs
 from graphnorm.errors import GraphnormError, need
 from graphnorm.models.kernels import Matrix, graph_arrays, kernel_matrices
-from graphnorm.models.registry import PENALTIES, Kernel, find_model
+from graphnorm.models.registry import PENALTIES, find_model
 from graphnorm.training.fleet import OnEpoch, Progress
 from graphnorm.training.task import Task, task_of
 from graphnorm.training.trial import Outcome, Split, Trial, metric_of
@@ -69,10 +69,11 @@ class KernelFleet:
                 remedy=f"leave it out, or use {MOST_GRAPHS:,} graphs or fewer",
             )
         need("sklearn.svm", "a support vector machine", "study")  # imported here: it takes seconds, which do not count
-        self._kernel = _find_kernel(model)
-        if any(trial.epochs != len(self._kernel.candidates) for trial in trials):
-            raise ValueError(f"the epochs of {model} are its {len(self._kernel.candidates)} candidates")
-        self.trials, self.splits = tuple(trials), tuple(splits)
+        kernel = find_model(model).kernel
+        assert kernel is not None, "a KernelFleet trains kernels only"
+        if any(trial.epochs != len(kernel.candidates) for trial in trials):
+            raise ValueError(f"the epochs of {model} are its {len(kernel.candidates)} candidates")
+        self.trials, self.splits, self._kernel = tuple(trials), tuple(splits), kernel
         self.epoch, self.seconds = 0, 0.0
         self.names = tuple(part for part in Split._fields if len(getattr(splits[0], part)))
         self._graphs, self._labels = graphs, graphs.labels.cpu().numpy()
@@ -144,12 +145,6 @@ def _ahead(kernels: Iterator[Matrix], pool: ThreadPoolExecutor) -> Iterator[Matr
     while (kernel := following.result()) is not None:
         following = pool.submit(next, kernels, None)
         yield kernel
-
-
-def _find_kernel(model: str) -> Kernel:
-    kernel = find_model(model).kernel
-    assert kernel is not None, "a KernelFleet trains kernels only"
-    return kernel
 
 
 def _score(
