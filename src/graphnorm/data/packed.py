@@ -200,14 +200,24 @@ class PackedGraphs:
         return len(self.classes)
 
     @property
+    def num_continuous(self) -> int:
+        """F: continuous features of a node."""
+        return 0 if self.x is None else self.x.shape[1]
+
+    @property
+    def num_edge_continuous(self) -> int:
+        """D: continuous features of an edge."""
+        return 0 if self.edge_x is None else self.edge_x.shape[1]
+
+    @property
     def num_features(self) -> int:
         """Width of :meth:`features`: the one-hot tags and the continuous features."""
-        return sum(self.cardinalities) + (0 if self.x is None else self.x.shape[1])
+        return sum(self.cardinalities) + self.num_continuous
 
     @property
     def num_edge_features(self) -> int:
         """Width of :meth:`edge_features`."""
-        return sum(self.edge_cardinalities) + (0 if self.edge_x is None else self.edge_x.shape[1])
+        return sum(self.edge_cardinalities) + self.num_edge_continuous
 
     @property
     def device(self) -> torch.device:

@@ -124,16 +124,14 @@ class SavedModel:
 
     def check(self, graphs: PackedGraphs) -> None:
         """Raise an error if the graphs have other features than the training data."""
-        continuous = 0 if graphs.x is None else graphs.x.shape[1]
-        takes: list[tuple[str, object, object]] = [
-            ("categories of nodes", self.cardinalities, graphs.cardinalities),
-            ("continuous features of nodes", self.num_continuous, continuous),
-        ]
+        takes = {"categories of nodes": "cardinalities", "continuous features of nodes": "num_continuous"}
         if self._sees_edges:
-            takes.append(("categories of edges", self.edge_cardinalities, graphs.edge_cardinalities))
-            continuous = 0 if graphs.edge_x is None else graphs.edge_x.shape[1]
-            takes.append(("continuous features of edges", self.num_edge_continuous, continuous))
-        for what, wanted, found in takes:
+            takes |= {
+                "categories of edges": "edge_cardinalities",
+                "continuous features of edges": "num_edge_continuous",
+            }
+        for what, name in takes.items():
+            wanted, found = getattr(self, name), getattr(graphs, name)
             if wanted != found:
                 raise GraphnormError(
                     f"the features do not fit: trained on {self.trial.dataset} with {what} {wanted or 'none'}; "
@@ -141,7 +139,6 @@ class SavedModel:
                     remedy="use graphs with features of the same kind and the same values; molecules given as SMILES "
                     "always have them",
                 )
-
         values = [("nodes", self.vocabulary, graphs.vocabulary)]
         values += [("edges", self.edge_vocabulary, graphs.edge_vocabulary)] if self._sees_edges else []
         for what, of_training, found_values in values:
@@ -189,17 +186,8 @@ def save_model(outcome: Outcome, graphs: PackedGraphs, path: str | os.PathLike[s
         "version": exact_version(),
         "trial": outcome.trial.to_dict(),
         "norm_factory": "" if (own := norm_code(outcome.trial.norm)) is None else own.place,
-        "classes": graphs.classes,
-        "target_names": graphs.target_names,
-        "cardinalities": graphs.cardinalities,
-        "edge_cardinalities": graphs.edge_cardinalities,
-        "num_continuous": 0 if graphs.x is None else graphs.x.shape[1],
-        "num_edge_continuous": 0 if graphs.edge_x is None else graphs.edge_x.shape[1],
         "metrics": {name: float(curve[-1]) for name, curve in outcome.curves.items() if name != "loss"},
-        "label_column": graphs.label_column,
-        "threshold": graphs.threshold,
-        "vocabulary": graphs.vocabulary,
-        "edge_vocabulary": graphs.edge_vocabulary,
+        **{name: getattr(graphs, name) for name in _TYPES if name != "metrics"},
     }
     weights = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in outcome.state.items()}
     save_tensors(Path(path), weights, description, "saving a model")
@@ -309,7 +297,8 @@ _TYPES: dict[str, Any] = {
     "vocabulary": str,
     "edge_vocabulary": str,
 }
-"""The type of each part of a description, or of the entries of a list."""
+"""What a description says of the training data: the type of each value, or of the entries of a list. All are attributes
+of the graphs, but ``metrics``."""
 _LISTS = ("classes", "target_names", "cardinalities", "edge_cardinalities")
 _WIDEST = 1 << 24
 """Features of a node or an edge."""
