@@ -77,6 +77,21 @@ def settle(graphs: PackedGraphs, **given: Any) -> Settings:
     bonds = graphs.x is None and bool(graphs.edge_cardinalities)
     model = chosen.setdefault("model", "gin" if not (one_split and bonds) else "molhiv-gin" if ogb else "molecular-gin")
     spec = find_model(model)
+    _refuse_misfits(graphs, chosen, one_split)
+    defaults: dict[str, Any] = {"epochs": QUICK_EPOCHS, "readout": entry.readout if entry else "sum"}
+    defaults["last_batch"] = "keep" if protocol == "paper" else "even"
+    if one_split:
+        defaults |= {"folds": 1, "seeds": SEEDS}
+    if one_split or spec.inputs == "edges":
+        defaults |= spec.defaults
+    chosen["metric"] = choose_metric(graphs, protocol, chosen.get("metric"), entry.metric if entry else "") or None
+    return Settings(**defaults | chosen)
+
+
+def _refuse_misfits(graphs: PackedGraphs, chosen: Mapping[str, Any], one_split: bool) -> None:
+    """Refuse names that there are not, and settings that fit neither the graphs, the model nor the protocol."""
+    model, protocol = chosen["model"], chosen["protocol"]
+    spec = find_model(model)
     if not spec.normalized:
         raise unknown("model", model, NORMALIZED)
     if ignored := [name for name in spec.ignores if chosen.get(name)]:
@@ -109,14 +124,6 @@ def settle(graphs: PackedGraphs, **given: Any) -> Settings:
         )
     if not one_split and chosen.get("folds", 2) < 2:
         raise GraphnormError(f"folds is {chosen['folds']}", remedy="give at least 2")
-    defaults: dict[str, Any] = {"epochs": QUICK_EPOCHS, "readout": entry.readout if entry else "sum"}
-    defaults["last_batch"] = "keep" if protocol == "paper" else "even"
-    if one_split:
-        defaults |= {"folds": 1, "seeds": SEEDS}
-    if one_split or spec.inputs == "edges":
-        defaults |= spec.defaults
-    chosen["metric"] = choose_metric(graphs, protocol, chosen.get("metric"), entry.metric if entry else "") or None
-    return Settings(**defaults | chosen)
 
 
 def make_plan(

@@ -65,17 +65,14 @@ def _read_score(
     places = [place for group in groups for place in group]
     statuses = Counter(records[place].status for place in places if place in records)
     # Where all graphs train, nothing is held out to choose by.
-    chosen = None if protocol is ALL_GRAPHS else choose(store, plan, groups, records, partial=partial)
-    members: list[Record] = []
-    if chosen is not None:
-        place_of = {
-            (k, plan.trials[place].fold, plan.trials[place].seed): place
-            for k, group in enumerate(groups)
-            for place in group
-        }
-        selected = [place_of[choice.configuration, choice.fold, choice.seed] for choice in chosen.choices]
-        members = store.records(plan, curves=CURVES, places=selected)
-    choices, compared, took_part = chosen or Chosen((), 0, ())
+    chosen = Chosen() if protocol is ALL_GRAPHS else choose(store, plan, groups, records, partial=partial)
+    selected = [
+        place
+        for choice in chosen.choices
+        for place in groups[choice.configuration]
+        if (plan.trials[place].fold, plan.trials[place].seed) == (choice.fold, choice.seed)
+    ]
+    members = store.records(plan, curves=CURVES, places=selected)
     return Score(
         name,
         protocol,
@@ -84,13 +81,11 @@ def _read_score(
         finished=statuses["done"] + statuses["diverged"],
         dropped=statuses["dropped"],
         configurations=tuple({option: getattr(other, option) for option in varied} for other in examples),
-        choices=choices,
-        compared=compared,
-        took_part=took_part,
+        **chosen._asdict(),
         curves=average_curves([record for record in members if record.status == "done"], metric.scale),
         seconds=sum((record.seconds for record in members), start=0.0),
         devices=tuple(sorted({record.device for record in members if record.device})),
-        paper=_paper(plan, trial) if chosen is not None else None,
+        paper=_paper(plan, trial) if chosen.choices else None,
     )
 
 

@@ -174,18 +174,18 @@ def _at_ties(outcome: Outcome, curve: str, sign: int) -> Curve:
 class Chosen(NamedTuple):
     """The selection for one normalization; see the fields of the same names of :class:`~.score.Score`."""
 
-    choices: tuple[Choice, ...]
-    compared: int
-    took_part: tuple[int, ...]
+    choices: tuple[Choice, ...] = ()
+    compared: int = 0
+    took_part: tuple[int, ...] = ()
 
 
 def choose(
     store: Store, plan: Plan, groups: Sequence[Sequence[int]], records: dict[int, Record], *, partial: bool = False
-) -> Chosen | None:
+) -> Chosen:
     """Select among configurations by the plan's protocol, reading as few curves as possible.
 
     A configuration takes part once it is finished on all folds and seeds. Under a nested protocol each fold selects for
-    itself, among the configurations that are finished there. None if nothing can be selected.
+    itself, among the configurations that are finished there. No choices if nothing can be selected.
 
     groups: for each configuration, the places of its trials in the plan.
     records: the records of these trials, by place.
@@ -193,30 +193,30 @@ def choose(
     """
     protocol = find_protocol(plan.trials[groups[0][0]].protocol)
     members = list(dict.fromkeys((plan.trials[p].fold, plan.trials[p].seed) for group in groups for p in group))
-    table = _Table(store, plan, protocol, groups, members, records)
+    candidates = _Candidates(store, plan, protocol, groups, members, records)
     used = list(range(len(members)))
     if partial:
-        there = table.status != OPEN
+        there = candidates.status != OPEN
         used = np.flatnonzero(there[there.sum(axis=1).argmax()]).tolist()
     if not used:
-        return None
+        return Chosen()
     folds = {member: members[member][0] for member in used}
     units = [[k for k in used if folds[k] == fold] for fold in dict.fromkeys(folds.values())]
     choices: list[Choice] = []
     fewest = len(groups)
     for unit in units if protocol.nested else [used]:
-        finished = np.flatnonzero((table.status[:, unit] != OPEN).all(axis=1))
+        finished = np.flatnonzero((candidates.status[:, unit] != OPEN).all(axis=1))
         if not len(finished):
-            return None
+            return Chosen()
         fewest = min(fewest, len(finished))
-        best = table.best(finished, unit)
-        outcomes = [table.outcomes(configuration, unit) for configuration in best]
+        best = candidates.best(finished, unit)
+        outcomes = [candidates.outcomes(configuration, unit) for configuration in best]
         choices += [choice._replace(configuration=best[0]) for choice in select(outcomes)]
-    everywhere = np.flatnonzero((table.status[:, used] != OPEN).all(axis=1))
+    everywhere = np.flatnonzero((candidates.status[:, used] != OPEN).all(axis=1))
     return Chosen(tuple(choices), fewest, tuple(everywhere.tolist()))
 
 
-class _Table:
+class _Candidates:
     """Places and statuses of trials, as arrays of shape (configurations, members)."""
 
     def __init__(
