@@ -105,9 +105,9 @@ def run(
     stopped_by = None
     with store.lock(study, wait=running.wait):
         driver = Driver(store, study, plan, data, running, callbacks=callbacks, keep_state=keep_state)
-        if driver.missing:
+        if driver.unfinished_fleets:
             make_engine = RayEngine if running.engine == "ray" else local_engine
-            engine = make_engine(data, running, len(store.fleets(study)), pack_code(plan.trials))
+            engine = make_engine(data, running, driver.unfinished_fleets, pack_code(plan.trials))
             try:
                 with _stopping_on_signals(driver.stop) as received:
                     finished = driver.run(engine)
@@ -237,8 +237,9 @@ class Driver:
         self._engine: Engine
 
     @property
-    def missing(self) -> list[Trial]:
-        return [trial for fleet in self._fleets for trial in fleet.wanted.values()]
+    def unfinished_fleets(self) -> int:
+        """Number of fleets with trials to train."""
+        return sum(bool(fleet.wanted) for fleet in self._fleets)
 
     def stop(self) -> None:
         """Let running fleets finish their epoch, write a checkpoint of each, and return from :meth:`run`."""
@@ -247,7 +248,7 @@ class Driver:
     def run(self, engine: Engine) -> bool:
         """Train the missing trials; return whether all of them are trained."""
         self._engine = engine
-        missing = self.missing
+        missing = [trial for fleet in self._fleets for trial in fleet.wanted.values()]
         self._session = self._store.begin_session(self._study, engine.name)
         self._callbacks.tell(Callback.on_begin, self._study, self._plan.trials, missing)
         finished = False
@@ -259,7 +260,7 @@ class Driver:
                 self._start_fleets()
                 for slot, answer in engine.answers(timeout=0.5):
                     self._receive(slot, answer)
-            finished = not any(fleet.wanted for fleet in self._fleets)
+            finished = not self.unfinished_fleets
             if finished:
                 self._checkpoints.clear()
             self._store.end_session(self._session, "finished" if finished else "interrupted")
