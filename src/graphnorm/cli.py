@@ -41,6 +41,9 @@ COMMANDS = {
     "datasets": "list datasets with their statistics, fetch them, draw them",
 }
 
+WITHOUT_TORCH = ("runs",)
+"""Commands that need no torch: importing it takes longer than they do."""
+
 DESCRIPTION = "Which normalization suits your graphs and your model? Train with each, and test the differences."
 BEGIN = """\
 To begin, `graphnorm compare` tries five normalizations on 1,017 molecules, in two minutes.
@@ -97,10 +100,6 @@ class HelpFormatter(argparse.HelpFormatter):
         """A command on as many lines as it takes, as a shell reads them."""
         lines = textwrap.wrap(text, width - 4, break_on_hyphens=False, break_long_words=False)
         return [f"  {line}" for line in (" \\\n      ".join(lines)).split("\n")]
-
-
-WITHOUT_TORCH = ("runs",)
-"""Commands that need no torch: importing it takes longer than they do."""
 
 
 class Parser(argparse.ArgumentParser):

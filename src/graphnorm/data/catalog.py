@@ -44,7 +44,7 @@ class Counts(NamedTuple):
 
 
 class Table(NamedTuple):
-    """What is known of a table of molecules. Copies differ in names of columns, and by a few rows."""
+    """The size and the targets of a table of molecules. Copies differ in names of columns, and by a few rows."""
 
     rows: int
     num_targets: int

@@ -24,6 +24,7 @@ from graphnorm.analysis import (
 )
 from graphnorm.analysis.parts import Subject, theory_part
 from graphnorm.data.catalog import find
+from graphnorm.errors import listing
 from graphnorm.files import plain
 from graphnorm.models import MODELS
 from graphnorm.paper.cells import (
@@ -39,7 +40,7 @@ from graphnorm.paper.cells import (
 from graphnorm.paper.figures import AUTHORS_Q, NAMES
 from graphnorm.paper.output import Output, Sheet
 from graphnorm.study.protocol import find_protocol
-from graphnorm.study.render import NOTHING, Table, TwoLines, by_key, by_value, list_some, listing, signed, span
+from graphnorm.study.render import NOTHING, Table, TwoLines, by_key, by_value, list_some, signed, span
 from graphnorm.study.reported import MOLHIV, REPETITIONS, Reported, dataset_table
 from graphnorm.study.score import Score
 from graphnorm.study.significance import compare_all

@@ -176,7 +176,7 @@ class Recovered(NamedTuple):
     studies: int
     outcomes: int
     lost: int
-    """Trials of which something is damaged; they will be trained again."""
+    """Trials with a damaged part; they will be trained again."""
 
 
 def recover(damaged: Path, target: Path) -> Recovered:

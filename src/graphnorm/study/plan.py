@@ -31,7 +31,7 @@ class Plan:
     probe: Any = None
     """Measures the models during training; see :mod:`graphnorm.analysis.along_training`."""
     make_fleet: Callable[..., Any] | None = field(default=None, repr=False)
-    """What trains the trials, if not the fleet of their model; see :func:`graphnorm.study.fleets.make_fleet`."""
+    """Makes the fleets, in place of :func:`graphnorm.study.fleets.make_fleet`."""
 
     def __post_init__(self) -> None:
         if CONTROL.search(self.name):

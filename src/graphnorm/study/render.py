@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 from graphnorm.errors import listing
 
 __all__ = ["NOTHING", "Table", "TwoLines", "by_key", "by_value"]
-__all__ += ["clock", "counted", "facts", "list_some", "listing", "short", "shown", "signed", "span"]
+__all__ += ["clock", "counted", "facts", "list_some", "short", "shown", "signed", "span"]
 
 NOTHING = "–"
 ROWS_PER_PAGE = 40

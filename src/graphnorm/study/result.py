@@ -201,7 +201,7 @@ class Result:
 
     @property
     def findings(self) -> list[Finding]:
-        """What follows from the table: labelled lines, the last of them says what to do next."""
+        """Labelled conclusions from the table; the last one says what to do next."""
         return verdict.findings(self)
 
     # Text, HTML, figure, data frame

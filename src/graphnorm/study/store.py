@@ -58,7 +58,7 @@ FINAL = ("done", "diverged")
 STATUS = "CASE WHEN m.dropped IS NOT NULL THEN 'dropped' WHEN o.status = 'dropped' THEN NULL ELSE o.status END"
 """The status of a trial in one study: a trial that only another study dropped has none."""
 UNFIT = (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, RecursionError)
-"""What a value of the wrong type or a missing one leads to, in a file that was edited by hand or damaged."""
+"""Exceptions that a wrong or missing value raises, in a file that was edited by hand or damaged."""
 SPEC: dict[str, Any] = {
     **dict.fromkeys(("dataset", "fingerprint", "model", "protocol", "task", "metric"), str),
     **dict.fromkeys(("norms", "baselines", "classes", "target_names", "train_sizes", "rungs"), list),

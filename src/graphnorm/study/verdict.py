@@ -10,8 +10,9 @@ import statistics
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from graphnorm.errors import listing
 from graphnorm.study.protocol import ALL_GRAPHS
-from graphnorm.study.render import counted, listing
+from graphnorm.study.render import counted
 from graphnorm.study.reported import unlike_the_paper
 from graphnorm.study.significance import ALPHA, CONFIDENCE
 
@@ -221,7 +222,7 @@ def _seeds_that_tell(result: Result) -> int | None:
 
 
 def cautions(result: Result) -> list[str]:
-    """What makes the numbers doubtful."""
+    """Reasons to doubt the numbers."""
     protocol, spec = result.protocol, result.spec
     found = [
         f"{name}: {score.diverged} of {len(score.choices)} trainings diverged and are left out"

@@ -53,8 +53,8 @@ class Schedule:
     """The schedule of a fleet, computed on its device from the members' seeds, training sets and learning rates.
 
     In each epoch a member's graphs are sorted by the hash of (seed, epoch, graph). So the order depends neither on the
-    device nor on the other members. ``last_batch`` says what becomes of the
-    graphs that are left over. Members with fewer graphs have a shorter last step, or none: empty places are -1.
+    device nor on the other members. ``last_batch`` says how the graphs left over are batched. Members with fewer graphs
+    have a shorter last step, or none: empty places are -1.
     """
 
     def __init__(self, trials: Sequence[Trial], splits: Sequence[Split], num_graphs: int, device: torch.device) -> None:

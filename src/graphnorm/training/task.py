@@ -41,7 +41,7 @@ class Task:
 
     name: str
     wanted: Callable[[Graphs], Tensor]
-    """What a model shall predict for each graph."""
+    """Gives the class or the targets of each graph."""
     outputs: Callable[[PackedGraphs], int]
     """The number of scores that a model gives each graph."""
     loss: Columns
