@@ -54,6 +54,7 @@ class Begin(NamedTuple):
     wanted: frozenset[str]
     """Keys of the members to train; the others are left out, or dropped from the checkpoint."""
     make_fleet: Callable[..., Any]
+    """From data, trials, splits and device to what has the methods of :class:`~graphnorm.training.Fleet`."""
     checkpoint: bytes | None = None
     probe: Any = None
     """Measures every member's model after some epochs."""
