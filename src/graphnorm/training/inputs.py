@@ -71,7 +71,7 @@ class ModelInputs:
     The largest degree and graph size are read once, here. Later reads would wait for the device.
 
     Args:
-        graphs: the dataset, as the model sees it (:meth:`ModelSpec.prepared`).
+        graphs: the dataset, as the model sees it; see :func:`graphnorm.models.build.prepare`.
         trial: if given, the input may have a form that is faster for its model: edges as matrices, one-hot features as
             categories.
     """
@@ -80,11 +80,13 @@ class ModelInputs:
         self._graphs = graphs
         self._max_degree = int(graphs.degree.max())
         self._max_size = int(graphs.sizes.max())
-        faster = trial is not None and find_model(trial.model).sums
-        self._matrices = Matrices.of(graphs) if faster else None
-        self._edge_features = trial is not None and find_model(trial.model).inputs == "edges"
-        single = graphs.x is None and len(graphs.cardinalities) == 1
-        self._one_hot = faster and single and trial is not None and graphs.num_features > trial.hidden
+        self._matrices, self._edge_features, self._one_hot = None, False, False
+        if trial is not None:
+            model = find_model(trial.model)
+            single = graphs.x is None and len(graphs.cardinalities) == 1
+            self._matrices = Matrices.of(graphs) if model.sums else None
+            self._edge_features = model.inputs == "edges"
+            self._one_hot = model.sums and single and graphs.num_features > trial.hidden
 
     def batch(self, ids: Any, **options: Any) -> GraphBatch:
         """A batch of the dataset, without edges if there are matrices."""
