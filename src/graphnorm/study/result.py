@@ -21,7 +21,6 @@ import numpy as np
 from graphnorm._version import exact_version
 from graphnorm.errors import GraphnormError, need
 from graphnorm.files import plain, read_text
-from graphnorm.models import MODELS
 from graphnorm.settings import Hyperparameters, options_of
 from graphnorm.study import layout, verdict
 from graphnorm.study.protocol import Protocol, find_protocol
@@ -257,13 +256,12 @@ class Result:
         for label, score in self.scores.items():
             test = self.against_best(label)
             behind = 0.0 if label == self.best else test and test.difference and self.metric.sign * test.difference
-            kernel = score.name in MODELS and MODELS[score.name].kernel is not None
             rows.append(
                 {
                     "norm": label,
                     "mean": score.mean,
                     "std": score.std,
-                    "epoch": statistics.median(score.epochs) if score.epochs and not kernel else None,
+                    "epoch": statistics.median(score.epochs) if score.epochs and score.kernel is None else None,
                     "epochs_to_target": self.convergence.epochs.get(label),
                     "area": self.convergence.area.get(label),
                     "seconds": score.seconds,
@@ -286,12 +284,12 @@ class Result:
         """Everything, for JSON; the documentation explains each field."""
         convergence = self.convergence
         norms = {name: score.to_dict() for name, score in self.norms.items()}
+        baselines = {name: score.to_dict() for name, score in self.baselines.items()}
         for name, written in norms.items():
             speed = {"epochs": convergence.epochs.get(name), "area": convergence.area.get(name)}
             written["convergence"] = plain(speed, DIGITS)
-        baselines = {name: score.to_dict() for name, score in self.baselines.items()}
         for name, written in baselines.items():
-            if (kernel := MODELS[name].kernel) is not None:
+            if (kernel := self.baselines[name].kernel) is not None:
                 written["candidates"] = kernel.candidates
         return {
             "format": FORMAT,

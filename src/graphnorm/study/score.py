@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from graphnorm.files import plain
 from graphnorm.models import MODELS
+from graphnorm.models.registry import Kernel
 from graphnorm.study.protocol import Protocol
 from graphnorm.study.render import NOTHING, short
 from graphnorm.study.reported import Reported
@@ -114,13 +115,17 @@ class Score:
         return self.metric.text(self.mean) + spread
 
     @property
+    def kernel(self) -> Kernel | None:
+        """The kernel, if this is the score of one."""
+        return MODELS[self.name].kernel if self.name in MODELS else None
+
+    @property
     def chosen_epoch(self) -> str:
         """The selected epoch or range of epochs, as text; a kernel's epochs are its candidate settings."""
-        kernel = MODELS[self.name].kernel if self.name in MODELS else None
         if not self.epochs:
             return NOTHING
-        if kernel is not None:
-            return "varies" if self.epoch is None else kernel.describe(self.epoch)
+        if self.kernel is not None:
+            return "varies" if self.epoch is None else self.kernel.describe(self.epoch)
         return str(self.epoch) if self.epoch is not None else f"{min(self.epochs)}–{max(self.epochs)}"
 
     @property
