@@ -113,7 +113,10 @@ def run_probe(probe: Probe, graphs: PackedGraphs, trial: Trial, *, seeds: int = 
         [probe.look(model, graphs) for model in models]
         for _, models in checkpoints(graphs, trial, at=probe.at, seeds=seeds, **options)
     ]
-    return [{name: np.stack([look[name] for look in of]) for name in of[0]} for of in zip(*looks, strict=True)]
+    return [
+        {name: np.stack([look[name] for look in of_seed]) for name in of_seed[0]}
+        for of_seed in zip(*looks, strict=True)
+    ]
 
 
 def chosen_epochs(at: Iterable[int] | None, epochs: int) -> tuple[int, ...]:

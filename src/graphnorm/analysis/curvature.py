@@ -223,7 +223,7 @@ class Curvature(Measurement):
     def from_looks(cls, probe: CurvatureProbe, looks: Mapping[str, Sequence[Arrays]]) -> Curvature:
         """The result of a probe, from the stacked looks, (E,) by name, of each normalization and seed."""
         arrays = {
-            name: np.array([[of[name] for of in seeds] for seeds in looks.values()]).swapaxes(1, 2)
+            name: np.array([[look[name] for look in seeds] for seeds in looks.values()]).swapaxes(1, 2)
             for name in ("largest", "smallest", "loss", "converged")
         }
         return cls(tuple(looks), np.array(probe.at), **arrays)

@@ -147,7 +147,9 @@ class NoiseProbe:
 
     def look(self, model: nn.Module, graphs: PackedGraphs) -> Arrays:
         moments = graph_moments(model, graphs, self.layers, self.ids)
-        return {name: compare_batches(of, self.batch_size, self.batches, self.seed) for name, of in moments.items()}
+        return {
+            name: compare_batches(layer, self.batch_size, self.batches, self.seed) for name, layer in moments.items()
+        }
 
 
 def noise_along_training(
@@ -212,7 +214,7 @@ def compare_batches(moments: Moments, batch_size: int, batches: int, seed: int) 
     passes = [random.permutation(graphs)[: full * batch_size].reshape(full, -1) for _ in range(-(-batches // full))]
     ids = np.concatenate(passes)[:batches]
     mean, std = moments.overall()
-    drawn = [moments.pooled(some) for some in np.array_split(ids, -(-batches // 16))]
+    drawn = [moments.pooled(part) for part in np.array_split(ids, -(-batches // 16))]
     batch_mean, batch_std = (np.concatenate(values) for values in zip(*drawn, strict=True))
     spread = np.where(std > 1e-6 * np.abs(mean), std, np.nan)  # rounding leaves a tiny spread of a constant
     return np.stack(
@@ -242,7 +244,7 @@ def graph_moments(
     ids: which graphs; all if left out.
     """
     modules = dict(model.named_modules())
-    names = [name for name, of in modules.items() if isinstance(of, Norm)] if layers is None else list(layers)
+    names = [name for name, module in modules.items() if isinstance(module, Norm)] if layers is None else list(layers)
     if unknown := [name for name in names if name not in modules]:
         raise GraphnormError(f"the model has no layer {', '.join(unknown)}", remedy="see model.named_modules()")
     if not names:
@@ -250,9 +252,9 @@ def graph_moments(
     chosen = np.arange(graphs.num_graphs) if ids is None else np.asarray(ids)
 
     def passes() -> Iterator[tuple[Callable[[], object], Tensor, int]]:
-        part = np.cumsum(graphs.sizes.cpu().numpy()[chosen]) // ROWS
-        for some in np.split(chosen, np.flatnonzero(np.diff(part)) + 1):
-            batch, inputs = model_inputs(model, graphs, some)
+        chunk = np.cumsum(graphs.sizes.cpu().numpy()[chosen]) // ROWS
+        for part in np.split(chosen, np.flatnonzero(np.diff(chunk)) + 1):
+            batch, inputs = model_inputs(model, graphs, part)
             yield partial(model, **inputs), batch.batch, batch.num_graphs
 
     was_training = model.training

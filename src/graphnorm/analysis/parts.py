@@ -241,9 +241,10 @@ def alpha_part(subject: Subject) -> Finding:
     """The share of the mean that a trained GraphNorm subtracts."""
     found = alpha_along_training(subject.graphs, at=log_spaced_epochs(subject.epochs, 12), **subject.training)
     numbers = found.summary()
+    quantiles = {layer: values["quantiles"] for layer, values in numbers.items()}
     ends = " ".join(
-        f"{layer}: {of['quantiles']['0.5']:.2f} ({of['quantiles']['0.05']:.2f} to {of['quantiles']['0.95']:.2f})."
-        for layer, of in numbers.items()
+        f"{layer}: {values['0.5']:.2f} ({values['0.05']:.2f} to {values['0.95']:.2f})."
+        for layer, values in quantiles.items()
     )
     far = max(values["median_distance_from_1"] for values in numbers.values())
     text = (

@@ -103,7 +103,9 @@ def regularity(
     with tqdm(total=len(chosen), desc="regularity", unit=" graphs", disable=not progress or None, delay=1.0) as bar:
         for batch in in_batches(graphs, chosen):
             signal = _signal(graphs, batch, aggregation or Aggregation())
-            rest, whole = (np.bincount(signal.graph, of, batch.num_graphs) for of in (signal.deviation, signal.square))
+            rest, whole = (
+                np.bincount(signal.graph, values, batch.num_graphs) for values in (signal.deviation, signal.square)
+            )
             kept = np.sqrt(np.divide(rest, whole, out=np.full(batch.num_graphs, np.nan), where=whole > 0))
             parts.append(_structure(batch) | {"signal_kept": kept})
             bar.update(batch.num_graphs)
@@ -249,10 +251,10 @@ def _signal(graphs: PackedGraphs, batch: GraphBatch, aggregation: Aggregation) -
     signal = (sparse_q(batch, aggregation) @ sparse.hstack(parts)).tocsr()
     width = signal.shape[1]
     graph = np.repeat(batch.batch.numpy(), np.diff(signal.indptr))
-    cell, of = np.unique(graph * width + signal.indices, return_inverse=True)
+    cell, cell_of = np.unique(graph * width + signal.indices, return_inverse=True)
     size = batch.sizes.numpy()[cell // width]
-    mean = np.bincount(of, weights=signal.data) / size
-    # The zeros, which are not stored, are off by the mean.
-    deviation = np.bincount(of, weights=(signal.data - mean[of]) ** 2) + (size - np.bincount(of)) * mean**2
-    square = np.asarray(np.bincount(of, weights=signal.data**2), np.float64)
+    mean = np.bincount(cell_of, weights=signal.data) / size
+    zeros = size - np.bincount(cell_of)  # they are not stored, and off by the mean
+    deviation = np.bincount(cell_of, weights=(signal.data - mean[cell_of]) ** 2) + zeros * mean**2
+    square = np.asarray(np.bincount(cell_of, weights=signal.data**2), np.float64)
     return _Signal(cell // width, cell % width, mean, deviation, square)

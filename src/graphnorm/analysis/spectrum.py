@@ -382,9 +382,9 @@ def extreme_singular_values(
     small = np.flatnonzero(b.sizes <= DENSE)
     if len(small):
         whole = spectra(graphs, chosen[small], aggregation)
-        for k, of in zip(small, map(whole.of, range(len(small))), strict=True):
-            q[k] = of[0][[0, -1]]
-            shifted[k] = of[1][[0, -1]] if len(of[1]) else np.nan
+        for k, values in zip(small, map(whole.of, range(len(small))), strict=True):
+            q[k] = values[0][[0, -1]]
+            shifted[k] = values[1][[0, -1]] if len(values[1]) else np.nan
     for k in tqdm(np.flatnonzero(b.sizes > DENSE), "extreme singular values", disable=not progress or None, delay=1.0):
         q[k], shifted[k] = _sparse_extremes(b, int(k))
     sizes = graphs.sizes.cpu().numpy()[chosen]

@@ -208,13 +208,13 @@ def find_cells(work: Work) -> list[Cell]:
         leads = result.protocol.name != FAIR or other == FAIR
         groups.setdefault((result.dataset, result.model), {})[leads] = plan, result
     found: list[Cell] = []
-    for (dataset, model), of in groups.items():
-        fair = {cell.norm: cell for cell in _cells(work, *of[False])} if False in of else {}
-        if True in of:
-            among = _among_those_of(work, *of[True], of[False][1]) if False in of else {}
+    for (dataset, model), studies in groups.items():
+        fair = {cell.norm: cell for cell in _cells(work, *studies[False])} if False in studies else {}
+        if True in studies:
+            among = _among_those_of(work, *studies[True], studies[False][1]) if False in studies else {}
             found += [
                 replace(cell, fair=fair.get(cell.norm), among_fair=among.get(cell.norm))
-                for cell in _cells(work, *of[True])
+                for cell in _cells(work, *studies[True])
             ]
         else:
             found += [
@@ -256,8 +256,8 @@ def _cells(work: Work, plan: Plan, result: Result) -> Iterator[Cell]:
             cell = _with_choice(cell, result.axes, own)
         yield cell
         if result.dataset == MOLHIV and norm == "instance":
-            said = reported_cell(MOLHIV, result.model, FULL_SHIFT, protocol)
-            yield replace(cell, norm=FULL_SHIFT, reported=said, repeats=True)
+            theirs = reported_cell(MOLHIV, result.model, FULL_SHIFT, protocol)
+            yield replace(cell, norm=FULL_SHIFT, reported=theirs, repeats=True)
 
 
 def _with_choice(cell: Cell, axes: Mapping[str, Sequence[Any]], own: Mapping[str, Sequence[Any]]) -> Cell:
@@ -281,16 +281,16 @@ def _settings(axes: Mapping[str, Sequence[Any]], chosen: Mapping[str, Any]) -> d
 
 def _among_common(work: Work, plan: Plan, result: Result) -> dict[str, Score]:
     """Choices among the configurations that all normalizations have, where the choice was among others."""
-    took = {name: of for name, of in _took_part(result).items() if result.scores[name].choices}
+    took = {name: tried for name, tried in _took_part(result).items() if result.scores[name].choices}
     shared = frozenset[frozenset[tuple[str, Any]]].intersection(*took.values()) if took else frozenset()
-    others = [name for name, of in took.items() if of != shared or result.scores[name].compared != len(shared)]
+    others = [name for name, tried in took.items() if tried != shared or result.scores[name].compared != len(shared)]
     return _read_among(work, plan, result, dict.fromkeys(others, shared))
 
 
 def _among_those_of(work: Work, plan: Plan, result: Result, other: Result) -> dict[str, Score]:
     """Choices among the configurations that another study chose from, where all of them are trained."""
     own = _took_part(result)
-    wanted = {name: of for name, of in _took_part(other).items() if of and of <= own.get(name, frozenset())}
+    wanted = {name: tried for name, tried in _took_part(other).items() if tried and tried <= own.get(name, frozenset())}
     return _read_among(work, plan, result, wanted if result.norms else {})
 
 
@@ -307,11 +307,11 @@ def _took_part(result: Result) -> dict[str, Configurations]:
 def _read_among(work: Work, plan: Plan, result: Result, wanted: Mapping[str, Configurations]) -> dict[str, Score]:
     """wanted: by normalization, the configurations to choose from."""
     found: dict[str, Score] = {}
-    for few, norms in by_key(wanted, wanted.__getitem__).items():
-        scores = read(work.store, plan, partial=True, among=partial(_is_among, few)).norms
+    for configurations, norms in by_key(wanted, wanted.__getitem__).items():
+        scores = read(work.store, plan, partial=True, among=partial(_is_among, configurations)).norms
         found |= {norm: scores.get(norm) or untrained(norm, result.protocol.name) for norm in norms}
     return found
 
 
-def _is_among(few: Configurations, trial: Trial) -> bool:
-    return any(all(getattr(trial, name) == value for name, value in one) for one in few)
+def _is_among(configurations: Configurations, trial: Trial) -> bool:
+    return any(all(getattr(trial, name) == value for name, value in one) for one in configurations)

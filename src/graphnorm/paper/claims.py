@@ -78,11 +78,11 @@ class Judged:
         'ahead on 1, tied on 2'
         """
         agree, disagree = ("ahead", "behind") if claimed == "ahead" else ("behind", "ahead")
-        of = Counter(outcomes)
-        tally = [f"{name} on {of[name]}" for name in (agree, "tied", disagree) if of[name]]
-        tally += [f"{of['not tested']} not tested"] if of["not tested"] else []
-        tested = of["not tested"] < len(outcomes)
-        return cls(of[agree], of[disagree], len(outcomes), ", ".join(tally), words, **table, tested=tested)
+        count = Counter(outcomes)
+        tally = [f"{name} on {count[name]}" for name in (agree, "tied", disagree) if count[name]]
+        tally += [f"{count['not tested']} not tested"] if count["not tested"] else []
+        tested = count["not tested"] < len(outcomes)
+        return cls(count[agree], count[disagree], len(outcomes), ", ".join(tally), words, **table, tested=tested)
 
     def verdict(self, of_most: bool = False) -> str:
         """of_most: whether the claim is about most cases only.
@@ -200,8 +200,8 @@ def claims_markdown(judged: Mapping[str, Any]) -> str:
         of_item = [one for one in judged["claims"] if one["item"] == item]
         lines += ["", f"## {of_item[0]['title']}"]
         for one in of_item:
-            said = " ".join(filter(None, [f"{one['words']}." if one["words"] else "", one["remark"]]))
-            lines += ["", f"**{one['claim']}** {one['verdict'].capitalize()}: {one['tally']}. {said}".rstrip()]
+            explained = " ".join(filter(None, [f"{one['words']}." if one["words"] else "", one["remark"]]))
+            lines += ["", f"**{one['claim']}** {one['verdict'].capitalize()}: {one['tally']}. {explained}".rstrip()]
             if one["rows"]:
                 rows = (one["columns"], ["---"] * len(one["columns"]), *one["rows"])
                 lines += ["", *(f"| {' | '.join(row)} |" for row in rows)]
@@ -244,9 +244,9 @@ class _Contest(NamedTuple):
 
 def _contest(where: str, norm: str, scores: Mapping[str, _Scores], claimed: Claimed, unit: str) -> _Contest:
     sign = -1 if claimed == "behind" else 1
-    ours, rivals = scores[norm], {name: of for name, of in scores.items() if name != norm}
-    leads = {name: sign * (ours.mean - of.mean) for name, of in rivals.items()}
-    raw = {name: _p_value(ours.members, of.members, unit) for name, of in rivals.items()}
+    ours, rivals = scores[norm], {name: theirs for name, theirs in scores.items() if name != norm}
+    leads = {name: sign * (ours.mean - theirs.mean) for name, theirs in rivals.items()}
+    raw = {name: _p_value(ours.members, theirs.members, unit) for name, theirs in rivals.items()}
     known = {name: p for name, p in raw.items() if p is not None}
     adjusted = dict(zip(known, holm(list(known.values())), strict=True))
     closest = min(leads, key=leads.__getitem__)
@@ -334,7 +334,7 @@ def converges_within(iterations: Mapping[str, int]) -> Judge:
                 continue
             folds, size, most = spec["folds"], spec["grid"]["batch_size"][0], spec["grid"]["epochs"][0]
             each = math.ceil(dataset_table()[dataset].num_graphs * (folds - 1) / folds / size)
-            for norm, said, bound in (
+            for norm, claimed, bound in (
                 ("graph", f"roughly {limit:,}", ROUGHLY * limit),
                 ("batch", f"more than {2 * limit:,}", 2 * limit),
             ):
@@ -342,7 +342,7 @@ def converges_within(iterations: Mapping[str, int]) -> Judge:
                 within = needed is not None and needed <= bound
                 right.append(within is (norm == "graph"))
                 shown = f"not in {most * each:,}" if needed is None else f"{needed:,}"
-                rows.append((dataset, norm, said, shown, "yes" if right[-1] else "no"))
+                rows.append((dataset, norm, claimed, shown, "yes" if right[-1] else "no"))
         columns = ("", "", "iterations, as the paper says", "here", "right")
         words = (
             f"iterations until the average training accuracy is at {CONVERGED:.0%} of what GraphNorm's ends with (a "
@@ -371,7 +371,9 @@ def scores_best(model: str, protocol: str) -> Judge:
         contests, tried, bare, in_part = [], [], [], []
         for dataset, cells in groups.items():
             equal = {name: cell["common"] or cell for name, cell in cells.items()}  # on equal terms
-            known = {name: _Scores(of["mean"], of["scores"]) for name, of in equal.items() if of["mean"] is not None}
+            known = {
+                name: _Scores(cell["mean"], cell["scores"]) for name, cell in equal.items() if cell["mean"] is not None
+            }
             if not {norm, *others} <= known.keys():
                 continue
             compared = {name: known[name] for name in (norm, *others)}
@@ -455,7 +457,7 @@ def noisier_than_images(facts: Facts) -> Judged | None:
     columns = ("", "layer", "mean (images)", "", "standard deviation (images)", "")
     judged = Judged.of_outcomes(outcomes, "ahead", words, columns=columns, rows=tuple(rows))
     if "not tested" in outcomes:
-        higher = sum(said == "above" for row in rows for said in row[3::2])
+        higher = sum(side == "above" for row in rows for side in row[3::2])
         judged = replace(judged, tally=f"noisier in {higher} of {len(outcomes)}, one training each")
     return judged
 

@@ -118,8 +118,8 @@ def find_curves(records: Sequence[Record], variant: str | None = None) -> list[C
         alive = [record for record in members if record.status == "done"]
         scale = metric_of(members[0].trial).scale
         averages = {
-            key: scale * float(np.mean([record.curves["train"] for record in of], dtype=np.float64))
-            for key, of in by_key(alive, unit).items()
+            key: scale * float(np.mean([record.curves["train"] for record in of_unit], dtype=np.float64))
+            for key, of_unit in by_key(alive, unit).items()
         }
         trials = tuple(record.trial for record in alive)
         diverged = len(members) - len(alive)
@@ -187,7 +187,7 @@ def describe_panels(panels: Mapping[str, Sequence[Curves]]) -> str:
 
     A setting that has several values in a panel is left out there.
     """
-    drawn = {title: [one.trials for one in of if "train" in one.values] for title, of in panels.items()}
+    drawn = {title: [one.trials for one in members if "train" in one.values] for title, members in panels.items()}
     facts = {title: _facts(trials) for title, trials in drawn.items() if trials}
     if not facts:
         return ""
@@ -206,7 +206,7 @@ def describe_panels(panels: Mapping[str, Sequence[Curves]]) -> str:
 
 def _has_bands(panels: Mapping[str, Sequence[Curves]]) -> bool:
     """Whether no axes has too many curves for bands."""
-    axes = Counter((panel, curve.variant) for panel, of in panels.items() for curve in of)
+    axes = Counter((panel, curve.variant) for panel, members in panels.items() for curve in members)
     return max(axes.values(), default=0) <= MOST_BANDS
 
 
@@ -242,9 +242,9 @@ def plot_panels(
     """
     # A few lines in each of many panels are easier to read than many lines in a few.
     shown = [
-        (panel, variant, [curve for curve in of if curve.variant == variant and "train" in curve.values])
-        for panel, of in panels.items()
-        for variant in dict.fromkeys(curve.variant for curve in of) or [""]
+        (panel, variant, [curve for curve in members if curve.variant == variant and "train" in curve.values])
+        for panel, members in panels.items()
+        for variant in dict.fromkeys(curve.variant for curve in members) or [""]
     ]
     columns = min(4, max(1, len(shown)))
     rows = max(1, -(-len(shown) // columns))
@@ -348,14 +348,14 @@ def batch_noise(work: Work) -> Output:
     ]
     columns = ("what", "seed", "layer", "batch size", "epoch", "relative deviation", "of mean", "of std")
     return work.output(
-        figures={"": plots.plot_noise({title: of[0].layers for title, of in found.items()})},
+        figures={"": plots.plot_noise({title: runs[0].layers for title, runs in found.items()})},
         data=Table(columns, rows),
         sentences=(*sentences, *remarks),
         records=[run.record for of_seeds in found.values() for run in of_seeds],
         facts={
             "trainings": {
-                title: {"epochs": of[0].record.epochs, "seeds": len(of), **origin([run.record for run in of])}
-                for title, of in found.items()
+                title: {"epochs": runs[0].record.epochs, "seeds": len(runs), **origin([run.record for run in runs])}
+                for title, runs in found.items()
             },
             "missing": list(dict.fromkeys(name for name, _, run in tried if run is None)),
             "relative_deviation": ends,

@@ -35,10 +35,10 @@ class ImageNoiseProbe(NoiseProbe):
 
     def look(self, model: nn.Module, data: Images) -> dict[str, npt.NDArray[Any]]:  # type: ignore[override]
         images, _ = normalized(data)
-        passes = ((partial(model, some), None, len(some)) for some in torch.split(images, EVALUATION_BATCH))
+        passes = ((partial(model, part), None, len(part)) for part in torch.split(images, EVALUATION_BATCH))
         moments = layer_moments({name: model.get_submodule(name) for name in self.layers or ()}, passes)
         size = min(self.batch_size, len(images))
-        return {name: compare_batches(of, size, self.batches, self.seed) for name, of in moments.items()}
+        return {name: compare_batches(layer, size, self.batches, self.seed) for name, layer in moments.items()}
 
 
 class ImageFleet:
@@ -163,7 +163,7 @@ class ImageFleet:
     @torch.no_grad()
     def _accuracy(self) -> float:
         self._model.eval()
-        chosen = torch.cat([self._model(some).argmax(1) for some in torch.split(self._test, EVALUATION_BATCH)])
+        chosen = torch.cat([self._model(part).argmax(1) for part in torch.split(self._test, EVALUATION_BATCH)])
         return float((chosen == self._data.test_labels).float().mean())
 
 

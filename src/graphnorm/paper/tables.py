@@ -223,11 +223,11 @@ def _about_pairs(tested: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         differ = []
         for one in found:
             if one["significant"]:
-                said = ", ".join(f"{ahead} > {behind}" for ahead, behind in one["significant"])
-                differ.append(f"{one['dataset']}, {one['model']} ({said})")
-        count, of = sum(len(one["significant"]) for one in found), sum(one["pairs"] for one in found)
+                leads = ", ".join(f"{ahead} > {behind}" for ahead, behind in one["significant"])
+                differ.append(f"{one['dataset']}, {one['model']} ({leads})")
+        count, tests = sum(len(one["significant"]) for one in found), sum(one["pairs"] for one in found)
         yield (
-            f"Under {protocol} {count} of {of} pairs of normalizations differ significantly, among configurations "
+            f"Under {protocol} {count} of {tests} pairs of normalizations differ significantly, among configurations "
             f"that all have{': ' if differ else ''}{'; '.join(differ)}."
         )
 
@@ -249,8 +249,8 @@ def _about_optimism(cells: Sequence[Cell]) -> Iterator[str]:
     """How much of the scores is due to the protocol, by dataset."""
     words = []
     known = [cell for cell in cells if cell.optimism is not None]
-    for dataset, of in by_key(known, lambda cell: cell.dataset).items():
-        points = [cell.optimism for cell in of if cell.optimism is not None]
+    for dataset, of_dataset in by_key(known, lambda cell: cell.dataset).items():
+        points = [cell.optimism for cell in of_dataset if cell.optimism is not None]
         range_of = f"{signed(min(points))} to {signed(max(points))}"
         words.append(f"{dataset} {signed(mean(points))} ({len(points)} cells, {range_of})")
     if known:
@@ -266,7 +266,7 @@ def _about_devices(cells: Sequence[Cell]) -> Iterator[str]:
         return "baselines" if cell.is_baseline else f"{cell.dataset}, {cell.model}{under}"
 
     trained = by_key((cell for cell in cells if cell.score.devices), lambda cell: " and ".join(cell.score.devices))
-    places = {devices: list(dict.fromkeys(map(name, of))) for devices, of in trained.items()}
+    places = {devices: list(dict.fromkeys(map(name, trained_there))) for devices, trained_there in trained.items()}
     if len(places) > 1:
         most = max(places, key=lambda devices: len(places[devices]))
         others = [f"{devices}: {list_some(where)}" for devices, where in places.items() if devices != most]
@@ -283,7 +283,7 @@ Place = tuple[str, str, str]
 
 def _sheets(item: Item, cells: Sequence[Cell], units: str, facts: Mapping[str, Any]) -> dict[str, Sheet]:
     """The paper's table, with its numbers below ours; and the same under ``fair``, if that is not the only protocol."""
-    shown = {place: TwoLines(NOTHING, said and str(said)) for place, said in _planned(item)}
+    shown = {place: TwoLines(NOTHING, reported and str(reported)) for place, reported in _planned(item)}
     for cell in cells:
         below = cell.reported and str(cell.reported)
         shown[cell.dataset, cell.model, cell.norm] = TwoLines(f"{_shown(cell.score)}{_mark(cell)}", below)
@@ -386,7 +386,10 @@ def _counts(cells: Sequence[Cell], name: str) -> str:
 def _by_cell(cells: Sequence[Cell], name: str) -> str:
     """A number of each cell by dataset and model: ``PROTEINS, gin: 12; NCI1, gin: 12 (none and layer), 7 (batch)``."""
     groups = by_key(cells, lambda cell: f"{cell.dataset}, {cell.model}")
-    texts = (f"{where}: {by_value({cell.norm: getattr(cell, name) for cell in of})}" for where, of in groups.items())
+    texts = (
+        f"{where}: {by_value({cell.norm: getattr(cell, name) for cell in of_model})}"
+        for where, of_model in groups.items()
+    )
     return "; ".join(texts)
 
 

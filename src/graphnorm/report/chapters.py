@@ -157,8 +157,9 @@ def _read(store: Store, studies: Sequence[Study], plans: Sequence[Plan]) -> Chap
     notes = []
     if len(plans) > 1:
         results = [read(store, plan) for plan in plans]
-        norms, baselines = _most([of.norms for of in results]), _most([of.baselines for of in results])
-        seeds, known = max(of.spec["seeds"] for of in results), [of.chance for of in results if of.chance is not None]
+        norms, baselines = _most([one.norms for one in results]), _most([one.baselines for one in results])
+        seeds = max(one.spec["seeds"] for one in results)
+        known = [one.chance for one in results if one.chance is not None]
         spec = {**result.spec, "norms": list(norms), "seeds": seeds, "chance": next(iter(known), None)}
         result = replace(result, spec=spec, norms=norms, baselines=baselines)
         notes.append(f"joined from {len(plans)} studies with the same graphs, model, protocol and configurations")
@@ -227,10 +228,12 @@ def _add_parts(chapter: Chapter, inside: Sequence[Chapter], alone: Sequence[Chap
     """Add a note for each chapter inside, and a row for each normalization that was trained alone."""
     notes = list(chapter.notes)
     for part in inside:
-        said = ", ".join(
+        scores = ", ".join(
             f"{name} {part.result.metric.text(part.result.norms[name].mean)}" for name in part.result.ranking
         )
-        notes.append(f"{listing(part.studies)} is a part of this, {_describe(part)}" + (f": {said}" if said else ""))
+        notes.append(
+            f"{listing(part.studies)} is a part of this, {_describe(part)}" + (f": {scores}" if scores else "")
+        )
     unranked = {
         f"{name}, {counted(len(one.configurations), 'configuration')}": score
         for one in alone
@@ -284,7 +287,7 @@ def tell_apart(chapters: Sequence[Chapter]) -> list[Chapter]:
         descriptions.append((grid, norms, f"{norms}; {grid}", studies))
     told = []
     for chapter, own in zip(chapters, descriptions, strict=True):
-        same = [of for other, of in zip(chapters, descriptions, strict=True) if other.title == chapter.title]
-        unique = [text for k, text in enumerate(own) if [of[k] for of in same].count(text) == 1]
+        same = [texts for other, texts in zip(chapters, descriptions, strict=True) if other.title == chapter.title]
+        unique = [text for k, text in enumerate(own) if [texts[k] for texts in same].count(text) == 1]
         told.append(replace(chapter, told_apart=unique[0]) if len(same) > 1 and unique else chapter)
     return told

@@ -335,28 +335,29 @@ def alpha_chart(layers: Mapping[str, Any], epochs: int) -> Chart:
     layers: ``Alphas.summary()`` as JSON.
     """
     names = [brief_layer(layer) for layer in layers]
-    quantiles = [{float(level): value for level, value in of["quantiles"].items()} for of in layers.values()]
+    quantiles = [{float(level): value for level, value in numbers["quantiles"].items()} for numbers in layers.values()]
 
     def bars(name: str, low: float, high: float, **line: Any) -> dict[str, Any]:
         x = [place for place in names for _ in range(3)]
-        y = [value for of in quantiles for value in (of[low], of[high], None)]  # None: a gap before the next layer
+        # None: a gap before the next layer
+        y = [value for levels in quantiles for value in (levels[low], levels[high], None)]
         return _line(name, x, y, SPREAD, connectgaps=False, hoverinfo="skip") | line
 
-    medians = _line("median", names, [of[0.5] for of in quantiles], CENTRE) | {
+    medians = _line("median", names, [levels[0.5] for levels in quantiles], CENTRE) | {
         "mode": "markers",
         "marker": {"color": "#ffffff", "size": 8, "line": {"color": CENTRE, "width": 2}},
         "hovertemplate": "median %{y:.2f}<extra></extra>",
     }
     words = "; ".join(
-        f"{readable_layer(layer)} {of[0.5]:.2f} ({of[0.05]:.2f} to {of[0.95]:.2f})"
-        for layer, of in zip(layers, quantiles, strict=True)
+        f"{readable_layer(layer)} {levels[0.5]:.2f} ({levels[0.05]:.2f} to {levels[0.95]:.2f})"
+        for layer, levels in zip(layers, quantiles, strict=True)
     )
     near = [numbers["share_near_1"] for numbers in layers.values()]
     layout = _axes("convolution (from 0) and norm layer", "α", hovermode="x", **LEGEND)
     layout["xaxis"]["type"] = "category"
     at_one = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": 1, "y1": 1}
     layout["shapes"] = [at_one | {"line": {"color": REFERENCE, "width": 1, "dash": "dot"}}]
-    rows = [[layer, *row] for layer, of in zip(layers, quantiles, strict=True) for row in of.items()]
+    rows = [[layer, *row] for layer, levels in zip(layers, quantiles, strict=True) for row in levels.items()]
     return Chart(
         name="alpha",
         title="The learned α of GraphNorm",

@@ -146,7 +146,7 @@ def build_page(
         if find_graphs is not None:
             _add_graphs(part, above, find_graphs)
         if not above:
-            part.models = _joined([section for of, section in models if of == fingerprint])
+            part.models = _joined([section for trained_on, section in models if trained_on == fingerprint])
         parts.append(part)
     overview, more = _overview(parts)
     return str(
