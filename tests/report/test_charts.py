@@ -18,7 +18,7 @@ from graphnorm.analysis.plots import shades
 from graphnorm.data import from_networkx, load
 from graphnorm.errors import GraphnormError
 from graphnorm.report import model_sections, read_analysis
-from graphnorm.report.charts import AFTER, BEFORE, CENTRE, REFERENCE, SPREAD, graph_section, result_charts
+from graphnorm.report.charts import BLUE, DARK_RED, GREY, RED, graph_section, result_charts
 from graphnorm.study import Result
 from pages import alpha_run, noise_run
 from vision import VIEWERS, contrast, difference
@@ -169,7 +169,7 @@ def test_graphs_of_which_nothing_is_drawn() -> None:
 
 @pytest.mark.parametrize("page", ["#ffffff", "#1b1f26"])
 def test_charts_stand_out_from_a_light_and_a_dark_page(page: str) -> None:
-    for paint in (*shades(8), REFERENCE, SPREAD, CENTRE, BEFORE, AFTER):
+    for paint in (*shades(8), GREY, BLUE, RED, DARK_RED):
         assert contrast(paint, page) >= 3, paint
 
 

@@ -49,9 +49,9 @@ __all__ += ["read_analysis", "result_charts"]
 
 TITLES = {"train": "Training", "valid": "Validation", "test": "Test"}
 LEGEND: dict[str, Any] = {"showlegend": True, "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"}}
-REFERENCE = "#888888"
-SPREAD, CENTRE = "#e0556a", "#d1495b"
-BEFORE, AFTER = "#3b82c4", "#e0556a"
+GREY, BLUE, RED, DARK_RED = "#888888", "#3b82c4", "#e0556a", "#d1495b"
+"""The colours of normalizations are in :data:`graphnorm.settings.COLOURS`, those of layers in
+:mod:`graphnorm.analysis.plots`, those of the page in ``page.css``."""
 SAMPLED_GRAPHS = 300
 LARGEST = 250
 """Nodes of a graph whose spectrum is shown."""
@@ -211,7 +211,7 @@ def _scores(result: Result) -> Chart | None:
         traces.append(mean | {"error_x": spread})
         if score.paper is not None:
             bar = {"symbol": "line-ns-open", "line": {"width": 2.5}}
-            traces.append(marks(name, [score.paper.mean], "paper", color=REFERENCE, size=13, **bar))
+            traces.append(marks(name, [score.paper.mean], "paper", color=GREY, size=13, **bar))
     means = "; ".join(f"{name} {metric.with_unit(score.mean)}" for name, score in scores.items())
     paper = " A grey bar is the paper's number." if any(score.paper for score in scores.values()) else ""
     rows = [
@@ -293,7 +293,7 @@ def noise_chart(layers: Sequence[Layer], images: Sequence[Layer] = ()) -> Chart:
         traces.append(_noise_line(brief_layer(layer["layer"]), layer, paint))
         rows.append((readable_layer(layer["layer"]), layer))
     for layer, which, dashes in zip(images, ("first", "last"), ("dot", "dash"), strict=False):
-        traces.append(_noise_line(f"{IMAGES}, {which}", layer, REFERENCE, dashes))
+        traces.append(_noise_line(f"{IMAGES}, {which}", layer, GREY, dashes))
         rows.append((f"{IMAGES}, {which} layer", layer))
     about = (
         "How far the mean and standard deviation of a batch are from the dataset's, in the dataset's standard "
@@ -341,11 +341,11 @@ def alpha_chart(layers: Mapping[str, Any], epochs: int) -> Chart:
         x = [place for place in names for _ in range(3)]
         # None: a gap before the next layer
         y = [value for levels in quantiles for value in (levels[low], levels[high], None)]
-        return _line(name, x, y, SPREAD, connectgaps=False, hoverinfo="skip") | line
+        return _line(name, x, y, RED, connectgaps=False, hoverinfo="skip") | line
 
-    medians = _line("median", names, [levels[0.5] for levels in quantiles], CENTRE) | {
+    medians = _line("median", names, [levels[0.5] for levels in quantiles], DARK_RED) | {
         "mode": "markers",
-        "marker": {"color": "#ffffff", "size": 8, "line": {"color": CENTRE, "width": 2}},
+        "marker": {"color": "#ffffff", "size": 8, "line": {"color": DARK_RED, "width": 2}},
         "hovertemplate": "median %{y:.2f}<extra></extra>",
     }
     words = "; ".join(
@@ -356,7 +356,7 @@ def alpha_chart(layers: Mapping[str, Any], epochs: int) -> Chart:
     layout = _axes("convolution (from 0) and norm layer", "α", hovermode="x", **LEGEND)
     layout["xaxis"]["type"] = "category"
     at_one = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": 1, "y1": 1}
-    layout["shapes"] = [at_one | {"line": {"color": REFERENCE, "width": 1, "dash": "dot"}}]
+    layout["shapes"] = [at_one | {"line": {"color": GREY, "width": 1, "dash": "dot"}}]
     rows = [[layer, *row] for layer, levels in zip(layers, quantiles, strict=True) for row in levels.items()]
     return Chart(
         name="alpha",
@@ -367,7 +367,7 @@ def alpha_chart(layers: Mapping[str, Any], epochs: int) -> Chart:
         data=Table(("layer", "quantile", "alpha"), rows),
         traces=[
             bars("nine of ten channels", 0.05, 0.95),
-            bars("half of the channels", 0.25, 0.75, line={"color": SPREAD, "width": 8}, opacity=0.85),
+            bars("half of the channels", 0.25, 0.75, line={"color": RED, "width": 8}, opacity=0.85),
             medians,
         ],
         layout=layout,
@@ -414,7 +414,7 @@ def graph_section(graphs: PackedGraphs, aggregation: Aggregation) -> Section:
 
 def _spectrum(graph: int, q: Floats, shifted: Floats) -> Chart:
     traces, rows = [], []
-    for name, values, paint, offset in (("Q", q, BEFORE, 0.0), ("QN", shifted, AFTER, 0.5)):
+    for name, values, paint, offset in (("Q", q, BLUE, 0.0), ("QN", shifted, RED, 0.5)):
         ranks = np.arange(1, len(values) + 1)
         rows += [[name, *row] for row in zip(ranks.tolist(), values.tolist(), strict=True)]
         hover = f"{name}: %{{y:.3g}}<extra></extra>"
@@ -443,7 +443,7 @@ def _signal_kept(kept: Floats) -> Chart:
         text="How many graphs keep which share of the first layer's signal when the whole mean is subtracted: median "
         f"{np.median(kept):.0%}, from {kept.min():.0%} to {kept.max():.0%}.",
         data=Table(("share kept", "graphs"), list(zip(centres, heights, strict=True))),
-        traces=[{"type": "bar", "x": centres, "y": heights, "marker": {"color": AFTER}, "hovertemplate": hover}],
+        traces=[{"type": "bar", "x": centres, "y": heights, "marker": {"color": RED}, "hovertemplate": hover}],
         layout=layout,
     )
 
