@@ -93,7 +93,7 @@ def test_a_file_is_read_again_at_each_call(tmp_path):
         ("broken.py:Net", "SyntaxError"),
         ("raises.py:Net", "ZeroDivisionError"),
         ("imports.py:Net", "No module named 'not_there'"),
-        ("no_such_module:Net", "No module named"),
+        ("no_such_module:Net", "no module 'no_such_module'"),
         ("builtins:print", "built into Python"),
         ("net.py", "names no model"),
         ("net.py:", "names no model"),

@@ -190,8 +190,11 @@ def _with_folder(folder: str, load: Callable[[], ModuleType], place: str) -> Mod
     except GraphnormError:
         raise
     except ImportError as error:
-        remedy = "write FILE.py:NAME for a file; a module must be in this folder or installed"
-        raise GraphnormError(f"{place} cannot be imported: {error}", remedy=remedy) from error
+        if isinstance(error, ModuleNotFoundError) and error.name == place.partition(".")[0]:
+            problem, remedy = f"there is no module {error.name!r}, in this folder or installed", "write FILE.py:NAME"
+        else:
+            problem, remedy = f"{place} cannot be imported: {error}", "install what it imports, or put it beside it"
+        raise GraphnormError(problem, remedy=remedy) from error
     except Exception as error:
         line = error.lineno if isinstance(error, SyntaxError) else _line_in(place, error)
         raise GraphnormError(

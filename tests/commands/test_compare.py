@@ -103,7 +103,7 @@ def test_it_goes_on_where_it_stopped(run: Run, fleets: type[FakeFleet], tmp_path
         (["mine.csv", "--threshold", "high"], "give a number or 'median'"),
         (["mine.csv", "--protocol", "fair", "--folds", "2"], "no tenth of that"),
         (["mine.csv", "--protocol", "fair", "--split", "scaffold"], "would not use the split 'scaffold'"),
-        (["trees", "--norm-module", "mine=nowhere:Norm"], "nowhere cannot be imported"),
+        (["trees", "--norm-module", "mine=nowhere:Norm"], "no module 'nowhere'"),
     ],
 )
 def test_mistakes(

@@ -173,7 +173,7 @@ def test_named_on_the_command_line(tmp_path, monkeypatch, capsys):
     assert list(json.loads(capsys.readouterr().out)["norms"]) == ["none", "mine"]
     for wrong, words in (
         ("mine", "NAME=FILE.py:FACTORY"),
-        ("mine=no_such_module:Norm", "cannot be imported"),
+        ("mine=no_such_module:Norm", "no module 'no_such_module'"),
         ("mine=my_norms:Norm", "Norm does not exist there"),
         ("mine=my_slip.py:LayerNorm", "my_slip.py:1: it cannot be imported: AttributeError: 'list' object"),
     ):

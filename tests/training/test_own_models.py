@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
+from functools import partial
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from torch import nn
 from graphnorm.data.packed import PackedGraphs
 from graphnorm.errors import CodeWarning, GraphnormError
 from graphnorm.models import name_model
-from graphnorm.models.own import NormOfNodes
+from graphnorm.models.own import NormOfNodes, OwnModel, norm_of_nodes
 from graphnorm.randomness import derive
 from graphnorm.training import Fleet, Split, Trial, build_model
 from graphnorm.training.trying import try_model, why_not_stacked
@@ -157,6 +158,41 @@ def test_frozen_parameters_stay_and_running_statistics_move():
     fleet.model(1)
 
 
+class Remembers(OwnGIN):
+    """Replaces a buffer, has one that is not saved, and uses a layer twice."""
+
+    def __init__(self, in_features, num_outputs, norm):
+        super().__init__(in_features, num_outputs, norm)
+        self.register_buffer("seen", torch.zeros(()))
+        self.register_buffer("share", torch.tensor(0.5), persistent=False)
+        self.convolutions.append(self.convolutions[-1])
+
+    def forward(self, x, edge_index, batch, batch_size):
+        if self.training:
+            self.seen = self.seen + self.share
+        return super().forward(x, edge_index, batch, batch_size) / (1 + self.seen)
+
+
+def test_a_state_is_that_of_the_model_alone():
+    whole, paused = (Fleet(GRAPHS, members(2, model=Remembers), SPLITS[:2], device="cpu") for _ in range(2))
+    whole.advance(2)
+    paused.advance(1)
+    resumed = Fleet(GRAPHS, members(2, model=Remembers), SPLITS[:2], device="cpu")
+    resumed.load_state_dict(paused.state_dict())
+    resumed.advance(1)
+    batch = GRAPHS.batch([0, 1])
+    for fleet in (whole, resumed):
+        for k in range(2):
+            assert float(fleet.model_state(k)["model.seen"]) == 0.5 * 2 * 3
+            np.testing.assert_array_equal(fleet.outcomes()[k].curves["valid"], whole.outcomes()[k].curves["valid"])
+            model = fleet.model(k)
+            assert model.state_dict().keys() == fleet.model_state(k).keys()
+            scores = model(GRAPHS.features(batch), batch.edge_index, batch.batch, 2)
+            torch.testing.assert_close(
+                scores, fleet.stack._models[k].eval()(GRAPHS.features(batch), batch.edge_index, batch.batch, 2)
+            )
+
+
 # ---- whether vmap takes it
 
 
@@ -172,7 +208,13 @@ class PoolsWithoutSize(OwnGIN):
 
 @pytest.mark.parametrize(
     ("model", "why"),
-    [(OwnGIN, ""), (PoolsWithoutSize, ""), (ReadsAValue, "vmap cannot take it"), (Frozen, "padded rows would change")],
+    [
+        (OwnGIN, ""),
+        (PoolsWithoutSize, ""),
+        (ReadsAValue, "vmap cannot take it"),
+        (Frozen, "padded rows would change"),
+        (Remembers, "replaces a buffer"),
+    ],
 )
 def test_whether_vmap_takes_a_model_is_found_out(model, why):
     for dropout in (0.0, 0.5):
@@ -240,6 +282,11 @@ class OfOneClass(Wrong):
         return super().forward(x, edge_index, batch, batch_size)[:, :1]
 
 
+class OfTwoKinds(Wrong):
+    def forward(self, x, edge_index, batch, batch_size):
+        return super().forward(x, edge_index, batch, batch_size), x
+
+
 class InPlace(Wrong):
     def forward(self, x, edge_index, batch, batch_size):
         return super().forward(x.mul_(2), edge_index, batch, batch_size)
@@ -291,8 +338,9 @@ def no_module(in_features, num_outputs, norm):
 @pytest.mark.parametrize(
     ("model", "words"),
     [
-        (OfNodes, "for 2 graphs, not of shape"),
-        (OfOneClass, r"scores of shape \(2, 1\) for 2 graphs, not of shape \(2, 2\)"),
+        (OfNodes, "for 2 graphs, not scores of shape"),
+        (OfOneClass, r"scores of shape \(2, 1\) for 2 graphs, not scores of shape \(2, 2\)"),
+        (OfTwoKinds, "gave a tuple for 2 graphs"),
         (InPlace, "changes its input x in place"),
         (NotANumber, "scores that are NaN"),
         (Fails, "fails on two graphs with .* nodes: RuntimeError: mat1"),
@@ -313,6 +361,17 @@ def test_mistakes_are_named_before_anything_is_trained(model, words):
     assert caught.value.remedy
     if model is Fails:
         assert caught.value.where == __file__
+
+
+class OneScore(OwnGIN):
+    def forward(self, x, edge_index, batch, batch_size):
+        return super().forward(x, edge_index, batch, batch_size).squeeze(-1)
+
+
+def test_one_score_of_each_graph_may_be_a_vector():
+    batch = GRAPHS.batch([0, 1, 2])
+    model = OwnModel(OneScore(GRAPHS.num_features, 1, partial(norm_of_nodes, "graph")), "OneScore", 1)
+    assert model(GRAPHS.features(batch), batch.edge_index, batch.batch, 3).shape == (3, 1)
 
 
 class LeavesNormsOut(nn.Module):

@@ -158,6 +158,8 @@ class OwnModel(nn.Module):
                 if x.is_cuda:
                     torch.cuda.manual_seed(int(dropout_key.key))
                 scores = self.model(**arguments)
+        if self.num_outputs == 1 and isinstance(scores, Tensor) and scores.ndim == 1:
+            scores = scores[:, None]
         self._check_scores(scores, size)
         kept: Tensor = scores[:graphs]
         return kept
@@ -166,14 +168,18 @@ class OwnModel(nn.Module):
         wanted = (graphs, self.num_outputs)
         if isinstance(scores, Tensor) and scores.shape == wanted and scores.dtype == torch.float32:
             return
-        found = f"shape {tuple(scores.shape)}" if isinstance(scores, Tensor) else f"type {type(scores).__name__}"
-        remedy = f"return {self.num_outputs} scores for each graph, of shape (graphs, {self.num_outputs})"
-        if isinstance(scores, Tensor) and scores.shape == wanted:
-            found, remedy = f"type {scores.dtype}", "return scores of type float32"
-        elif isinstance(scores, Tensor) and scores.shape[1:] == wanted[1:]:
-            remedy += "; pool the nodes with batch and batch_size, as in global_add_pool(x, batch, batch_size)"
+        scores_of = "one score" if self.num_outputs == 1 else f"{self.num_outputs} scores"
+        remedy = f"return {scores_of} for each graph, as a tensor of shape (graphs, {self.num_outputs})"
+        if not isinstance(scores, Tensor):
+            found = f"a {type(scores).__name__}"
+        elif scores.shape == wanted:
+            found, remedy = f"scores of type {scores.dtype}", "return scores of type float32"
+        else:
+            found = f"scores of shape {tuple(scores.shape)}"
+            if scores.shape[1:] == wanted[1:]:
+                remedy += "; pool the nodes with batch and batch_size, as in global_add_pool(x, batch, batch_size)"
         raise GraphnormError(
-            f"the model {self.name} gave scores of {found} for {graphs} graphs, not of shape {wanted}", remedy=remedy
+            f"the model {self.name} gave {found} for {graphs} graphs, not scores of shape {wanted}", remedy=remedy
         )
 
 

@@ -178,7 +178,7 @@ def name_model(model: str | os.PathLike[str] | Callable[..., Any]) -> str:
         model = os.fspath(model)
         if model in MODELS:
             return model
-        if model.startswith("pyg:") or not (":" in model or model.endswith(".py")):
+        if model.casefold().startswith("pyg:") or not (":" in model or model.endswith(".py")):
             raise unknown("model", model, [*NORMALIZED, "FILE.py:NAME"])
     return register_model(find_code(model, "model"))
 

@@ -28,7 +28,8 @@ class Stack:
     where a GPU reads four entries at a time. Parameters that need no gradient are kept with the buffers.
 
     one_by_one: whether to train the models one after another, without ``vmap``. Their parameters and buffers become
-        views of the stacked ones.
+        views of the stacked ones. A buffer that a model replaces, as in ``self.mean = …``, is copied back when the
+        state is read.
     """
 
     def __init__(self, models: Sequence[nn.Module], device: torch.device, *, one_by_one: bool = False) -> None:
@@ -36,6 +37,10 @@ class Stack:
         frozen = [name for name, value in models[0].named_parameters() if not value.requires_grad]
         buffers |= {name: stacked.pop(name).detach() for name in frozen}
         stacked = dict(sorted(stacked.items(), key=lambda item: item[1].numel() % _READ_AT_ONCE != 0))
+        names = {id(value): name for name, value in (*models[0].named_parameters(), *models[0].named_buffers())}
+        entries = models[0].state_dict(keep_vars=True)
+        self._entries = {entry: names[id(value)] for entry, value in entries.items() if id(value) in names}
+        """The name here of each entry of a model's state: one name for two entries that share a tensor."""
         self.members = len(models)
         self.one_by_one = one_by_one
         self.flat = torch.cat([value.detach().reshape(-1) for value in stacked.values()]).to(device)
@@ -56,6 +61,12 @@ class Stack:
         for name, value in (*model.named_parameters(), *model.named_buffers()):
             value.data = stacked[name].detach()[index]
         return model
+
+    def _collect(self) -> None:
+        """Copy back the buffers that models have replaced."""
+        for k, model in enumerate(self._models if self.one_by_one else ()):
+            for name, value in model.named_buffers():
+                self.buffers[name][k] = value.detach()
 
     def _views(self, flat: Tensor, like: dict[str, Any]) -> dict[str, Tensor]:
         """Views of a flat array, one for each parameter."""
@@ -110,11 +121,13 @@ class Stack:
 
     def member(self, index: int) -> dict[str, Tensor]:
         """One member's ``state_dict``, on the CPU."""
+        self._collect()
         everything = {**self.parameters, **self.buffers}
-        return {name: value[index].detach().cpu().clone() for name, value in everything.items()}
+        return {entry: everything[name][index].detach().cpu().clone() for entry, name in self._entries.items()}
 
     def state_dict(self) -> dict[str, dict[str, Tensor] | Tensor]:
         """Everything that training changes, stacked: parameters, buffers and the optimizer's moments."""
+        self._collect()
         first, second = (self._views(moment, self.parameters) for moment in self.moments[:2])
         groups = {"parameters": self.parameters, "buffers": self.buffers, "first": first, "second": second}
         state: dict[str, Any] = {
@@ -135,6 +148,8 @@ class Stack:
             for name, value in values.items():
                 value.copy_(state[group][name])
         self.moments.steps.copy_(state["steps"])
+        for k, model in enumerate(self._models if self.one_by_one else ()):
+            self._attached(model, k)
 
 
 def _in_mode(model: nn.Module, training: bool) -> nn.Module:

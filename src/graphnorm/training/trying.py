@@ -102,7 +102,7 @@ def why_one_by_one(model: nn.Module, trial: Trial, graphs: PackedGraphs, device:
 def why_not_stacked(trial: Trial, graphs: PackedGraphs, device: torch.device) -> str:
     """Why ``vmap`` cannot take the trial's model; empty if it can.
 
-    Two members train a step on padded batches, under ``vmap`` and without: their gradients must agree.
+    Two members train a step on padded batches, under ``vmap`` and without: their gradients and buffers must agree.
     """
     graphs = prepare(graphs, trial).to(device)
     inputs, model = ModelInputs(graphs, trial), build_model(trial, graphs)
@@ -111,7 +111,7 @@ def why_not_stacked(trial: Trial, graphs: PackedGraphs, device: torch.device) ->
     pair = _two_graphs(graphs)
     batch = inputs.batch(torch.tensor([pair, [pair[-1], -1]]))
     keys, rates = torch.tensor([1, 2], device=device), torch.full((2,), trial.dropout, device=device)
-    found = []
+    found, buffers = [], []
     for one_by_one in (True, False):
         stack = Stack([copy.deepcopy(model), copy.deepcopy(model)], device, one_by_one=one_by_one)
 
@@ -125,7 +125,13 @@ def why_not_stacked(trial: Trial, graphs: PackedGraphs, device: torch.device) ->
             words = f"{type(error).__name__}: {error}".splitlines()[0]
             return f"since torch.func.vmap cannot take it ({words[:160]})"
         found.append(torch.cat([losses, gradient]))
-    return "" if _difference(*found) < SAME else "since padded rows would change its result"
+        states = [stack.member(k).values() for k in range(stack.members)]
+        buffers.append(torch.cat([value.double().flatten() for state in states for value in state]))
+    if not _difference(*found) < SAME:
+        return "since padded rows would change its result"
+    if not _difference(*buffers) < SAME:
+        return "since it replaces a buffer, as in self.mean = …, which torch.func.vmap would forget"
+    return ""
 
 
 def _sum_of_squares(scores: Tensor, real: Tensor) -> Tensor:
