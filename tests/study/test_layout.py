@@ -38,6 +38,14 @@ def test_norms_stand_in_groups_best_first() -> None:
     assert speed.endswith(", ".join(f"{name} {result.convergence.epochs[name]}" for name in result.ranking))
 
 
+def test_speeds_that_do_not_differ_are_not_listed() -> None:
+    result = compare(norms="batch,instance")
+    result.convergence.epochs.update(batch=3, instance=4)
+    assert len(found(str(result), "SPEED")) == 1
+    result.convergence.epochs.update(batch=3, instance=3)
+    assert found(str(result), "SPEED") == []
+
+
 def test_ties_are_named() -> None:
     result = compare(norms="batch,instance", protocol="fair")
     assert result.groups == (("instance", "batch"),)

@@ -174,7 +174,7 @@ def _leaders(result: Result) -> list[Finding]:
 
 def _speed(result: Result) -> list[Finding]:
     convergence = result.convergence
-    if len(convergence.epochs) < 2 or convergence.target is None or not result.learned:
+    if len(set(convergence.epochs.values())) < 2 or convergence.target is None or not result.learned:
         return []
     fastest = sorted(
         (name for name in result.ranking if name in convergence.epochs), key=convergence.epochs.__getitem__
