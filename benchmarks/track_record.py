@@ -11,8 +11,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from graphnorm.analysis import advise
-from graphnorm.commands.advise import facts_of
+from graphnorm.analysis import advise, gather_facts
 from graphnorm.data import load
 from graphnorm.settings import DEFAULT_NORMS
 from graphnorm.study.protocol import find_protocol
@@ -47,7 +46,7 @@ def measured() -> dict[str, dict[str, Any]]:
 def main() -> None:
     cases = []
     for dataset, scores in measured().items():
-        first = advise(facts_of(load(dataset), {}, progress=False)).first
+        first = advise(gather_facts(load(dataset))).first
         cases.append({"dataset": dataset, "first": first, **scores})
         print(cases[-1])
     FILE.write_text(json.dumps(cases, indent=1) + "\n", encoding="utf-8")

@@ -65,7 +65,7 @@ def enter_backend(name: Any) -> None:
         (lambda: compare(out=5), TypeError, "out must be the path of a folder, got 5"),
         (lambda: graphnorm.load_model(5), TypeError, "path must be the path of a file that save_model wrote, got 5"),
         (lambda: graphnorm.save_model(5, GRAPHS, "m"), TypeError, "outcome must be what training gives"),
-        (lambda: analysis.advise(GRAPHS), TypeError, "facts must be Facts about a dataset, of summaries"),
+        (lambda: analysis.advise(GRAPHS), TypeError, "facts must be Facts about a dataset, as gather_facts("),
         (lambda: analysis.advise(analysis.Facts(), 5), TypeError, "measured must be the Result"),
         (lambda: analysis.spectra(5), TypeError, "graphs must be PackedGraphs, which graphnorm.data.load gives, got 5"),
         (lambda: analysis.regularity("MUTAG"), TypeError, "graphs must be PackedGraphs, which graphnorm.data.load"),

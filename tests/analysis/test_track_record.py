@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 from benchmarks.track_record import measured
 
-from graphnorm.analysis import Facts, advise
+from graphnorm.analysis import Facts, advise, gather_facts
 from graphnorm.analysis.track_record import Case, leave_one_out, read_cases, track_record
-from graphnorm.commands.advise import facts_of
 from graphnorm.data import load
 from graphnorm.errors import GraphnormError
 
@@ -55,4 +54,4 @@ def test_the_advice_on_record_is_that_of_today(dataset: str) -> None:
     except GraphnormError:
         pytest.skip(f"{dataset} is not on this machine")
     (one,) = [case for case in read_cases() if case.dataset == dataset]
-    assert advise(facts_of(graphs, {}, progress=False)).first == one.first
+    assert advise(gather_facts(graphs)).first == one.first

@@ -12,14 +12,21 @@ from dataclasses import dataclass
 from types import NoneType
 from typing import Any, Literal
 
+import numpy as np
+
 from graphnorm.analysis.measurement import Measurement
+from graphnorm.analysis.regularity import classify_from_mean, regularity
+from graphnorm.analysis.spectrum import affordable, conditions, spectra
 from graphnorm.analysis.track_record import TrackRecord, track_record
+from graphnorm.data import PackedGraphs
 from graphnorm.errors import listing, require
 from graphnorm.study.result import Result
 
-__all__ = ["Advice", "Facts", "Statement", "advise"]
+__all__ = ["Advice", "Facts", "Statement", "advise", "gather_facts"]
 
 Certainty = Literal["certain", "likely", "weak"]
+SAMPLE = 1000
+"""The most graphs that :func:`gather_facts` looks at."""
 NORMS = ("graph", "instance", "batch", "layer", "none")
 LARGE = 0.06
 """A difference that counts even without a test, as a share of the best score."""
@@ -83,17 +90,43 @@ class Advice(Measurement):
         return "\n".join(lines + (["", self.agreement] if self.agreement else []))
 
 
+def gather_facts(graphs: PackedGraphs, analyzed: Mapping[str, Any] | None = None) -> Facts:
+    """The facts of a dataset: those of an earlier analysis, and by a quick look at up to 1,000 graphs those it lacks.
+
+    analyzed: the summaries of the parts of ``graphnorm analyze``, by name.
+
+    >>> from graphnorm.data import load
+    >>> gather_facts(load("synthetic:regular")).regularity["share_without_signal"]  # Proposition 1
+    1.0
+    """
+    analyzed = analyzed or {}
+    sample = np.sort(np.random.default_rng(0).permutation(graphs.num_graphs)[:SAMPLE])
+    if "spectrum" in analyzed:
+        condition = analyzed["spectrum"]["condition"]
+    else:
+        within = np.sort(affordable(graphs, sample))
+        condition = conditions(spectra(graphs, within)).summary() if len(within) else None
+    accuracy = classify_from_mean(graphs, sample)
+    return Facts(
+        regularity=analyzed["regularity"] if "regularity" in analyzed else regularity(graphs, sample).summary(),
+        condition=condition,
+        mean_versus_spread=None if accuracy is None else accuracy.summary(),
+        noise=analyzed["noise"]["layers"][-1] if "noise" in analyzed else None,
+    )
+
+
 def advise(facts: Facts, measured: Result | None = None) -> Advice:
     """Recommend a normalization to try first.
+
+    facts: see :func:`gather_facts`.
+    measured: the result of a comparison of the same graphs.
 
     >>> regular = {"share_without_signal": 1.0, "graphs": 400, "signal_kept_quantiles": {"0.5": 0.0}}
     >>> advice = advise(Facts(regularity=regular))
     >>> advice.first, advice.clear, "instance" in advice.contenders
     ('graph', False, False)
     """
-    require(
-        "facts", facts, Facts, "Facts about a dataset, of summaries: Facts(regularity=regularity(graphs).summary())"
-    )
+    require("facts", facts, Facts, "Facts about a dataset, as gather_facts(graphs) gives them")
     require("measured", measured, (Result, NoneType), "the Result of compare or search, or None")
     predictions = list(_predictions(facts))
     if measured is not None and measured.best is not None:

@@ -13,12 +13,8 @@ from graphnorm.commands.options import add_data, add_json, fitted, load_graphs
 from graphnorm.errors import GraphnormError
 
 if TYPE_CHECKING:
-    from graphnorm.analysis import Facts
     from graphnorm.data import PackedGraphs
     from graphnorm.study import Result
-
-SAMPLE = 1000
-"""Number of graphs to look at if there is no analysis."""
 
 DESCRIPTION = """\
 Say in plain words which normalization to try first on a dataset, with the evidence behind each sentence in brackets.
@@ -53,13 +49,15 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from graphnorm.analysis import advise
+    from graphnorm.analysis.advice import SAMPLE, advise, gather_facts
     from graphnorm.files import plain
 
     graphs = load_graphs(options)
     measured = None if options.study is None else _measured(options.study, graphs)
     parts = _parts(options, graphs)
-    facts = facts_of(graphs, parts, progress=not options.json)
+    if not options.json and not {"regularity", "spectrum"} <= parts.keys():
+        print(f"looking at up to {SAMPLE:,} graphs …", file=sys.stderr, flush=True)
+    facts = gather_facts(graphs, parts)
     advice = advise(facts, measured)
     if options.json:
         values = {"dataset": graphs.name, "fingerprint": graphs.fingerprint} | advice.to_dict()
@@ -120,26 +118,3 @@ def _parts(options: argparse.Namespace, graphs: PackedGraphs) -> dict[str, Any]:
             f"this is the analysis of other graphs ({content['dataset']})", where=file, remedy="analyze the same data"
         )
     return {}  # another dataset of the same name
-
-
-def facts_of(graphs: PackedGraphs, parts: dict[str, Any], *, progress: bool) -> Facts:
-    """Facts from an earlier analysis; the missing ones from a quick look at the graphs."""
-    import numpy as np
-
-    from graphnorm.analysis import Facts, affordable, classify_from_mean, conditions, regularity, spectra
-
-    if progress and ("regularity" not in parts or "spectrum" not in parts):
-        print(f"looking at up to {SAMPLE:,} graphs …", file=sys.stderr, flush=True)
-    sample = np.sort(np.random.default_rng(0).permutation(graphs.num_graphs)[:SAMPLE])
-    if "spectrum" in parts:
-        condition = parts["spectrum"]["condition"]
-    else:
-        within = np.sort(affordable(graphs, sample))
-        condition = conditions(spectra(graphs, within)).summary() if len(within) else None
-    accuracy = classify_from_mean(graphs, sample)
-    return Facts(
-        regularity=parts["regularity"] if "regularity" in parts else regularity(graphs, sample).summary(),
-        condition=condition,
-        mean_versus_spread=None if accuracy is None else accuracy.summary(),
-        noise=parts["noise"]["layers"][-1] if "noise" in parts else None,
-    )
