@@ -66,6 +66,14 @@ def _registry() -> Iterator[None]:
 
 
 @pytest.fixture
+def set_threads() -> Iterator[Callable[[int], None]]:
+    """``torch.set_num_threads``, undone after the test."""
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
 def no_synchronisation() -> Callable[[], AbstractContextManager[None]]:
     """Any wait for the GPU is an error while ``with no_synchronisation():`` lasts."""
 

@@ -9,14 +9,6 @@ from torch import Tensor
 
 
 @pytest.fixture
-def set_threads() -> Iterator[Callable[[int], None]]:
-    """``torch.set_num_threads``, undone after the test."""
-    before = torch.get_num_threads()
-    yield torch.set_num_threads
-    torch.set_num_threads(before)
-
-
-@pytest.fixture
 def saved_tensors() -> Callable[[], AbstractContextManager[list[Tensor]]]:
     """``with saved_tensors() as saved:`` gives the tensors that autograd keeps for backward."""
 
