@@ -194,7 +194,7 @@ def test_wrong_input_is_not_cached(cache):
 # ---- where the cache is not used ---------------------------------------------------
 
 
-class Watching(TorchDispatchMode):
+class PassThrough(TorchDispatchMode):
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         return function(*args, **(kwargs or {}))
 
@@ -205,7 +205,7 @@ def inside_debug(check, stream):
 
 
 def inside_a_dispatch_mode(check, stream):
-    with Watching():
+    with PassThrough():
         check()
 
 

@@ -11,7 +11,7 @@ from graphnorm import Segments, backend
 from graphnorm.backends import library
 from graphnorm.layers.functional import graph_norm
 from graphnorm.ops.linear import linear
-from graphnorm.training.adam import Moments, adam_step
+from graphnorm.training.adam import AdamState, adam_step
 
 SETS = {"baseline": 0, "avx2": 1, "avx512": 2}
 
@@ -69,7 +69,7 @@ def test_adam():
     owner = torch.zeros(19, dtype=torch.int32)
     found = []
     for name in ("cpu", "reference"):
-        values, moments = start.clone(), Moments.zeros(19, 1, torch.device("cpu"))
+        values, moments = start.clone(), AdamState.zeros(19, 1, torch.device("cpu"))
         with backend(name):
             adam_step(values, gradient, moments, owner, 1e-2 * one, 1e-3 * one, one > 0)
         found.append(values)

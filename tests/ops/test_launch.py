@@ -222,7 +222,7 @@ def test_plans_launch_again_what_they_launched_before(driver, monkeypatch, sizes
     weight, bias, mean_scale = (torch.ones(5) if n in present else None for n in ("weight", "bias", "mean_scale"))
     residual = residual if "residual" in present else None
     ptr = torch.tensor([0, *sizes]).cumsum(0)
-    plan = gpu.Plan(x, Problem(None, None, None, ptr, None, None, None, 1e-5, False, LIVE, max(sizes)))
+    plan = gpu.CallPlan(x, Problem(None, None, None, ptr, None, None, None, 1e-5, False, LIVE, max(sizes)))
     plan.index = 0
 
     def run():

@@ -30,7 +30,7 @@ def members(norm: str, epochs: int = 100) -> list[Trial]:
 
 
 @dataclass
-class Watched:
+class TimedDisplay:
     """A display whose time passes as told."""
 
     screen: io.StringIO = field(default_factory=io.StringIO)
@@ -47,55 +47,55 @@ class Watched:
 
 
 def test_the_time_left_is_estimated_from_training_alone() -> None:
-    watched, trials = Watched(), members("graph")
-    watched.display.on_begin(STUDY, trials, trials)
-    assert watched.display.seconds_left is None
-    watched.now = 5.0  # until then workers started, and the first epochs took longer than the others
-    watched.advance(trials, 1, 10)
-    watched.now = 6.0
-    watched.advance(trials, 11, 20)
-    assert watched.display.seconds_left is None  # too little to say
-    watched.now = 8.0
-    watched.advance(trials, 21, 40)
-    assert watched.display.seconds_left == pytest.approx(60 * 3 / 39)  # 39 epochs in three seconds, 60 are left
+    timed, trials = TimedDisplay(), members("graph")
+    timed.display.on_begin(STUDY, trials, trials)
+    assert timed.display.seconds_left is None
+    timed.now = 5.0  # until then workers started, and the first epochs took longer than the others
+    timed.advance(trials, 1, 10)
+    timed.now = 6.0
+    timed.advance(trials, 11, 20)
+    assert timed.display.seconds_left is None  # too little to say
+    timed.now = 8.0
+    timed.advance(trials, 21, 40)
+    assert timed.display.seconds_left == pytest.approx(60 * 3 / 39)  # 39 epochs in three seconds, 60 are left
 
 
 def test_an_epoch_alone_is_no_basis() -> None:
-    watched, trials = Watched(), members("graph")
-    watched.display.on_begin(STUDY, trials, trials)
-    watched.now = 30.0
-    watched.advance(trials, 1, 1)
-    watched.now = 60.0
-    assert watched.display.seconds_left is None
-    watched.advance(trials, 2, 2)
-    assert watched.display.seconds_left == pytest.approx(98 * 30)
+    timed, trials = TimedDisplay(), members("graph")
+    timed.display.on_begin(STUDY, trials, trials)
+    timed.now = 30.0
+    timed.advance(trials, 1, 1)
+    timed.now = 60.0
+    assert timed.display.seconds_left is None
+    timed.advance(trials, 2, 2)
+    assert timed.display.seconds_left == pytest.approx(98 * 30)
 
 
 def test_work_of_earlier_runs_and_dropped_work_take_no_time() -> None:
-    watched, old, new = Watched(), members("none"), members("graph")
-    watched.display.on_begin(STUDY, [*old, *new], new)
-    watched.display.on_fleet(new, 40)  # from a checkpoint
-    watched.advance(new, 41, 41)
-    watched.now = 10.0
-    watched.advance(new, 42, 51)
-    assert watched.display.seconds_left == pytest.approx(49)
-    watched.display.on_dropped(new[:2], 51)
-    assert watched.display.seconds_left == pytest.approx(49 / 2)
-    watched.display.on_outcomes([outcome(trial) for trial in new[2:]])
-    watched.display.on_end(True)
-    assert watched.screen.getvalue().splitlines()[-1].endswith("8 of 8 trials are done")
+    timed, old, new = TimedDisplay(), members("none"), members("graph")
+    timed.display.on_begin(STUDY, [*old, *new], new)
+    timed.display.on_fleet(new, 40)  # from a checkpoint
+    timed.advance(new, 41, 41)
+    timed.now = 10.0
+    timed.advance(new, 42, 51)
+    assert timed.display.seconds_left == pytest.approx(49)
+    timed.display.on_dropped(new[:2], 51)
+    assert timed.display.seconds_left == pytest.approx(49 / 2)
+    timed.display.on_outcomes([outcome(trial) for trial in new[2:]])
+    timed.display.on_end(True)
+    assert timed.screen.getvalue().splitlines()[-1].endswith("8 of 8 trials are done")
 
 
 def test_lines_are_few_where_there_is_no_terminal() -> None:
-    watched, trials = Watched(), members("none", 10)
-    watched.display.on_begin(STUDY, trials, trials)
+    timed, trials = TimedDisplay(), members("none", 10)
+    timed.display.on_begin(STUDY, trials, trials)
     for epoch in range(1, 11):
-        watched.now += 3
-        watched.advance(trials, epoch, epoch)
-    watched.display.on_outcomes([outcome(trial) for trial in trials])
-    watched.display.on_failure(trials[:1], "RuntimeError: gone\nTraceback", False)
-    watched.display.on_end(True)
-    lines = watched.screen.getvalue().splitlines()
+        timed.now += 3
+        timed.advance(trials, epoch, epoch)
+    timed.display.on_outcomes([outcome(trial) for trial in trials])
+    timed.display.on_failure(trials[:1], "RuntimeError: gone\nTraceback", False)
+    timed.display.on_end(True)
+    lines = timed.screen.getvalue().splitlines()
     assert len(lines) == 5
     assert lines[0] == "trees: 4 trials"
     assert lines[1].startswith("none: 0 of 4 trials, best validation 80.0 %; about ")
@@ -105,13 +105,13 @@ def test_lines_are_few_where_there_is_no_terminal() -> None:
 
 def test_a_live_table_in_a_terminal() -> None:
     pytest.importorskip("rich")
-    watched, old, new = Watched(Terminal()), members("graph"), members("none")
-    watched.display.on_begin(STUDY, [*old, *new], new)
-    watched.now = 30.0
-    watched.advance(new, 1, 5)
-    watched.display._live.refresh()
-    watched.display.on_end(False)
-    shown = watched.screen.getvalue()
+    timed, old, new = TimedDisplay(Terminal()), members("graph"), members("none")
+    timed.display.on_begin(STUDY, [*old, *new], new)
+    timed.now = 30.0
+    timed.advance(new, 1, 5)
+    timed.display._live.refresh()
+    timed.display.on_end(False)
+    shown = timed.screen.getvalue()
     assert "80.0 %" in shown
     assert "earlier" in shown
     assert "30 s elapsed" in shown
@@ -124,14 +124,14 @@ def test_rows_of_the_live_table_are_lines(width: int, monkeypatch: pytest.Monkey
     names = ["none", "instance", "graph", "my-[norm]"]
     trials = {name: members(name, 400) for name in names}
     baseline = [replace(trial, model="mlp") for trial in members("none")]
-    watched = Watched(Terminal())
+    timed = TimedDisplay(Terminal())
     missing = [*trials["none"], *trials["instance"], *baseline]
-    watched.display.on_begin(STUDY, [*chain(*trials.values()), *baseline], missing)
-    watched.now = 4000.0
-    watched.advance(trials["instance"], 1, 100)
-    console = watched.display._live.console
-    lines = ["".join(part.text for part in line) for line in console.render_lines(watched.display._table())]
-    watched.display.on_end(False)
+    timed.display.on_begin(STUDY, [*chain(*trials.values()), *baseline], missing)
+    timed.now = 4000.0
+    timed.advance(trials["instance"], 1, 100)
+    console = timed.display._live.console
+    lines = ["".join(part.text for part in line) for line in console.render_lines(timed.display._table())]
+    timed.display.on_end(False)
     assert all(len(line) <= width for line in lines)
     rows = [line.split() for line in lines[1 : len(names) + 3]]
     if width > 30:
@@ -143,12 +143,12 @@ def test_rows_of_the_live_table_are_lines(width: int, monkeypatch: pytest.Monkey
 
 def test_without_rich_there_are_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "rich.live", None)
-    watched, trials = Watched(Terminal()), members("none")
-    watched.display.on_begin(STUDY, trials, trials)
-    assert watched.display._live is None
-    watched.now = 11.0
-    watched.advance(trials, 1, 1)
-    assert len(watched.screen.getvalue().splitlines()) == 2
+    timed, trials = TimedDisplay(Terminal()), members("none")
+    timed.display.on_begin(STUDY, trials, trials)
+    assert timed.display._live is None
+    timed.now = 11.0
+    timed.advance(trials, 1, 1)
+    assert len(timed.screen.getvalue().splitlines()) == 2
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")

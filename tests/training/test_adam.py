@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from graphnorm import backend
-from graphnorm.training.adam import Moments, adam_step
+from graphnorm.training.adam import AdamState, adam_step
 
 
 @pytest.mark.parametrize("kernels", ["auto", "reference"])
@@ -18,7 +18,7 @@ def test_every_member_steps_as_torchs_adam_does(device, kernels):
     start = [torch.randn(members, *shape) for shape in shapes]
     flat = torch.cat([part.reshape(-1) for part in start]).to(device)
     owner = torch.cat([torch.arange(members).repeat_interleave(part[0].numel()) for part in start]).int().to(device)
-    moments = Moments.zeros(flat.numel(), members, torch.device(device))
+    moments = AdamState.zeros(flat.numel(), members, torch.device(device))
     alone = [[part[m].clone().requires_grad_() for part in start] for m in range(members)]
     theirs = [torch.optim.Adam(alone[m], lr=lr[m], weight_decay=decay[m]) for m in range(members)]
     for step in range(6):
@@ -44,7 +44,7 @@ def test_where_an_entry_lies_does_not_change_its_step():
     values, gradient = torch.randn(entries), torch.randn(entries)
 
     def stepped(first, last):
-        part, moments = values[first:last].clone(), Moments.zeros(last - first, 1, torch.device("cpu"))
+        part, moments = values[first:last].clone(), AdamState.zeros(last - first, 1, torch.device("cpu"))
         owner = torch.zeros(last - first, dtype=torch.int32)
         for _ in range(3):
             adam_step(part, gradient[first:last], moments, owner, 1e-2 * one, 1e-3 * one, one > 0)

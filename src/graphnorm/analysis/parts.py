@@ -1,6 +1,6 @@
 """The parts of ``graphnorm analyze``. A part runs some tools on a dataset and describes the results.
 
-A part is a function from a :class:`Subject` to a :class:`Finding`, listed in :data:`PARTS`.
+A part is a function from a :class:`Subject` to a :class:`PartResult`, listed in :data:`PARTS`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from graphnorm.training.fleet import default_device
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["ABOUT_DATA", "PARTS", "Finding", "Subject"]
+__all__ = ["ABOUT_DATA", "PARTS", "PartResult", "Subject"]
 
 PANELS = 6
 LARGEST_PANEL = 500
@@ -79,7 +79,7 @@ class Subject:
 
 
 @dataclass(frozen=True, eq=False)
-class Finding:
+class PartResult:
     """The result of a part."""
 
     title: str
@@ -96,7 +96,7 @@ class Finding:
 # ---- from the graphs alone ------------------------------------------------------------------------------------------
 
 
-def spectrum_part(subject: Subject) -> Finding:
+def spectrum_part(subject: Subject) -> PartResult:
     """Singular values of Q and QN, Theorem 1, condition numbers."""
     graphs = subject.graphs
     ids = np.sort(affordable(graphs, subject.ids) if subject.sample is None else subject.ids)
@@ -131,7 +131,7 @@ def spectrum_part(subject: Subject) -> Finding:
     shown = np.flatnonzero(result.sizes <= LARGEST_PANEL)
     shown = np.random.default_rng(subject.seed).permutation(shown if len(shown) else np.arange(len(ids)))[:PANELS]
     label = f"{graphs.name} · {result.aggregation}"
-    return Finding(
+    return PartResult(
         title="Spectrum: the shift as a preconditioner",
         text=tuple(text),
         summary={"aggregation": result.aggregation, "theorem_1": holds, "condition": numbers},
@@ -151,7 +151,7 @@ def spectrum_part(subject: Subject) -> Finding:
     )
 
 
-def regularity_part(subject: Subject) -> Finding:
+def regularity_part(subject: Subject) -> PartResult:
     """Degrees, cliques, and the share of the first layer's signal that the full shift keeps."""
     graphs = subject.graphs
     result = regularity(graphs, np.sort(subject.ids), subject.aggregation, progress=subject.progress)
@@ -178,7 +178,7 @@ def regularity_part(subject: Subject) -> Finding:
     if len(typical := typical_graphs(result)):
         title = f"{graphs.name}: from least to most signal kept"
         figures["typical"] = plots.plot_typical(graphs, result, typical, title=title)
-    return Finding(
+    return PartResult(
         title="Regularity: what the full shift removes",
         text=(shares, signal, structure),
         summary=numbers,
@@ -187,7 +187,7 @@ def regularity_part(subject: Subject) -> Finding:
     )
 
 
-def theory_part(subject: Subject) -> Finding:
+def theory_part(subject: Subject) -> PartResult:
     """The linear GNN of Appendix A.2, the gradient formula of A.5, Fact 1. It is the same for all data."""
     rates = theory.convergence_rates(progress=subject.progress)
     numbers = rates.summary()
@@ -204,7 +204,7 @@ def theory_part(subject: Subject) -> Finding:
         + ", ".join(f"{distance:.2g} (α = {alpha:g})" for alpha, distance in distances.items())
         + ".",
     )
-    return Finding(
+    return PartResult(
         title="Theory: the paper's example, formula and fact",
         text=text,
         summary={"linear_gnn": numbers, "gradient": gradient, "fact_1_distance": distances},
@@ -215,7 +215,7 @@ def theory_part(subject: Subject) -> Finding:
 # ---- from training --------------------------------------------------------------------------------------------------
 
 
-def noise_part(subject: Subject) -> Finding:
+def noise_part(subject: Subject) -> PartResult:
     """How far batch statistics are from the dataset's, along a training with BatchNorm."""
     batch_size = min(128, max(1, len(subject.ids) // 4))
     layers = noise_along_training(
@@ -229,7 +229,7 @@ def noise_part(subject: Subject) -> Finding:
         "standard deviation: 0 is no noise. The mean and standard deviation that BatchNorm uses vary by about that "
         "much from step to step. In evaluation it uses an average of them.",
     )
-    return Finding(
+    return PartResult(
         title="Batch noise: what BatchNorm would bring",
         text=text,
         summary={"batch_size": batch_size, "layers": [noise.summary() for noise in layers]},
@@ -237,7 +237,7 @@ def noise_part(subject: Subject) -> Finding:
     )
 
 
-def alpha_part(subject: Subject) -> Finding:
+def alpha_part(subject: Subject) -> PartResult:
     """The share of the mean that a trained GraphNorm subtracts."""
     found = alpha_along_training(subject.graphs, at=log_spaced_epochs(subject.epochs, 12), **subject.training)
     numbers = found.summary()
@@ -253,7 +253,7 @@ def alpha_part(subject: Subject) -> Finding:
         f"In the layer whose α moved furthest, the median channel is {far:.2f} away from 1. How far α moves also "
         "depends on the learning rate and the epochs: a small move does not prove that the full shift is best.",
     )
-    return Finding(
+    return PartResult(
         title="α: how much of the mean the network subtracts",
         text=text,
         summary={"epochs": subject.epochs, "layers": numbers},
@@ -261,7 +261,7 @@ def alpha_part(subject: Subject) -> Finding:
     )
 
 
-def curvature_part(subject: Subject) -> Finding:
+def curvature_part(subject: Subject) -> PartResult:
     """Extreme Hessian eigenvalues along training with each normalization."""
     found = curvature_along_training(subject.graphs, at=log_spaced_epochs(subject.epochs, 5), **subject.training)
     numbers = found.summary()
@@ -274,7 +274,7 @@ def curvature_part(subject: Subject) -> Finding:
         "is a lower bound. Each normalization was trained once. The numbers depend on the scale of the weights, which "
         "normalized layers ignore: read them together with the loss, which is in the figure.",
     )
-    return Finding(
+    return PartResult(
         title="Curvature: how smooth the loss is along training",
         text=text,
         summary={"norms": numbers},
@@ -282,7 +282,7 @@ def curvature_part(subject: Subject) -> Finding:
     )
 
 
-PARTS: dict[str, Callable[[Subject], Finding]] = {
+PARTS: dict[str, Callable[[Subject], PartResult]] = {
     "spectrum": spectrum_part,
     "regularity": regularity_part,
     "theory": theory_part,

@@ -16,7 +16,7 @@ from graphnorm.commands.options import add_data, add_json, fitted, load_graphs
 from graphnorm.errors import GraphnormError
 
 if TYPE_CHECKING:
-    from graphnorm.analysis.parts import Finding, Subject
+    from graphnorm.analysis.parts import PartResult, Subject
     from graphnorm.data import PackedGraphs
 
 DESCRIPTION = """\
@@ -107,7 +107,7 @@ def _analyze(options: argparse.Namespace, subject: Subject, parts: list[str], fo
 
     start = time.monotonic()
     graphs = subject.graphs
-    findings: dict[str, Finding] = {}
+    findings: dict[str, PartResult] = {}
     for part in parts:
         _say(f"{part} …", options)
         findings[part] = PARTS[part](subject)
@@ -144,7 +144,7 @@ def _say(message: str, options: argparse.Namespace) -> None:
         print(message, file=sys.stderr, flush=True)
 
 
-def _write(folder: Path, graphs: PackedGraphs, findings: dict[str, Finding], numbers: dict[str, Any]) -> None:
+def _write(folder: Path, graphs: PackedGraphs, findings: dict[str, PartResult], numbers: dict[str, Any]) -> None:
     from graphnorm.data import save_drawing
     from graphnorm.files import replacing
 
@@ -161,7 +161,7 @@ def _write(folder: Path, graphs: PackedGraphs, findings: dict[str, Finding], num
             fresh.write_text(text + "\n", encoding="utf-8")
 
 
-def _page(graphs: PackedGraphs, findings: dict[str, Finding]) -> str:
+def _page(graphs: PackedGraphs, findings: dict[str, PartResult]) -> str:
     statistics = graphs.statistics()
     lines = [
         f"# {graphs.name}",

@@ -43,7 +43,7 @@ class Counts(NamedTuple):
     num_edges: int
 
 
-class Table(NamedTuple):
+class TableFacts(NamedTuple):
     """The size and the targets of a table of molecules. Copies differ in names of columns, and by a few rows."""
 
     rows: int
@@ -62,7 +62,7 @@ class Entry:
     task: TaskName = "classes"
     split: Literal["scaffold"] | None = None
     """The split of most papers; None for folds at random, or for the official split."""
-    table: Table | None = None
+    table: TableFacts | None = None
     aliases: tuple[str, ...] = ()
     url: str | None = None
     """Address of the official file; None if there is none, or nothing has to be downloaded."""
@@ -86,7 +86,7 @@ class Entry:
     """Where to get a dataset that has no ``url``."""
 
 
-def _molecules(name: str, about: str, file: str, table: Table, **facts: Any) -> Entry:
+def _molecules(name: str, about: str, file: str, table: TableFacts, **facts: Any) -> Entry:
     """A table of MoleculeNet; ``file`` is its name at DeepChem, from where the field downloads it."""
     stems = (name, *facts.get("aliases", ()), file.partition(".")[0])
     files = [f"{stem}{suffix}" for stem in stems for suffix in (".csv.gz", ".csv")]
@@ -190,18 +190,28 @@ _ENTRIES = (
         paper=PaperStatistics(41127, 2, 25.5, 27.5, 2.1),
         note="The paper's 27.5 edges are undirected and without self-loops, unlike its other columns.",
     ),
-    _molecules("tox21", "toxicity in 12 assays", "tox21.csv.gz", Table(7831, 12), task="binary", metric="roc-auc"),
+    _molecules("tox21", "toxicity in 12 assays", "tox21.csv.gz", TableFacts(7831, 12), task="binary", metric="roc-auc"),
     _molecules(
-        "toxcast", "toxicity in 617 assays", "toxcast_data.csv.gz", Table(8576, 617), task="binary", metric="roc-auc"
+        "toxcast",
+        "toxicity in 617 assays",
+        "toxcast_data.csv.gz",
+        TableFacts(8576, 617),
+        task="binary",
+        metric="roc-auc",
     ),
     _molecules(
-        "sider", "27 kinds of side effects of drugs", "sider.csv.gz", Table(1427, 27), task="binary", metric="roc-auc"
+        "sider",
+        "27 kinds of side effects of drugs",
+        "sider.csv.gz",
+        TableFacts(1427, 27),
+        task="binary",
+        metric="roc-auc",
     ),
     _molecules(
         "clintox",
         "drugs approved, and drugs that failed for toxicity",
         "clintox.csv.gz",
-        Table(1478, 2),
+        TableFacts(1478, 2),
         task="binary",
         metric="roc-auc",
     ),
@@ -209,21 +219,25 @@ _ENTRIES = (
         "muv",
         "17 virtual screens with few hits",
         "muv.csv.gz",
-        Table(93087, 17),
+        TableFacts(93087, 17),
         task="binary",
         metric="average-precision",
     ),
     _molecules(
-        "bace", "inhibitors of beta-secretase 1 or not", "bace.csv", Table(1513, 1, ("Class",)), metric="roc-auc"
+        "bace", "inhibitors of beta-secretase 1 or not", "bace.csv", TableFacts(1513, 1, ("Class",)), metric="roc-auc"
     ),
     _molecules(
-        "bbbp", "penetration of the blood-brain barrier or not", "BBBP.csv", Table(2039, 1, ("p_np",)), metric="roc-auc"
+        "bbbp",
+        "penetration of the blood-brain barrier or not",
+        "BBBP.csv",
+        TableFacts(2039, 1, ("p_np",)),
+        metric="roc-auc",
     ),
     _molecules(
         "hiv",
         "compounds that inhibit HIV replication or not",
         "HIV.csv",
-        Table(41127, 1, ("HIV_active",)),
+        TableFacts(41127, 1, ("HIV_active",)),
         metric="roc-auc",
         note="The molecules of ogbg-molhiv, with features by your RDKit, which rejects a few.",
     ),
@@ -231,7 +245,7 @@ _ENTRIES = (
         "esol",
         "solubility in water",
         "delaney-processed.csv",
-        Table(1128, 1, ("logSolubility", "measured log solubility in mols per litre")),
+        TableFacts(1128, 1, ("logSolubility", "measured log solubility in mols per litre")),
         aliases=("delaney",),
         task="values",
         metric="rmse",
@@ -240,7 +254,7 @@ _ENTRIES = (
         "freesolv",
         "free energy of hydration",
         "SAMPL.csv",
-        Table(642, 1, ("freesolv", "expt")),
+        TableFacts(642, 1, ("freesolv", "expt")),
         task="values",
         metric="rmse",
     ),
@@ -248,16 +262,28 @@ _ENTRIES = (
         "lipo",
         "octanol/water distribution coefficient",
         "Lipophilicity.csv",
-        Table(4200, 1, ("lipo", "exp")),
+        TableFacts(4200, 1, ("lipo", "exp")),
         aliases=("lipophilicity",),
         task="values",
         metric="rmse",
     ),
     _molecules(
-        "qm7", "atomization energy", "qm7.csv", Table(6830, 1, ("u0_atom",)), task="values", metric="mae", split=None
+        "qm7",
+        "atomization energy",
+        "qm7.csv",
+        TableFacts(6830, 1, ("u0_atom",)),
+        task="values",
+        metric="mae",
+        split=None,
     ),
     _molecules(
-        "qm8", "excitations by three methods", "qm8.csv", Table(21786, 12, QM8), task="values", metric="mae", split=None
+        "qm8",
+        "excitations by three methods",
+        "qm8.csv",
+        TableFacts(21786, 12, QM8),
+        task="values",
+        metric="mae",
+        split=None,
     ),
     Entry(
         name="CIFAR-10",

@@ -30,7 +30,7 @@ from graphnorm.data.molecules import from_table, molecules
 from graphnorm.data.ogb import is_ogb, read_ogb
 from graphnorm.data.packed import FORMAT, PackedGraphs, announce, open_packed, save_packed
 from graphnorm.data.splits import note_crossing, read_split
-from graphnorm.data.table import TABLE_SUFFIXES, Table, is_table, read_table
+from graphnorm.data.table import TABLE_SUFFIXES, InputTable, is_table, read_table
 from graphnorm.data.targets import Threshold
 from graphnorm.data.tu import is_tu, read_tu
 from graphnorm.errors import (
@@ -219,11 +219,11 @@ def as_graphs(data: Any, root: str | os.PathLike[str] | None = None, **loading: 
     return _with_split(graphs, split, split_file)
 
 
-def _as_table(frame: Any) -> Table:
+def _as_table(frame: Any) -> InputTable:
     names = [str(name) for name in frame.columns]
     if len(set(names)) < len(names):
         raise DataError("two columns of the DataFrame have the same name", remedy="rename one")
-    return Table({name: frame.iloc[:, k].tolist() for k, name in enumerate(names)}, list(range(len(frame))))
+    return InputTable({name: frame.iloc[:, k].tolist() for k, name in enumerate(names)}, list(range(len(frame))))
 
 
 def _split_option(split: str | os.PathLike[str] | None) -> tuple[str | None, Path | None]:

@@ -18,7 +18,7 @@ from graphnorm.data.archive import Integers, Place
 from graphnorm.data.build import RawGraphs, by_graph, join_edges, pack
 from graphnorm.data.packed import UNKNOWN, PackedGraphs, announce
 from graphnorm.data.splits import WORDS, note_crossing, scaffold_split, split_by_words
-from graphnorm.data.table import TARGET_COLUMNS, Table, listed, named_columns, one_column
+from graphnorm.data.table import TARGET_COLUMNS, InputTable, listed, named_columns, one_column
 from graphnorm.data.targets import MISSING, NUMBER, Targets, Threshold, as_columns, find_targets, missing_rows
 from graphnorm.errors import DataError, need, require
 from graphnorm.settings import TaskName
@@ -72,7 +72,7 @@ def cardinalities(vocabulary: Vocabulary) -> tuple[int, ...]:
 
 
 def from_table(
-    table: Table,
+    table: InputTable,
     name: str,
     where: str,
     *,

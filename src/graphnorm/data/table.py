@@ -16,7 +16,7 @@ from graphnorm.errors import DataError, need
 __all__ = [
     "TABLE_SUFFIXES",
     "TARGET_COLUMNS",
-    "Table",
+    "InputTable",
     "is_table",
     "listed",
     "named_columns",
@@ -29,7 +29,7 @@ TARGET_COLUMNS = ("label", "labels", "class", "y", "target", "active", "activity
 TABLE_SUFFIXES = (".csv", ".tsv", ".parquet", ".csv.gz", ".tsv.gz")
 
 
-class Table(NamedTuple):
+class InputTable(NamedTuple):
     """A table, of text if it is from a file."""
 
     columns: dict[str, list[Any]]
@@ -47,7 +47,7 @@ def is_table(path: Path) -> bool:
     return path.name.lower().endswith(TABLE_SUFFIXES) and not path.is_dir()
 
 
-def read_table(path: Path, max_size: float | None = None) -> Table:
+def read_table(path: Path, max_size: float | None = None) -> InputTable:
     """Read a CSV or TSV file, also compressed with gzip, or a Parquet file; with a header.
 
     max_size: the most that it may unpack to, in GiB; by default see :func:`~graphnorm.data.archive.unpacked_limit`.
@@ -62,7 +62,7 @@ def read_table(path: Path, max_size: float | None = None) -> Table:
     return table
 
 
-def _read_parquet(path: Path, limit: int) -> Table:
+def _read_parquet(path: Path, limit: int) -> InputTable:
     parquet = need("pyarrow.parquet", "reading Parquet", "chem")
     with decoding(path):
         about = parquet.ParquetFile(path).metadata
@@ -75,10 +75,10 @@ def _read_parquet(path: Path, limit: int) -> Table:
             name: ["" if value is None else str(value) for value in table[name].to_pylist()]
             for name in table.column_names
         }
-    return Table(columns, list(range(1, table.num_rows + 1)))
+    return InputTable(columns, list(range(1, table.num_rows + 1)))
 
 
-def _read_csv(path: Path, limit: int) -> Table:
+def _read_csv(path: Path, limit: int) -> InputTable:
     with decoding(path), gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb") as file:
         content = file.read(limit + 1)
     if len(content) > limit:
@@ -110,7 +110,7 @@ def _read_csv(path: Path, limit: int) -> Table:
             problem = f"the line has {len(row)} instead of {len(header)} fields"
             raise DataError(problem, where=path, line=line, remedy="complete or correct the line")
     del rows[:1]
-    return Table({name: [row[k] for _, row in rows] for k, name in enumerate(header)}, [line for line, _ in rows])
+    return InputTable({name: [row[k] for _, row in rows] for k, name in enumerate(header)}, [line for line, _ in rows])
 
 
 def one_column(columns: Collection[str], wanted: str, option: str, where: str | Path) -> str:

@@ -220,7 +220,7 @@ class _Scores(NamedTuple):
     """A value for each fold or seed."""
 
 
-class _Contest(NamedTuple):
+class _Comparison(NamedTuple):
     """A normalization against the closest of its rivals, in one case."""
 
     where: str
@@ -242,7 +242,7 @@ class _Contest(NamedTuple):
         return "tied" if self.p >= ALPHA else "ahead" if self.lead > 0 else "behind"
 
 
-def _contest(where: str, norm: str, scores: Mapping[str, _Scores], claimed: Claimed, unit: str) -> _Contest:
+def _compare(where: str, norm: str, scores: Mapping[str, _Scores], claimed: Claimed, unit: str) -> _Comparison:
     sign = -1 if claimed == "behind" else 1
     ours, rivals = scores[norm], {name: theirs for name, theirs in scores.items() if name != norm}
     leads = {name: sign * (ours.mean - theirs.mean) for name, theirs in rivals.items()}
@@ -254,7 +254,7 @@ def _contest(where: str, norm: str, scores: Mapping[str, _Scores], claimed: Clai
         decisive = max(adjusted.values()) if len(known) == len(rivals) else None
     else:
         decisive = min((p for name, p in adjusted.items() if leads[name] <= -LEVEL), default=None)
-    return _Contest(where, ours.mean, closest, rivals[closest].mean, decisive)
+    return _Comparison(where, ours.mean, closest, rivals[closest].mean, decisive)
 
 
 def _p_value(ours: Sequence[float | None], theirs: Sequence[float | None], unit: str) -> float | None:
@@ -264,21 +264,21 @@ def _p_value(ours: Sequence[float | None], theirs: Sequence[float | None], unit:
     return welch_test([*a.values()], [*b.values()]).p
 
 
-def _of_contests(
-    contests: Sequence[_Contest], norm: str, others: Sequence[str], claimed: Claimed, **extra: Sequence[str]
+def _judge_comparisons(
+    comparisons: Sequence[_Comparison], norm: str, others: Sequence[str], claimed: Claimed, **extra: Sequence[str]
 ) -> Judged | None:
     """extra: more columns, a value for each case."""
-    if not contests:
+    if not comparisons:
         return None
     other = others[0] if len(others) == 1 else "lowest other" if claimed == "behind" else "best other"
     rows = []
-    for k, one in enumerate(contests):
+    for k, one in enumerate(comparisons):
         named = f"{one.theirs:.2f}" if len(others) == 1 else f"{one.theirs:.2f} ({one.closest})"
         p = "–" if one.p is None else "< 0.001" if one.p < 1e-3 else f"{one.p:.3f}"
         row = (one.where, f"{one.ours:.2f}", named, signed(one.lead, 2), p, one.outcome)
         rows.append((*row, *(values[k] for values in extra.values())))
     columns = ("", norm, other, "difference", "p", "", *(name.replace("_", " ") for name in extra))
-    outcomes = [one.outcome for one in contests]
+    outcomes = [one.outcome for one in comparisons]
     words = f"`{norm}` against {listing(others)}"
     return Judged.of_outcomes(outcomes, claimed, words, columns=columns, rows=tuple(rows))
 
@@ -297,15 +297,15 @@ def trains(norm: str, claimed: Claimed, others: Iterable[str], *, panel: str = "
             if curve["train_average"] is not None and panel in curve["panel"]:
                 where = f"{curve['panel']}, {curve['variant']}" if curve["variant"] else curve["panel"]
                 cases.setdefault(where, {})[curve["norm"]] = curve
-        contests = []
+        comparisons = []
         for where, curves in cases.items():
             if {norm, *rivals} <= curves.keys():
                 compared = {
                     name: _Scores(curves[name]["train_average"], curves[name]["train_averages"])
                     for name in (norm, *rivals)
                 }
-                contests.append(_contest(where, norm, compared, claimed, curves[norm]["unit"]))
-        return _of_contests(contests, norm, rivals, claimed)
+                comparisons.append(_compare(where, norm, compared, claimed, curves[norm]["unit"]))
+        return _judge_comparisons(comparisons, norm, rivals, claimed)
 
     return judge
 
@@ -368,7 +368,7 @@ def scores_best(model: str, protocol: str) -> Judge:
         for cell in facts["cells"]:
             if cell["model"] == model and cell["protocol"] == protocol and not cell["repeats"]:
                 groups.setdefault(cell["dataset"], {})[cell["norm"]] = cell
-        contests, tried, bare, in_part = [], [], [], []
+        comparisons, tried, bare, in_part = [], [], [], []
         for dataset, cells in groups.items():
             equal = {name: cell["common"] or cell for name, cell in cells.items()}  # on equal terms
             known = {
@@ -377,7 +377,7 @@ def scores_best(model: str, protocol: str) -> Judge:
             if not {norm, *others} <= known.keys():
                 continue
             compared = {name: known[name] for name in (norm, *others)}
-            contests.append(_contest(dataset, norm, compared, "ahead", find_protocol(protocol).unit))
+            comparisons.append(_compare(dataset, norm, compared, "ahead", find_protocol(protocol).unit))
             counts = [equal[name].get("configurations", equal[name].get("compared")) for name in compared]
             tried.append(f"{span(counts)} of {cells[norm]['planned']}")
             bare.append(f"{known['none'].mean:.2f}" if "none" in known else "–")
@@ -386,7 +386,9 @@ def scores_best(model: str, protocol: str) -> Judge:
                 for name, cell in cells.items()
                 if name in known and cell["members"] < cell["members_planned"]
             ]
-        found = _of_contests(contests, norm, others, "ahead", configurations=tried, without_a_normalization=bare)
+        found = _judge_comparisons(
+            comparisons, norm, others, "ahead", configurations=tried, without_a_normalization=bare
+        )
         if found and in_part:
             found = replace(found, words=f"{found.words}; trained in part: {'; '.join(in_part)}")
         return found
@@ -443,7 +445,7 @@ def noisier_than_images(facts: Facts) -> Judged | None:
         shown = []
         for part in ("of_mean", "of_std"):
             sides = {"graphs": _percents(ours[part]), "images": _percents(theirs[part], factor)}
-            one = _contest("", "graphs", sides, "ahead", "seed")
+            one = _compare("", "graphs", sides, "ahead", "seed")
             side = "level" if abs(one.lead) < 0.05 else "above" if one.lead > 0 else "below"
             outcomes.append(one.outcome)
             shown += [f"{one.ours:.1f} ({one.theirs:.1f})", side if one.p is None else one.outcome]

@@ -19,12 +19,12 @@ from torch import Tensor
 
 from graphnorm.backends import chosen_backend, library
 
-__all__ = ["Moments", "adam_step"]
+__all__ = ["AdamState", "adam_step"]
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
 
 
-class Moments(NamedTuple):
+class AdamState(NamedTuple):
     """Adam's state for P entries that belong to M members."""
 
     first: Tensor
@@ -35,12 +35,12 @@ class Moments(NamedTuple):
     """(M,) float32: t."""
 
     @classmethod
-    def zeros(cls, entries: int, members: int, device: torch.device) -> Moments:
+    def zeros(cls, entries: int, members: int, device: torch.device) -> AdamState:
         return cls(*(torch.zeros(size, device=device) for size in (entries, entries, members)))
 
 
 def adam_step(
-    parameters: Tensor, gradient: Tensor, moments: Moments, owner: Tensor, lr: Tensor, decay: Tensor, active: Tensor
+    parameters: Tensor, gradient: Tensor, moments: AdamState, owner: Tensor, lr: Tensor, decay: Tensor, active: Tensor
 ) -> None:
     """Take one step, in place.
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 from torch.utils._pytree import tree_map
 
-from graphnorm.training.adam import Moments, adam_step
+from graphnorm.training.adam import AdamState, adam_step
 
 __all__ = ["Stack"]
 
@@ -46,7 +46,7 @@ class Stack:
         self.flat = torch.cat([value.detach().reshape(-1) for value in stacked.values()]).to(device)
         self.parameters = {name: view.requires_grad_() for name, view in self._views(self.flat, stacked).items()}
         self.buffers = {name: value.to(device) for name, value in buffers.items()}
-        self.moments = Moments.zeros(self.flat.numel(), self.members, device)
+        self.moments = AdamState.zeros(self.flat.numel(), self.members, device)
         owners = [torch.arange(self.members).repeat_interleave(p[0].numel()) for p in stacked.values()]
         self._owner = torch.cat(owners).to(device, torch.int32)
         if one_by_one:

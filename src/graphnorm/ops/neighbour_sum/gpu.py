@@ -346,7 +346,7 @@ _UNROLL_CHUNK = 8  # edges of a long row in flight at a time
 _DENSE = 12  # edges per row; with more, each row gets a warp
 
 
-class Plan(NamedTuple):
+class Cut(NamedTuple):
     """How one call is cut into programs."""
 
     rows: Tile  # of ordinary rows
@@ -358,7 +358,7 @@ class Plan(NamedTuple):
 
 
 @lru_cache(maxsize=4096)
-def plan(members: int, rows: int, edges: int, channels: int) -> Plan:
+def choose_cut(members: int, rows: int, edges: int, channels: int) -> Cut:
     """By the average number of edges, padding included: more is not known without synchronising."""
     block = 128 if channels % 128 == 0 else min(64, power_of_two(channels))
     blocks = -(-channels // block)
@@ -370,7 +370,7 @@ def plan(members: int, rows: int, edges: int, channels: int) -> Plan:
         few = members * rows * blocks < _MANY_PROGRAMS * height // 4
         by_row, unroll, limit = Tile(height // 4, block, 1) if few else Tile(height, block, 4), 4, 256
     chunk, join = Tile(1, block, 1), Tile(16, block, 2)
-    return Plan(by_row, unroll, limit, chunk, join, Tile(32, block, 4))
+    return Cut(by_row, unroll, limit, chunk, join, Tile(32, block, 4))
 
 
 class _Edges(NamedTuple):
@@ -401,7 +401,7 @@ def _sums(
     lead, channels = features.shape[:-2], features.shape[-1]
     members, rows = lead[0] if lead else 1, edges.rowptr.shape[-1] - 1
     count = reference.count_edges(problem, edge_values)
-    cut = plan(members, rows, count, channels)
+    cut = choose_cut(members, rows, count, channels)
     acc = accumulator(features.dtype)
     out = torch.empty((*lead, rows, channels), dtype=features.dtype, device=features.device)
     tiles, blocks = -(-rows // cut.rows.rows), -(-channels // cut.rows.channels)
@@ -467,7 +467,7 @@ def _edge_gradient(dy: Tensor, x: Tensor | None, edge_x: Tensor | None, problem:
     """da, ([M,] E, C)."""
     lead, rows, channels = dy.shape[:-2], problem.rows, dy.shape[-1]
     members, edges = lead[0] if lead else 1, _ahead(problem)
-    tile = plan(members, rows, count, channels).edges
+    tile = choose_cut(members, rows, count, channels).edges
     out = torch.empty((*lead, count, channels), dtype=dy.dtype, device=dy.device)
     tiles = -(-count // tile.rows)
     masked = (x, edge_x) if problem.relu else (None, None)

@@ -14,7 +14,7 @@ from graphnorm.ops.standardize.reference import DETACHED, GIVEN, LIVE, Parameter
 STATISTICS = {LIVE: 0, DETACHED: 1, GIVEN: 2}
 
 
-class Plan:
+class CallPlan:
     """All that calls of one shape over the same segments share, in the form that the library takes."""
 
     __slots__ = ("_alive", "acc", "dparameters", "few", "kept", "problem", "shape", "shared", "var_at")
@@ -112,7 +112,7 @@ class Plan:
 
 def forward(x: Tensor, residual: Tensor | None, problem: Problem) -> tuple[Tensor, Tensor, Tensor]:
     """As :func:`graphnorm.ops.standardize.reference.forward`."""
-    plan = Plan(x, problem)
+    plan = CallPlan(x, problem)
     if problem.mean is None or problem.var is None:
         mean, var = torch.empty(plan.shape, dtype=torch.float64), torch.empty(plan.shape, dtype=plan.acc)
     else:
@@ -123,7 +123,7 @@ def forward(x: Tensor, residual: Tensor | None, problem: Problem) -> tuple[Tenso
 def backward(dy: Tensor, x: Tensor, problem: Problem) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """As :func:`graphnorm.ops.standardize.reference.backward`."""
     assert problem.mean is not None and problem.var is not None
-    plan = Plan(x, problem)
+    plan = CallPlan(x, problem)
     mean, var = problem.mean.to(torch.float64).contiguous(), problem.var.to(plan.acc).contiguous()
     dweight, dbias, dmean_scale = (torch.empty(plan.dparameters, dtype=plan.acc) for _ in range(3))
     dparameters = dweight, dbias, dmean_scale

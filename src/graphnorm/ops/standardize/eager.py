@@ -136,11 +136,11 @@ def _make_plan(x: Tensor, segments: Segments | None, eps: float, act: str | None
     if segments is not None and (segments.device != x.device or segments.num_rows not in (None, x.shape[0])):
         return None
     kernels = kernels_for(x, 1 if segments is None else segments.num_graphs)
-    if not hasattr(kernels, "Plan"):
+    if not hasattr(kernels, "CallPlan"):
         return None
     ptr, order, max_size = layout(x, segments, "graph")
     if ptr is None and x.shape[0] <= _FEW_ROWS and segments is not None:
         ptr = segments.ptr
-    return kernels.Plan(
+    return kernels.CallPlan(
         x, Problem(None, None, None, ptr, order, None, None, float(eps), act == "relu", statistics, max_size)
     )

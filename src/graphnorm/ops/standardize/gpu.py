@@ -93,7 +93,7 @@ def _type(tensor: Tensor | None) -> torch.dtype | None:
     return None if tensor is None else tensor.dtype
 
 
-class Work:
+class Call:
     """All that calls of one shape over the same segments share: the cut into programs, and launches without tensors."""
 
     def __init__(self, x: Tensor, problem: Problem) -> None:
@@ -264,8 +264,8 @@ class Work:
         return dx, (dweight, dbias, dmean_scale)
 
 
-class Plan(Work):
-    """Work that an eager layer repeats: a variant that was launched before goes straight to the driver."""
+class CallPlan(Call):
+    """A call that an eager layer repeats: a variant that was launched before goes straight to the driver."""
 
     def __init__(self, x: Tensor, problem: Problem) -> None:
         super().__init__(x, problem)
@@ -349,21 +349,21 @@ class Plan(Work):
 
 def forward(x: Tensor, residual: Tensor | None, problem: Problem) -> tuple[Tensor, Tensor, Tensor]:
     """As :func:`graphnorm.ops.standardize.reference.forward`."""
-    work = Work(x, problem)
+    call = Call(x, problem)
     if problem.mean is not None and problem.var is not None:
         mean, var = problem.mean.contiguous(), problem.var.contiguous()
     else:
-        mean, var = work.new_statistics()
-    return work.apply(x, residual, problem.parameters, mean, var), mean, var
+        mean, var = call.new_statistics()
+    return call.apply(x, residual, problem.parameters, mean, var), mean, var
 
 
 def backward(dy: Tensor, x: Tensor, problem: Problem) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """As :func:`graphnorm.ops.standardize.reference.backward`."""
-    work = Work(x, problem)
+    call = Call(x, problem)
     mean, var = contiguous(problem.mean), contiguous(problem.var)
-    if mean is None and not work.cut.fits:
+    if mean is None and not call.cut.fits:
         _, mean, var = forward(x, None, problem)
     wanted = (True, True, True)
-    dx, (dweight, dbias, dmean_scale) = work.gradient(dy, x, problem.parameters, mean, var, wanted)
+    dx, (dweight, dbias, dmean_scale) = call.gradient(dy, x, problem.parameters, mean, var, wanted)
     assert dweight is not None and dbias is not None and dmean_scale is not None
     return dx, dweight, dbias, dmean_scale
