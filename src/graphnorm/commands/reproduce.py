@@ -19,7 +19,7 @@ from graphnorm.commands.options import (
     register_own_norms,
     whole_number,
 )
-from graphnorm.errors import StudyError
+from graphnorm.errors import StudyError, listing
 from graphnorm.settings import Loading, Running
 
 if TYPE_CHECKING:
@@ -165,7 +165,8 @@ def _make(options: argparse.Namespace, reproduction: Reproduction, items: list[I
     if options.json:
         print(json.dumps(written, indent=1))
     else:
-        print(f"written to {folder}: figures as .png and .svg, tables as .md and .tex, data as .csv and .json")
+        endings = sorted({Path(file).suffix for files in written.values() for file in files})
+        print(f"written to {folder}: {listing(endings)} files")
 
 
 def _write_claims(folder: Path, quick: bool) -> list[str]:
