@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import subprocess
 import sys
 from html.parser import HTMLParser
+from importlib import import_module
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from graphnorm.cli import COMMANDS
+from graphnorm.cli import COMMANDS, make_parser
 
 ROOT = Path(__file__).parents[1]
 
@@ -23,6 +25,26 @@ def test_links_between_files(page: str) -> None:
     links = re.findall(r"\]\(([^)\s]+)\)", (ROOT / page).read_text(encoding="utf-8"))
     broken = [link for link in links if ":" not in link and not (ROOT / link.split("#")[0]).exists()]
     assert not broken
+
+
+def commands(text: str) -> list[list[str]]:
+    lines = re.findall(r"^ *(?:\$ )?graphnorm (.*?)(?:  .*)?$", re.sub(r"\\\n *", "", text), re.MULTILINE)
+    return [shlex.split(line, comments=True) for line in lines]
+
+
+def test_commands_of_the_pages_are_valid() -> None:
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    blocks = [re.findall(r"^```(\S*)\n(.*?)^```", page.read_text(encoding="utf-8"), re.M | re.S) for page in pages]
+    found = [words for page in blocks for kind, block in page if kind != "python" for words in commands(block)]
+    assert len(found) > 30
+    for words in found:
+        make_parser(words[0]).parse_args(words)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_examples_of_the_help_are_valid(command: str) -> None:
+    for words in commands(getattr(import_module(f"graphnorm.commands.{command}"), "EXAMPLES", "")):
+        make_parser(words[0]).parse_args(words)
 
 
 def test_the_notebook_runs() -> None:
