@@ -1,17 +1,17 @@
 r"""Batch noise: how far the statistics of batches are from those of the dataset.
 
-BatchNorm uses the mean and standard deviation of a batch in place of the dataset's. A norm layer
-sees, for each feature, all nodes of a batch of graphs (or all pixels of a batch of images). Let m_b and s_b be the
-mean and standard deviation of batch b, and m and s those of the whole dataset. The **relative deviation** of a
-feature is
+BatchNorm uses the mean and standard deviation of a batch in place of the dataset's. A norm layer sees, for each
+feature, all nodes of a batch of graphs (or all pixels of a batch of images). Let m_b and s_b be the mean and standard
+deviation of batch b, and m and s those of the whole dataset. The **relative deviation** of a feature is
 
 .. math:: \sqrt{\mathrm{E}_b\big[(m_b - m)^2 + (s_b - s)^2\big]} \,/\, s
 
 and that of a layer is the median over its features. It is the Wasserstein distance between normal distributions with
 these moments, in standard deviations: 0 if all batches are alike, and 0.1 if BatchNorm's zero moves by about a tenth
-of the spread from batch to batch. Its two parts, of the mean and of the standard deviation, are given too. The model
-is in evaluation mode, so every batch goes through the same function. Then the statistics of a batch follow from the
-moments of its graphs, and one pass over the data serves all batches and batch sizes.
+of the spread from batch to batch. Its two parts, of the mean and of the standard deviation, are given too.
+
+The model is in evaluation mode, so every batch goes through the same function. Then the statistics of a batch follow
+from the moments of its graphs, and one pass over the data serves all batches and batch sizes.
 """
 
 from __future__ import annotations
