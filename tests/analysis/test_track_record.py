@@ -43,7 +43,7 @@ def test_the_output_says_so_first() -> None:
 def test_the_record_is_that_of_the_results() -> None:
     cases = read_cases()
     assert len(cases) == 8
-    now = {name: (of["scores"], tuple(of["behind"])) for name, of in measured().items()}
+    now = {name: (found["scores"], tuple(found["behind"])) for name, found in measured().items()}
     assert {one.dataset: (pytest.approx(one.scores, abs=0.011), one.behind) for one in cases} == now
 
 

@@ -69,7 +69,7 @@ def test_it_says_what_the_result_says(page: str, result: Result) -> None:
 
 def test_every_chart_has_words_and_data(page: str) -> None:
     reader = Reader(page)
-    places = {of["id"]: of for of in reader.having("id") if of.get("class") == "chart"}
+    places = {tag["id"]: tag for tag in reader.having("id") if tag.get("class") == "chart"}
     figure = r'<figure>.*?class="chart" id="(.*?)".*?<figcaption>(.*?) <a href'
     captions = dict(re.findall(figure, page, re.DOTALL))
     assert set(places) == set(reader.charts) == set(reader.data)
@@ -116,7 +116,7 @@ def test_rows_that_are_not_ranked_and_numbers_of_the_paper(store: Store) -> None
     assert [row["paper"] for row in rows.values()] == ["80.0 ± 1.5", "–", "–", "–"]
     assert [row["difference"] for row in rows.values()] == [f"+{graph.mean - 80:.1f}", "–", "–", "–"]
     assert re.findall(r'<tr class="baseline"><th.*?>(.*?)</th>', page) == list(rows)[2:]
-    assert [of["data-norm"] for of in Reader(page).having("data-norm")] == ["graph", "batch"]
+    assert [tag["data-norm"] for tag in Reader(page).having("data-norm")] == ["graph", "batch"]
 
 
 def test_what_is_not_trained_yet(store: Store) -> None:
@@ -160,9 +160,9 @@ def test_the_same_graphs_are_shown_once(result: Result) -> None:
     others = Chapter(replace(result, spec={**result.spec, "fingerprint": "other"}))
     page = build_page([gin, gcn, gin, others, gcn, gin], find_graphs=lambda of: load(of.dataset))
     reader = Reader(page)
-    ids = [of["id"] for of in reader.having("id") if "signal-kept" in of["id"]]
+    ids = [tag["id"] for tag in reader.having("id") if "signal-kept" in tag["id"]]
     assert ids == ["part-1-signal-kept", "part-2-signal-kept", "part-4-signal-kept"]
-    links = [of["href"] for of in reader.having("href")]
+    links = [tag["href"] for tag in reader.having("href")]
     assert (links.count("#part-1-graphs"), links.count("#part-2-graphs")) == (2, 1)
     folded = [number for number, part in enumerate(page.split("<article")) if 'class="folded"' in part]
     assert folded == [2]  # the same graphs, aggregated otherwise
