@@ -203,76 +203,100 @@ def load_model(
     model: the code of a model of your own, ``FILE.py:NAME`` or the class; it is not in the file.
     """
     require("path", path, PATH, "the path of a file that save_model wrote")
-    safetensors = need("safetensors", "loading a model", "data")
     chosen = default_device(device)
-    if not Path(path).is_file():
-        raise GraphnormError("there is no such file", where=path, remedy="check the path")
     with decoding(str(path)):
-        try:
-            with safetensors.safe_open(path, framework="pt") as file:
-                description: dict[str, Any] = json.loads((file.metadata() or {}).get("graphnorm", "{}"))
-                weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        except safetensors.SafetensorError as error:
-            raise GraphnormError(
-                "this is not a model file written by `graphnorm train`, or not all of it",
-                where=path,
-                remedy="give a .safetensors file that `graphnorm train` wrote; the model comes before the data",
-            ) from error
-        if description.get("format") != FORMAT:
-            raise GraphnormError(
-                f"the file has the format {description.get('format')}, not {FORMAT}",
-                where=path,
-                remedy="give a file that `graphnorm train` wrote",
-            )
-        trial = Trial.from_dict(description["trial"])
-        if trial.norm not in REGISTRY:
-            factory = description["norm_factory"] or "FILE.py:FACTORY"
-            raise GraphnormError(
-                f"the model has a normalization of its own, {trial.norm!r}, whose code is not in the file",
-                where=path,
-                remedy=f"register it again: --norm-module {trial.norm}={factory}, or in Python "
-                f"register_norm({trial.norm!r}, …)",
-            )
-        if (of_norm := norm_code(trial.norm)) is not None and of_norm.digest != trial.norm_digest:
-            changed = f"{path}: the code of the normalization {trial.norm!r} has changed since the training"
-            warnings.warn(changed, CodeWarning, stacklevel=2)
+        description, weights = _read(Path(path))
+        trial = _trial_of(description, path)
         if model is not None:
             trial = _with_code(trial, name_model(model), path)
         facts = _facts(description, trial)
-        scale = None
-        if task_of(trial).name == "values":
-            scale = Scale(*(weights.pop(f"targets.{name}").double()[None] for name in Scale._fields))
-            if {tuple(part.shape) for part in scale} != {(1, len(facts["target_names"]))}:
-                raise ValueError("the means and standard deviations do not fit the targets")
-            if not all(bool(part.isfinite().all()) for part in scale) or not bool((scale.std > 0).all()):
-                raise ValueError("the means and standard deviations of the targets are not finite")
-        if not all(bool(values.isfinite().all()) for values in weights.values() if values.is_floating_point()):
-            warnings.warn(
-                f"{path}: some weights are NaN or infinite, so predictions may be NaN; train the model again",
-                DataWarning,
-                stacklevel=2,
-            )
-        known = {name: description[name] for name in _TYPES if name not in facts}
-        own = find_model(trial.model).code is not None
-
-        def build() -> nn.Module:
-            return build_model(trial, _one_node(trial.dataset, **facts))
-
-        if not own and trial.norm in BUILT_IN:  # its size is known before memory is taken
-            with torch.device("meta"):
-                expected = build().state_dict()
-            if problem := _difference(expected, weights):
-                raise ValueError(problem)
-        network = build()
-        if problem := _difference(network.state_dict(), weights):
-            code = f"the model {trial.model}" if own else f"the normalization {trial.norm!r} that is registered"
-            raise GraphnormError(
-                f"the weights are not those of {code}: {problem}",
-                where=path,
-                remedy="give the code that the model was trained with",
-            )
-        network.load_state_dict(weights)
+        scale = _scale_of(weights, len(facts["target_names"])) if task_of(trial).name == "values" else None
+        network = _rebuild(trial, facts, weights, path)
+    if not all(bool(values.isfinite().all()) for values in weights.values() if values.is_floating_point()):
+        warnings.warn(
+            f"{path}: some weights are NaN or infinite, so predictions may be NaN; train the model again",
+            DataWarning,
+            stacklevel=2,
+        )
+    known = {name: description[name] for name in _TYPES if name not in facts}
     return SavedModel(network.to(chosen).eval(), trial, scale=scale, **facts, **known)
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+    """The description and the weights."""
+    safetensors = need("safetensors", "loading a model", "data")
+    if not path.is_file():
+        raise GraphnormError("there is no such file", where=path, remedy="check the path")
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            description: dict[str, Any] = json.loads((file.metadata() or {}).get("graphnorm", "{}"))
+            weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except safetensors.SafetensorError as error:
+        raise GraphnormError(
+            "this is not a model file written by `graphnorm train`, or not all of it",
+            where=path,
+            remedy="give a .safetensors file that `graphnorm train` wrote; the model comes before the data",
+        ) from error
+    if description.get("format") != FORMAT:
+        raise GraphnormError(
+            f"the file has the format {description.get('format')}, not {FORMAT}",
+            where=path,
+            remedy="give a file that `graphnorm train` wrote",
+        )
+    return description, weights
+
+
+def _trial_of(description: Mapping[str, Any], path: str | os.PathLike[str]) -> Trial:
+    """The trial, if its normalization is known; with a warning if its code has changed."""
+    trial = Trial.from_dict(description["trial"])
+    if trial.norm not in REGISTRY:
+        factory = description["norm_factory"] or "FILE.py:FACTORY"
+        raise GraphnormError(
+            f"the model has a normalization of its own, {trial.norm!r}, whose code is not in the file",
+            where=path,
+            remedy=f"register it again: --norm-module {trial.norm}={factory}, or in Python "
+            f"register_norm({trial.norm!r}, …)",
+        )
+    if (of_norm := norm_code(trial.norm)) is not None and of_norm.digest != trial.norm_digest:
+        changed = f"{path}: the code of the normalization {trial.norm!r} has changed since the training"
+        warnings.warn(changed, CodeWarning, stacklevel=3)
+    return trial
+
+
+def _scale_of(weights: dict[str, torch.Tensor], targets: int) -> Scale:
+    """The scale of real targets, which is taken out of the weights."""
+    scale = Scale(*(weights.pop(f"targets.{name}").double()[None] for name in Scale._fields))
+    if {tuple(part.shape) for part in scale} != {(1, targets)}:
+        raise ValueError("the means and standard deviations do not fit the targets")
+    if not all(bool(part.isfinite().all()) for part in scale) or not bool((scale.std > 0).all()):
+        raise ValueError("the means and standard deviations of the targets are not finite")
+    return scale
+
+
+def _rebuild(
+    trial: Trial, facts: dict[str, Any], weights: Mapping[str, torch.Tensor], path: str | os.PathLike[str]
+) -> nn.Module:
+    """The trial's model with these weights."""
+    own = find_model(trial.model).code is not None
+
+    def build() -> nn.Module:
+        return build_model(trial, _one_node(trial.dataset, **facts))
+
+    if not own and trial.norm in BUILT_IN:  # its size is known before memory is taken
+        with torch.device("meta"):
+            expected = build().state_dict()
+        if problem := _difference(expected, weights):
+            raise ValueError(problem)
+    network = build()
+    if problem := _difference(network.state_dict(), weights):
+        code = f"the model {trial.model}" if own else f"the normalization {trial.norm!r} that is registered"
+        raise GraphnormError(
+            f"the weights are not those of {code}: {problem}",
+            where=path,
+            remedy="give the code that the model was trained with",
+        )
+    network.load_state_dict(weights)
+    return network
 
 
 def _with_code(trial: Trial, given: str, path: str | os.PathLike[str]) -> Trial:
