@@ -8,6 +8,7 @@ import multiprocessing
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -141,32 +142,24 @@ def test_a_damaged_note_is_ignored(server: Server, tmp_path: Path) -> None:
     assert server.ranges == [None]
 
 
-def test_a_wrong_checksum_leaves_nothing(server: Server, tmp_path: Path) -> None:
-    with pytest.raises(DownloadError, match=f"has the checksum {SHA256}, not 0000"):
-        get(server.url, tmp_path / "file.zip", sha256="0" * 64)
+@pytest.mark.parametrize(
+    ("state", "options", "words", "requests"),
+    [
+        ({}, {"sha256": "0" * 64}, f"has the checksum {SHA256}, not 0000", 1),
+        ({"sized": True}, {"max_bytes": 500_000}, "more than 500000 bytes", 1),
+        ({"sized": False}, {"max_bytes": 500_000}, "more than 500000 bytes", 1),
+        ({"status": 404}, {}, r"404.*Remedy: .*save it as .*file\.zip.*GRAPHNORM_DATA", 1),
+        ({"status": 503}, {"attempts": 3}, "503", 3),  # a server in trouble is asked again
+    ],
+)
+def test_what_is_refused_leaves_nothing(
+    server: Server, tmp_path: Path, state: dict[str, Any], options: dict[str, Any], words: str, requests: int
+) -> None:
+    vars(server).update(state)
+    with pytest.raises(DownloadError, match=words):
+        get(server.url, tmp_path / "file.zip", **options)
     assert files(tmp_path) == []
-
-
-@pytest.mark.parametrize("sized", [True, False])
-def test_more_than_expected_is_refused(server: Server, tmp_path: Path, sized: bool) -> None:
-    server.sized = sized
-    with pytest.raises(DownloadError, match="more than 500000 bytes"):
-        get(server.url, tmp_path / "file.zip", max_bytes=500_000)
-    assert files(tmp_path) == []
-
-
-def test_not_found_is_said_at_once_with_the_remedy(server: Server, tmp_path: Path) -> None:
-    server.status = 404
-    with pytest.raises(DownloadError, match=r"404.*Remedy: .*save it as .*file\.zip.*GRAPHNORM_DATA"):
-        get(server.url, tmp_path / "file.zip")
-    assert len(server.ranges) == 1
-
-
-def test_a_server_in_trouble_is_asked_again(server: Server, tmp_path: Path) -> None:
-    server.status = 503
-    with pytest.raises(DownloadError, match="503"):
-        get(server.url, tmp_path / "file.zip", attempts=3)
-    assert len(server.ranges) == 3
+    assert len(server.ranges) == requests
 
 
 def test_offline(tmp_path: Path) -> None:
