@@ -22,7 +22,8 @@ from graphnorm.layers import REGISTRY
 from graphnorm.models import BASELINES, MODELS, NORMALIZED
 from graphnorm.settings import Grid, Running
 from graphnorm.study import Result, Store, settle
-from graphnorm.study.api import STORE, WRITTEN, train
+from graphnorm.study.api import STORE, train
+from graphnorm.study.result import WRITTEN
 from graphnorm.study.worker import pack_code, register_code
 from graphnorm.training import Trial
 

@@ -22,7 +22,8 @@ from graphnorm.data import load
 from graphnorm.errors import GraphnormError, StoreError
 from graphnorm.settings import Running
 from graphnorm.study import Result, Store, api, schema
-from graphnorm.study.api import STORE, WRITTEN, train
+from graphnorm.study.api import STORE, train
+from graphnorm.study.result import WRITTEN
 from graphnorm.study.store import locked, work_folder
 from graphnorm.training import Trial
 from graphnorm.training.model_file import load_model

@@ -1,10 +1,9 @@
-"""``compare`` and ``search``: from graphs and options to a result."""
+"""``compare``, ``search`` and ``train``: from graphs and options to a result, or to one model."""
 
 from __future__ import annotations
 
 import difflib
 import inspect
-import json
 import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +14,7 @@ from typing import Any, TypeVar
 from graphnorm.data import PackedGraphs, as_graphs
 from graphnorm.data.loading import describe_origin
 from graphnorm.errors import PATH, GraphnormError, StudyError, require
-from graphnorm.files import refuse_unwritable, replacing
+from graphnorm.files import refuse_unwritable
 from graphnorm.settings import VARIABLE, Grid, Loading, Option, Running, Settings, find_grid, options_of
 from graphnorm.study.forecast import forecast
 from graphnorm.study.halving import adapt
@@ -23,18 +22,15 @@ from graphnorm.study.plan import Plan
 from graphnorm.study.planning import make_plan, settle_grid
 from graphnorm.study.progress import Callback, Display
 from graphnorm.study.protocol import PROTOCOLS
-from graphnorm.study.render import Table
-from graphnorm.study.result import Result
+from graphnorm.study.result import WRITTEN, Result, write_result
 from graphnorm.study.runner import Stopped, make_running, run, try_code
 from graphnorm.study.store import Store, locked, remove_store, work_folder
 from graphnorm.training import Outcome, Trial
 from graphnorm.training.model_file import save_model
 
-__all__ = ["STORE", "WRITTEN", "compare", "plan_search", "search", "train", "write_result"]
+__all__ = ["STORE", "compare", "plan_search", "search", "train"]
 
 STORE = "graphnorm.db"
-WRITTEN = ("result.json", "result.csv", "scores.csv", "curves.csv", "curves.png", "curves.svg")
-"""The files that :func:`compare` writes next to its store."""
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
@@ -182,36 +178,6 @@ def _differences(there: Mapping[str, Any], asked: Mapping[str, Any]) -> list[str
     names = ("model", "protocol", "metric", "folds", "seeds", "grid", *VARIABLE)
     values = {name: (there.get(name), asked.get(name)) for name in names}
     return [f"its {name} is {old}, not {new}" for name, (old, new) in values.items() if old != new]
-
-
-def write_result(result: Result, folder: Path) -> None:
-    """Write the files of :data:`WRITTEN`, each completely or not at all; ``result.json`` comes last."""
-    figure = result.plot()
-    for name in ("curves.png", "curves.svg"):
-        with replacing(folder / name) as fresh:
-            figure.savefig(fresh, dpi=150)
-    with replacing(folder / "result.csv") as fresh:
-        result.to_frame().to_csv(fresh, float_format="%.6g")
-    content = result.to_dict()
-    scores = [
-        [name, *(member[key] for key in ("fold", "seed", "status", "epoch", "score"))]
-        for name, norm in content["norms"].items()
-        for member in norm["members"]
-    ]
-    curves = [
-        [name, curve, epoch, mean, std]
-        for name, norm in content["norms"].items()
-        for curve, values in norm["curves"].items()
-        for epoch, (mean, std) in enumerate(zip(values["mean"], values["std"], strict=True), start=1)
-    ]
-    texts = {
-        "scores.csv": Table(("norm", "fold", "seed", "status", "epoch", "score"), scores).to_csv(),
-        "curves.csv": Table(("norm", "curve", "epoch", "mean", "std"), curves).to_csv(),
-        "result.json": json.dumps(content, indent=1) + "\n",
-    }
-    for name, text in texts.items():
-        with replacing(folder / name) as fresh:
-            fresh.write_text(text, encoding="utf-8")
 
 
 @_takes_options(Settings, Running, Loading)

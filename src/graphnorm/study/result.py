@@ -20,7 +20,7 @@ import numpy as np
 
 from graphnorm._version import exact_version
 from graphnorm.errors import GraphnormError, need
-from graphnorm.files import plain, read_text
+from graphnorm.files import plain, read_text, replacing
 from graphnorm.settings import Hyperparameters, options_of
 from graphnorm.study import layout, verdict
 from graphnorm.study.protocol import Protocol, find_protocol
@@ -35,10 +35,12 @@ if TYPE_CHECKING:
     import pandas
     from matplotlib.figure import Figure
 
-__all__ = ["FORMAT", "Result", "load_result"]
+__all__ = ["FORMAT", "WRITTEN", "Result", "load_result", "write_result"]
 
 FORMAT = "graphnorm-result-1"
 """Changes whenever the meaning of the JSON changes."""
+WRITTEN = ("result.json", "result.csv", "scores.csv", "curves.csv", "curves.png", "curves.svg")
+"""The files of a result in a folder."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -369,6 +371,36 @@ class Result:
 
 def _metric_of(spec: Mapping[str, Any]) -> Metric:
     return find_metric(find_protocol(spec["protocol"]).name, spec.get("task", ""), spec.get("metric", ""))
+
+
+def write_result(result: Result, folder: Path) -> None:
+    """Write the files of :data:`WRITTEN`, each completely or not at all; ``result.json`` comes last."""
+    figure = result.plot()
+    for name in ("curves.png", "curves.svg"):
+        with replacing(folder / name) as fresh:
+            figure.savefig(fresh, dpi=150)
+    with replacing(folder / "result.csv") as fresh:
+        result.to_frame().to_csv(fresh, float_format="%.6g")
+    content = result.to_dict()
+    scores = [
+        [name, *(member[key] for key in ("fold", "seed", "status", "epoch", "score"))]
+        for name, norm in content["norms"].items()
+        for member in norm["members"]
+    ]
+    curves = [
+        [name, curve, epoch, mean, std]
+        for name, norm in content["norms"].items()
+        for curve, values in norm["curves"].items()
+        for epoch, (mean, std) in enumerate(zip(values["mean"], values["std"], strict=True), start=1)
+    ]
+    texts = {
+        "scores.csv": Table(("norm", "fold", "seed", "status", "epoch", "score"), scores).to_csv(),
+        "curves.csv": Table(("norm", "curve", "epoch", "mean", "std"), curves).to_csv(),
+        "result.json": json.dumps(content, indent=1) + "\n",
+    }
+    for name, text in texts.items():
+        with replacing(folder / name) as fresh:
+            fresh.write_text(text, encoding="utf-8")
 
 
 def load_result(folder: str | os.PathLike[str]) -> Result:
