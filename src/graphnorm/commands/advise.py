@@ -89,7 +89,7 @@ def _measured(path: Path, graphs: PackedGraphs) -> Result:
     with open_store(path) as store:
         studies = [study for study in store.studies() if study.spec.get("fingerprint") == graphs.fingerprint]
         for study in sorted(studies, key=lambda study: -study.finished):
-            if study.spec.get("protocol") != "all" and (result := read(store, store.plan(study))).ranking:
+            if study.has_scores and (result := read(store, store.plan(study))).ranking:
                 return result
         names = ", ".join(study.name for study in store.studies()) or "none"
     raise GraphnormError(

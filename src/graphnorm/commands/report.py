@@ -15,7 +15,7 @@ from graphnorm.settings import Loading
 if TYPE_CHECKING:
     from graphnorm.data import PackedGraphs
     from graphnorm.report import Chapter, Section
-    from graphnorm.study import Result, Study
+    from graphnorm.study import Result
 
 DESCRIPTION = """\
 Write an HTML page that needs no network: verdict, tables, interactive training curves, spectra, regularity with
@@ -105,23 +105,18 @@ def _read_chapters(what: Sequence[str], store: Path) -> list[Chapter]:
         raise GraphnormError(problem, where=store, remedy="name a folder, or --store FILE")
     with open_store(store) as opened:
         if not what:
-            studies = [study for study in opened.studies() if _has_scores(study)]
+            studies = [study for study in opened.studies() if study.has_scores]
             studies = [study for study in studies if study.finished] or studies
             return by_dataset(join_baselines(read_studies(opened, studies, fold=True)), studies)
         named = {name: opened.study(name) for name in names}
         for study in named.values():
-            if not _has_scores(study):
+            if not study.has_scores:
                 problem = f"{study.name} has no scores: it trained on all graphs"
                 raise GraphnormError(problem, remedy="name another study, or none for all")
         first = {study.name: name for name, study in reversed(named.items())}
         studies = [study for name, study in named.items() if first[study.name] == name]
         found |= {first[chapter.studies[0]]: chapter for chapter in read_studies(opened, studies)}
     return join_baselines([found[name] for name in what if name in found])
-
-
-def _has_scores(study: Study) -> bool:
-    """Whether graphs were held out; studies of batch noise and α train on all graphs."""
-    return bool(study.spec.get("protocol", "all") != "all")
 
 
 def _read_models(analyses: Sequence[Path], store: Path, chapters: Sequence[Chapter]) -> list[tuple[str, Section]]:

@@ -33,6 +33,7 @@ from graphnorm._version import exact_version
 from graphnorm.errors import CONTROL, GraphnormError, StoreError, StudyError, listing, need
 from graphnorm.study.compression import compress_array, compress_curve, decompress_array, decompress_curve
 from graphnorm.study.plan import Plan
+from graphnorm.study.protocol import ALL_GRAPHS
 from graphnorm.study.schema import connect, damaged, store_errors, transaction
 from graphnorm.study.selection import best_of
 from graphnorm.training import Outcome, Trial, metric_of
@@ -95,6 +96,11 @@ class Study:
     def missing(self) -> int:
         """Number of trials that have no status yet."""
         return self.trials - sum(self.counts.values())
+
+    @property
+    def has_scores(self) -> bool:
+        """Whether graphs were held out; studies of batch noise and α train on all graphs."""
+        return bool(self.spec.get("protocol", ALL_GRAPHS.name) != ALL_GRAPHS.name)
 
     def to_dict(self) -> dict[str, Any]:
         return {
