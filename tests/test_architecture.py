@@ -2,6 +2,7 @@
 
 import ast
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from tests.fakes import fill
 
 import graphnorm
+from graphnorm import study
 from graphnorm.data import load
 from graphnorm.settings import Settings
 from graphnorm.study import Store, make_plan
@@ -38,6 +40,11 @@ def test_imports_point_one_way(part):
     assert part.stem in ORDER, f"say in this test where {part.stem} stands"
     for path in [part] if part.is_file() else sorted(part.rglob("*.py")):
         assert imports(path) <= {*ORDER[: ORDER.index(part.stem) + 1]}, path
+
+
+def test_the_way_through_study_passes_every_module():
+    named = set(re.findall(r"``(\w+)``", study.__doc__))
+    assert named == {path.stem for path in (ROOT / "study").glob("*.py")} - {"__init__"}
 
 
 def run(code: str) -> str:
