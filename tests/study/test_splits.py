@@ -185,6 +185,12 @@ def test_wrong_splits_are_refused(changed: dict[str, list[int]], message: str) -
         make_splits(graphs, [Trial(dataset="dots", protocol="ogb", folds=1)])
 
 
+def test_parts_of_other_names_are_no_missing_split() -> None:
+    graphs = replace(with_classes(40, 40), splits={"training": torch.arange(40), "test": torch.arange(40, 80)})
+    with pytest.raises(GraphnormError, match=r"part 'training'.*name the parts train"):
+        make_splits(graphs, [Trial(dataset="dots", protocol="ogb", folds=1)])
+
+
 def test_no_tenth_of_few_training_graphs() -> None:
     parts = {"train": torch.arange(3, 11), "test": torch.tensor([0, 1, 60])}
     graphs = replace(with_classes(40, 40), splits=parts)

@@ -193,7 +193,8 @@ def from_pyg(
     edge_tags, edge_cardinalities, edge_x = _features(graphs, "edge_attr", [len(own) for own in edges])
     if labels is None:
         labels = [_target_of(graph, g) for g, graph in enumerate(graphs)]
-        if all(graph.y.ndim == 1 and len(graph.y) == size > 1 for graph, size in zip(graphs, sizes, strict=True)):
+        shapes = [getattr(graph.y, "shape", ()) for graph in graphs]
+        if all(tuple(shape) == (size,) != (1,) for shape, size in zip(shapes, sizes.tolist(), strict=True)):
             raise DataError(
                 "y of each graph has one value for each of its nodes",
                 **_place(0),
@@ -303,12 +304,14 @@ def _edges(edge_index: Tensor | None, g: int, num_nodes: int) -> Array:
 def _target_of(graph: Any, g: int) -> Any:
     """``y``: a number, or a list of T numbers."""
     y = getattr(graph, "y", None)
+    if isinstance(y, int | float | np.number):
+        return y
     if not isinstance(y, Tensor) or y.numel() == 0 or (y.ndim > 1 and y.shape[0] != 1):
         shape = tuple(y.shape) if isinstance(y, Tensor) else y
         raise DataError(
             f"y is {shape}, not a class or T numbers of the graph",
             **_place(g),
-            remedy="give a tensor of shape (1,) or (1, T); or pass the classes as labels=[...]",
+            remedy="give a number, or a tensor of shape (1, T); or give all labels: from_pyg(dataset, labels)",
         )
     values = dense(y, "y", **_place(g)).reshape(-1).tolist()
     return values[0] if len(values) == 1 else values

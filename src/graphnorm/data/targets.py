@@ -152,9 +152,12 @@ def find_targets(
             notes=(note,) if note else ()
         )
     arrays = [_binary(column, place) if chosen == "binary" else _values(column, place, unlabelled) for column in found]
-    labels = np.zeros(len(arrays[0]), np.int64)
-    names = tuple(column.name for column in found)
-    return Targets(chosen, labels, (UNKNOWN,), np.stack(arrays, axis=1), names, notes=(note,) if note else ())
+    targets = np.stack(arrays, axis=1)
+    notes = [note] if note else []
+    if (bare := int(np.isnan(targets).all(axis=1).sum())) and not unlabelled:
+        notes.append(f"{bare:,} of {len(targets):,} graphs have no target: they neither teach nor count in a score")
+    labels = np.zeros(len(targets), np.int64)
+    return Targets(chosen, labels, (UNKNOWN,), targets, tuple(column.name for column in found), notes=tuple(notes))
 
 
 def _shown(columns: Sequence[_Column]) -> str:

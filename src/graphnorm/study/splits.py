@@ -91,15 +91,15 @@ def _folds(graphs: PackedGraphs, ids: Ids, strata: Ids | None, folds: int) -> li
 def _own_split(graphs: PackedGraphs, strata: Ids | None) -> Split:
     """The split that comes with the data, checked."""
     parts = {name: ids.cpu().numpy().astype(np.int64) for name, ids in graphs.splits.items()}
+    if wrong := parts.keys() - set(Split._fields):
+        raise GraphnormError(
+            f"the split of {graphs.name} has a part {min(wrong)!r}", remedy="name the parts train, valid and test"
+        )
     missing = [name for name in ("train", "test") if name not in parts]
     if missing:
         raise GraphnormError(
             f"{graphs.name} has no split of its own (no part {', '.join(missing)})",
             remedy="use the protocol fair, or paper",
-        )
-    if wrong := parts.keys() - set(Split._fields):
-        raise GraphnormError(
-            f"the split of {graphs.name} has a part {min(wrong)!r}", remedy="name the parts train, valid and test"
         )
     if not len(parts["test"]):
         raise GraphnormError(
