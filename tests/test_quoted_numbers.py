@@ -6,7 +6,7 @@ import csv
 import json
 import re
 from pathlib import Path
-from statistics import mean
+from statistics import mean, stdev
 from typing import Any
 
 import pytest
@@ -310,3 +310,18 @@ def test_what_becomes_of_errors_of_running_averages() -> None:
     assert f"| {min(last):.2f} to {max(last):.0f} | 10⁻⁴ |" in page
     assert 0.5e-4 < max(float(row["error_layer_8"]) for row in molecules) < 5e-4
     assert max(abs(float(row["exact"]) - float(row["live"])) for row in molecules) < 0.0015  # 0.1 points
+
+
+def test_scores_of_molecules_by_name() -> None:
+    scores: dict[tuple[str, str], dict[str, list[float]]] = {}
+    with (ROOT / "benchmarks/results/moleculenet-cpu.csv").open(encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            cells = scores.setdefault((row["dataset"], row["metric"]), {})
+            cells.setdefault(row["norm"], []).append(float(row["score"]))
+    assert scores
+    for (dataset, metric), of_norms in scores.items():
+        unit, digits = (" %", 1) if metric == "ROC-AUC" else ("", 2)
+        cells = [
+            f"{mean(of_norms[n]):.{digits}f} ± {stdev(of_norms[n]):.{digits}f}" for n in ("none", "batch", "graph")
+        ]
+        assert f"| {dataset} | {metric}{unit} | {' | '.join(cells)} |" in text("docs/howto/data.md")
