@@ -80,7 +80,6 @@ def run(options: argparse.Namespace) -> None:
 
 def _show_plan(graphs: PackedGraphs, plan: Plan, running: Running, store: Path, *, as_json: bool) -> None:
     from graphnorm.study.forecast import forecast
-    from graphnorm.study.halving import Ladder
     from graphnorm.study.render import clock, facts
     from graphnorm.study.store import open_store
 
@@ -88,7 +87,7 @@ def _show_plan(graphs: PackedGraphs, plan: Plan, running: Running, store: Path, 
     if store.exists():
         with open_store(store) as known:
             done = known.finished_keys()
-    fleets, at_once, seconds = forecast(graphs, plan.trials, running, done)
+    fleets, at_once, seconds = forecast(graphs, plan, running, done)
     configurations = plan.spec.get("configurations") or len({trial.configuration for trial in plan.trials})
     shown: dict[str, Any] = {
         "study": plan.name,
@@ -104,9 +103,6 @@ def _show_plan(graphs: PackedGraphs, plan: Plan, running: Running, store: Path, 
     }
     if plan.rungs:
         shown["rungs"] = [f"after epoch {epoch} {keep} continue" for epoch, keep in plan.rungs]
-        epochs, number = plan.trials[0].epochs, plan.spec["configurations"]
-        share = Ladder(number, plan.rungs).cost(epochs) / (number * epochs)
-        seconds = None if seconds is None else seconds * share
     if as_json:
         shown["estimated_seconds"] = None if seconds is None else round(seconds, 1)
     else:

@@ -256,7 +256,7 @@ def plan_search(
                 if study.name == plan.name:
                     return graphs, known.plan(study), running
     if budget:
-        full = forecast(graphs, plan.trials, running).seconds
+        full = forecast(graphs, plan, running).seconds
         assert full is not None, "the engine local trains on a device of this machine"
         return graphs, adapt(plan, budget * len(plan.trials) / full), running
     return graphs, adapt(plan, trials or 0), running

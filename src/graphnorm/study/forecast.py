@@ -12,6 +12,8 @@ from graphnorm.data import PackedGraphs
 from graphnorm.models import find_model
 from graphnorm.settings import Running
 from graphnorm.study.fleets import device_of, group_trials, slots
+from graphnorm.study.halving import Ladder
+from graphnorm.study.plan import Plan
 from graphnorm.study.splits import make_splits
 from graphnorm.study.worker import one_thread
 from graphnorm.training import Fleet, Trial
@@ -31,15 +33,19 @@ class Forecast(NamedTuple):
     """Estimated time; None for a GPU of another machine."""
 
 
-def forecast(graphs: PackedGraphs, trials: Sequence[Trial], running: Running, done: Container[str] = ()) -> Forecast:
-    """Plan fleets for trials, without those whose keys are ``done``, and estimate the time by training a few epochs."""
-    places = group_trials(graphs, trials, running)
-    left = [[trials[k] for k in fleet if trials[k].key not in done] for fleet in places]
+def forecast(graphs: PackedGraphs, plan: Plan, running: Running, done: Container[str] = ()) -> Forecast:
+    """Group the trials whose keys are not ``done`` into fleets, and estimate the time by training a few epochs."""
+    trials = plan.trials
+    left = [[trials[k] for k in fleet if trials[k].key not in done] for fleet in group_trials(graphs, trials, running)]
     fleets = [fleet for fleet in left if fleet]
     device, at_once = device_of(running), min(slots(running), max(len(fleets), 1))
     if device == "cuda" and not torch.cuda.is_available():
         return Forecast(fleets, at_once, None)
-    return Forecast(fleets, at_once, estimate_seconds(graphs, fleets, device=device) / at_once)
+    seconds = estimate_seconds(graphs, fleets, device=device) / at_once
+    if plan.rungs:
+        epochs, number = trials[0].epochs, plan.spec["configurations"]
+        seconds *= Ladder(number, plan.rungs).cost(epochs) / (number * epochs)
+    return Forecast(fleets, at_once, seconds)
 
 
 def estimate_seconds(
