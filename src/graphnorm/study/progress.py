@@ -224,11 +224,7 @@ class Display(Callback):
         self._shown = self._now()
         row = self._rows[label]
         best = f", best validation {self._shown_best(row)}" if np.isfinite(row.best) else ""
-        print(
-            f"{label}: {row.done:,} of {counted(row.trials, 'trial')}{best}; {self._time_left()}",
-            file=self._stream,
-            flush=True,
-        )
+        self._line(f"{label}: {row.done:,} of {counted(row.trials, 'trial')}{best}; {self._time_left()}")
 
     def _shown_best(self, row: _Row) -> str:
         return self._metric.with_unit(self._metric.scale * row.best)
