@@ -254,7 +254,7 @@ static inline int64_t layer_norm_chunks(const layer_norm_job *w) { return (w->ro
 
 /* ---- linear --------------------------------------------------------------------------------------------------- */
 
-enum { LINEAR_WIDEST = 128 }; /* rows and padded columns of a weight */
+enum { LINEAR_WIDEST = 256 }; /* rows and padded columns of a weight */
 enum { LINEAR_BLOCK = 512 };  /* rows of x whose products are summed by themselves */
 
 typedef struct {

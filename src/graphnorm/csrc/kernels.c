@@ -291,7 +291,7 @@ static PyObject *py_linear(PyObject *self, PyObject *const *args, Py_ssize_t cou
   linear_job w = {a[1], a[2], a[3], a[4], a[5], a[6], a[7], address(a[8]), a[9], address(a[10]), address(a[11]),
                   address(a[12]), (float *)address(a[13]), (float *)address(a[14]), (float *)address(a[15])};
   if (w.padded > LINEAR_WIDEST || w.padded % 32 || w.outer > LINEAR_WIDEST) {
-    PyErr_SetString(PyExc_ValueError, "a weight has at most 128 rows and padded columns, these a multiple of 32");
+    PyErr_SetString(PyExc_ValueError, "a weight has at most 256 rows and padded columns, these a multiple of 32");
     return NULL;
   }
   Py_BEGIN_ALLOW_THREADS

@@ -266,7 +266,7 @@ class GINConvolution(nn.Module):
 
 
 def aggregate_then_project(
-    linear: nn.Linear,
+    layer: nn.Linear,
     h: Tensor | OneHot,
     adjacency: Adjacency,
     *,
@@ -274,13 +274,13 @@ def aggregate_then_project(
     scale: Tensor | None = None,
 ) -> Tensor:
     """W·Q·h + b, in the cheaper order. Q mixes rows and W mixes columns, so they commute."""
-    if linear.in_features <= linear.out_features:
+    if layer.in_features <= layer.out_features:
         h = h.dense() if isinstance(h, OneHot) else h
-        out: Tensor = linear(aggregate(h, adjacency, self_weight=self_weight, scale=scale))
+        out: Tensor = layer(aggregate(h, adjacency, self_weight=self_weight, scale=scale))
         return out
-    narrow = h.project(linear.weight) if isinstance(h, OneHot) else h @ linear.weight.T
+    narrow = h.project(layer.weight) if isinstance(h, OneHot) else linear(h, layer.weight)
     mixed = aggregate(narrow, adjacency, self_weight=self_weight, scale=scale)
-    return mixed if linear.bias is None else mixed + linear.bias
+    return mixed if layer.bias is None else mixed + layer.bias
 
 
 class GIN(GraphClassifier):

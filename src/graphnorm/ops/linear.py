@@ -23,7 +23,7 @@ from graphnorm.ops.function import define
 
 __all__ = ["linear"]
 
-WIDEST_ON_CPU = 128
+WIDEST_ON_CPU = 256
 """A weight with more rows or columns does not fit the cache along with its tile of rows: torch's is faster then."""
 
 
@@ -107,7 +107,7 @@ def _c_backward(dy: Tensor, x: Tensor, weight: Tensor, wants_x: bool) -> tuple[T
     outer, padded = weight.shape[1], _padded(inner)
     dx = _product(dy, _pack(weight), None, inner) if wants_x else None
     threads, size = _threads(dy.numel()), outer * (padded + 1)
-    sums, blocks = torch.empty(members, size), -(-rows // library.LINEAR_BLOCK)
+    sums, blocks = output((members, size), torch.float32), -(-rows // library.LINEAR_BLOCK)
     # a task is a member, or where these cannot keep all threads busy, a block of its rows
     block_sums = None if _is_even(members, threads) or blocks <= 1 else torch.empty(members, blocks, size)
     library.linear(
