@@ -426,5 +426,6 @@ PyMODINIT_FUNC PyInit__kernels(void) {
   PyObject *m = PyModule_Create(&module);
   if (m && PyModule_AddIntConstant(m, "HAS_FLOAT16", HAVE_FLOAT16) < 0) return NULL;
   if (m && PyModule_AddIntConstant(m, "LINEAR_BLOCK", LINEAR_BLOCK) < 0) return NULL;
+  if (m && PyModule_AddIntConstant(m, "LINEAR_WIDEST", LINEAR_WIDEST) < 0) return NULL;
   return m;
 }

@@ -23,8 +23,8 @@ from graphnorm.ops.function import define
 
 __all__ = ["linear"]
 
-WIDEST_ON_CPU = 256
-"""A weight with more rows or columns does not fit the cache along with its tile of rows: torch's is faster then."""
+WIDEST_ON_CPU = getattr(library, "LINEAR_WIDEST", 0)
+"""Rows and columns of the largest weight that the library takes, which fits the second cache; 0 without a library."""
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
