@@ -66,20 +66,18 @@ def test_under_a_nested_protocol_each_fold_decides_for_itself() -> None:
     assert [t for t in losers(trials, changed, keep=1) if t.fold == 0] == [t for t in lost if t.fold == 0]
 
 
-def test_a_diverged_configuration_loses() -> None:
-    trials = [Trial(dataset="x", lr=lr, fold=fold) for lr in (0.1, 0.2) for fold in range(2)]
-    valid = {t.key: np.array([0.9 if t.lr == 0.1 else 0.1], np.float32) for t in trials}
-    assert losers(trials, valid, keep=1) == trials[2:]
-    valid[trials[0].key] = np.array([np.nan], np.float32)
-    assert losers(trials, valid, keep=1) == trials[:2]
-
-
-def test_the_larger_error_loses() -> None:
-    trials = [Trial(dataset="x", task="values", lr=lr, fold=fold) for lr in (0.1, 0.2) for fold in range(2)]
-    valid = {t.key: np.array([7.0, 3e-9 if t.lr == 0.1 else 2e-9], np.float32) for t in trials}
-    assert losers(trials, valid, keep=1) == trials[:2]
-    valid[trials[3].key] = np.array([7.0, np.nan], np.float32)
-    assert losers(trials, valid, keep=1) == trials[2:]
+@pytest.mark.parametrize(
+    ("task", "curves", "winner"), [("", ([0.9], [0.1]), 0), ("values", ([7.0, 3e-9], [7.0, 2e-9]), 1)]
+)
+def test_the_lower_score_loses_the_larger_error_and_what_diverged(
+    task: str, curves: tuple[list[float], list[float]], winner: int
+) -> None:
+    trials = [Trial(dataset="x", task=task, lr=lr, fold=fold) for lr in (0.1, 0.2) for fold in range(2)]
+    configurations = trials[:2], trials[2:]
+    valid = {t.key: np.array(curves[t.lr == 0.2], np.float32) for t in trials}
+    assert losers(trials, valid, keep=1) == configurations[1 - winner]
+    valid[configurations[winner][0].key][-1] = np.nan
+    assert losers(trials, valid, keep=1) == configurations[winner]
 
 
 def test_the_time_is_estimated_from_a_fleet_of_each_shape(monkeypatch: pytest.MonkeyPatch) -> None:
