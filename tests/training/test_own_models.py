@@ -318,6 +318,32 @@ class Doubles(Wrong):
         self.double()
 
 
+class KeepsGradients(Remembers):
+    def forward(self, x, edge_index, batch, batch_size):
+        scores = super().forward(x, edge_index, batch, batch_size)
+        self.seen = self.seen + scores.mean()
+        return scores
+
+
+class Grows(Remembers):
+    """A buffer that the first step gives a shape."""
+
+    def __init__(self, in_features, num_outputs, norm):
+        super().__init__(in_features, num_outputs, norm)
+        self.register_buffer("table", None)
+
+    def forward(self, x, edge_index, batch, batch_size):
+        scores = super().forward(x, edge_index, batch, batch_size)
+        self.table = torch.zeros(2)
+        return scores
+
+
+class Lazy(Wrong):
+    def __init__(self, in_features, num_outputs, norm):
+        super().__init__(in_features, num_outputs, norm)
+        self.running = nn.LazyBatchNorm1d(affine=False)
+
+
 class Detached(Wrong):
     def forward(self, x, edge_index, batch, batch_size):
         return super().forward(x, edge_index, batch, batch_size).detach()
@@ -348,6 +374,9 @@ def no_module(in_features, num_outputs, norm):
         (NeedsBonds, "asks for edge_attr, and .* has no edge features: given None, it fails on two graphs .*NoneType"),
         (Doubles, "not float32"),
         (Detached, "depend on no parameter"),
+        (KeepsGradients, "keeps gradients in its buffer seen"),
+        (Grows, "changes the shape or the type of its buffer table"),
+        (Lazy, "parameters without a shape"),
         (too_few, "cannot be made: it takes"),
         (too_many, "asks for heads"),
         (no_module, "gave a partial"),

@@ -39,7 +39,8 @@ def try_model(trial: Trial, graphs: PackedGraphs, device: torch.device) -> None:
     files = frozenset(map(str, spec.code.files)) if spec.code else frozenset()
     with _explained(trial.model, "cannot be made", files):
         model = build_model(trial, graphs).to(device)
-    if lazy := [name for name, value in model.named_parameters() if nn.parameter.is_lazy(value)]:
+    values = (*model.named_parameters(), *model.named_buffers())
+    if lazy := [name for name, value in values if nn.parameter.is_lazy(value)]:
         raise _wrong(trial, f"has parameters without a shape ({_own(lazy[0])})", "give every layer its input width")
     if wrong := [name for name, value in model.named_parameters() if value.dtype != torch.float32]:
         raise _wrong(trial, f"has parameters that are not float32 ({_own(wrong[0])})", "leave them float32")
@@ -49,6 +50,7 @@ def try_model(trial: Trial, graphs: PackedGraphs, device: torch.device) -> None:
     given = inputs(inputs.batch(pair), may_pad=False)
     before = {name: value.clone() for name, value in given.items() if isinstance(value, Tensor)}
     key = DropoutKey(torch.tensor(1, device=device), torch.tensor(trial.dropout, device=device))
+    kinds = {name: (value.shape, value.dtype) for name, value in model.named_buffers()}
     called: list[nn.Module] = []
     for module in model.modules():
         if isinstance(module, NormOfNodes):
@@ -61,6 +63,13 @@ def try_model(trial: Trial, graphs: PackedGraphs, device: torch.device) -> None:
         scores = model.train()(**given, dropout_key=key)
         if scores.requires_grad:
             scores.square().sum().backward()
+    for name, value in model.named_buffers():
+        if value.requires_grad:
+            buffer = f"self.{_own(name)}"
+            raise _wrong(trial, f"keeps gradients in its buffer {_own(name)}", f"write {buffer} = (…).detach()")
+        if (value.shape, value.dtype) != kinds.get(name):
+            problem = f"changes the shape or the type of its buffer {_own(name)}"
+            raise _wrong(trial, problem, "give the buffer its shape and type at first, and keep them")
     if changed := [name for name, value in before.items() if not torch.equal(value, given[name])]:
         raise _wrong(trial, f"changes its input {changed[0]} in place", f"write {changed[0]} = {changed[0]} + …")
     if not scores.requires_grad:
