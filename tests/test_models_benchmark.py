@@ -1,6 +1,7 @@
 """``make bench``: whole models, and README's table of speed."""
 
 import csv
+import re
 import warnings
 
 import pytest
@@ -64,3 +65,25 @@ def test_the_table_in_the_readme(monkeypatch, tmp_path):
     assert text.startswith("before")
     assert text.endswith("after")
     assert "old" not in text
+
+
+def test_the_numbers_in_the_readme():
+    """Those of whole models where they were measured, else those of single layers."""
+    written = readme.README.read_text(encoding="utf-8")
+    table = written.partition(readme.BEGIN)[2].partition(readme.END)[0].strip()
+    if any(readme.read("models", device) for device in readme.DEVICES):
+        assert table == readme.table()
+        return
+    gpu, cpu = (
+        {row["case"]: row for row in readme.read("layers", device) if row["dtype"] == "float32"}
+        for device in ("NVIDIA-H200", "cpu-2-threads")
+    )
+    for case, columns in (
+        ("128 x 18, C=64", ("speedup_batch_deep", "speedup_deep", "speedup_graph")),
+        ("256 x 25, C=300", ("speedup_batch_deep", "speedup_deep", "speedup_graph")),
+        ("40000 x 30, C=64", ("speedup_batch", "speedup")),
+    ):
+        measured = [float(gpu[case][column]) for column in columns] + [float(cpu[case]["speedup_batch"])]
+        first = case.replace(" x ", " × ").replace("=", " = ").replace("40000", "40,000")
+        (row,) = re.findall(rf"^\| {first} \| (.*) \|$", table, re.MULTILINE)
+        assert [cell for cell in row.split(" | ") if cell != "–"] == [f"{gain:.1f}×" for gain in measured]
