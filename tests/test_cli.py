@@ -74,6 +74,16 @@ def test_help_fits_the_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     assert lines[place + 1].startswith(" " * cli.SECOND_COLUMN + "all studies")
 
 
+@pytest.mark.parametrize("columns", ["1", "-3", "0", "x"])
+def test_help_in_absurd_terminals(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], columns: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    with pytest.raises(SystemExit):
+        cli.main(["compare", "--help"])
+    assert max(map(len, capsys.readouterr().out.splitlines())) > 30
+
+
 def test_the_version() -> None:
     for arguments in (["-m", "graphnorm"], ["-m", "graphnorm.cli"]):
         assert program(*arguments, "--version").stdout.strip() == f"graphnorm {graphnorm.__version__}"

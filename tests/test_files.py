@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from graphnorm.files import _host, replacing, save_tensors
+from graphnorm.data.download import sha256_of
+from graphnorm.errors import GraphnormError, explain_os_error
+from graphnorm.files import _host, read_text, refuse_overwriting, replacing, save_tensors
 
 
 def test_a_file_is_on_the_disk_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,3 +64,24 @@ def test_only_regular_files_are_replaced(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="this is no regular file"), replacing(tmp_path / "pipe"):
         raise AssertionError
     assert (tmp_path / "pipe").is_fifo()
+
+
+def test_what_is_read_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "data.csv").touch()
+    (tmp_path / "link.csv").symlink_to("data.csv")
+    for output in ("data.csv", "link.csv"):
+        with pytest.raises(GraphnormError, match="this is read"):
+            refuse_overwriting(("MUTAG", tmp_path / "data.csv"), tmp_path / "new.csv", tmp_path / output)
+    refuse_overwriting(("MUTAG", tmp_path / "data.csv", None), tmp_path / "new.csv")
+
+
+def test_a_mark_at_the_begin_of_a_text_is_no_part_of_it(tmp_path: Path) -> None:
+    (tmp_path / "a.toml").write_bytes(b"\xef\xbb\xbflr = 0.1\n")
+    assert read_text(tmp_path / "a.toml") == "lr = 0.1\n"
+
+
+@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="no file here fails when it is read")
+def test_a_disk_that_fails_is_named() -> None:
+    with pytest.raises(OSError, match="Input/output") as caught:
+        sha256_of(Path("/proc/self/mem"))
+    assert explain_os_error(caught.value).startswith("/proc/self/mem: this cannot be read or written: ")

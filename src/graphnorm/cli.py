@@ -10,6 +10,7 @@ import difflib
 import os
 import re
 import select
+import shutil
 import signal
 import sys
 import textwrap
@@ -24,7 +25,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from graphnorm._version import __version__
-from graphnorm.errors import CodeWarning, DataWarning, GraphnormError, explain_os_error, unknown
+from graphnorm.errors import CONTROL, CodeWarning, DataWarning, GraphnormError, explain_os_error, unknown
 
 __all__ = ["COMMANDS", "Parser", "main", "make_parser"]
 
@@ -57,6 +58,9 @@ SECOND_COLUMN = 24
 
 class HelpFormatter(argparse.HelpFormatter):
     """Help that fits the terminal: paragraphs are wrapped, and lists of indented entries keep two columns."""
+
+    def __init__(self, prog: str, **options: Any) -> None:
+        super().__init__(prog, width=max(shutil.get_terminal_size().columns - 2, NARROWEST), **options)
 
     def add_usage(self, usage: str | None, actions: Any, groups: Any, prefix: str | None = None) -> None:
         positional = [action for action in actions if not action.option_strings]
@@ -100,6 +104,10 @@ class HelpFormatter(argparse.HelpFormatter):
         """A command on as many lines as it takes, as a shell reads them."""
         lines = textwrap.wrap(text, width - 4, break_on_hyphens=False, break_long_words=False)
         return [f"  {line}" for line in (" \\\n      ".join(lines)).split("\n")]
+
+
+NARROWEST = 40
+"""No text is made narrower, whatever the terminal says."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -215,7 +223,7 @@ def _end_streams() -> None:
 
 def _say(message: object) -> None:
     """Print a message on standard error. It may quote a file: what a terminal would obey is shown, not sent."""
-    shown = re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", lambda found: f"\\x{ord(found[0]):02x}", str(message))
+    shown = CONTROL.sub(lambda found: found[0] if found[0] in "\n\t" else ascii(found[0])[1:-1], str(message))
     print(f"graphnorm: {shown}", file=sys.stderr)
 
 

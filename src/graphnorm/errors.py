@@ -17,8 +17,8 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
-CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-"""Characters that no name may have: names are printed, and a terminal obeys these."""
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Characters that no name may have: a terminal obeys them or turns text around, or files of UTF-8 cannot hold them."""
 
 
 class GraphnormError(ValueError):
@@ -151,6 +151,8 @@ PLACE_REMEDIES = {
     errno.EISDIR: "name a file, not a folder",
     errno.EEXIST: "this name exists already; name another",
     errno.ENAMETOOLONG: "choose a shorter name",
+    errno.EINVAL: "remove what is there, or name another place",
+    errno.EIO: "the disk or its connection fails; copy the file to another one",
 }
 
 
@@ -170,6 +172,8 @@ def explain_os_error(error: OSError) -> str:
     path = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else str(error.filename)
     if error.errno == errno.ENOENT:
         action = "found"
+    elif error.errno == errno.EIO:
+        action = "read or written"
     elif error.errno in (errno.EACCES, errno.EPERM) and Path(path).is_file() and not os.access(path, os.R_OK):
         action = "read"
     else:

@@ -11,15 +11,15 @@ import shutil
 import socket
 import uuid
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
 
-from graphnorm.errors import GraphnormError, need
+from graphnorm.errors import PATH, GraphnormError, need
 
-__all__ = ["plain", "read_text", "refuse_unwritable", "replacing", "save_tensors"]
+__all__ = ["plain", "read_text", "refuse_overwriting", "refuse_unwritable", "replacing", "save_tensors"]
 
 LARGEST_TEXT = 256 << 20
 
@@ -33,9 +33,19 @@ def read_text(path: Path, error: type[GraphnormError] = GraphnormError) -> str:
     if (size := path.stat().st_size) > LARGEST_TEXT:
         raise error(f"this file has {size:,} bytes, too many for one of its kind", where=path, remedy="check the path")
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as wrong:
         raise error(f"this is not text: {wrong}", where=path, remedy="check the path") from wrong
+
+
+def refuse_overwriting(inputs: Iterable[object], *outputs: Path) -> None:
+    """Raise an error if a file that is to be written is one of those that are read."""
+    for path in inputs:
+        if isinstance(path, PATH) and Path(path).exists():
+            for output in outputs:
+                if output.exists() and output.samefile(path):
+                    remedy = "name another place for the output (--out)"
+                    raise GraphnormError("this is read, and would be replaced", where=output, remedy=remedy)
 
 
 ROOM = 16 << 20

@@ -195,7 +195,7 @@ def _with_folder(folder: str, load: Callable[[], ModuleType], place: str) -> Mod
         else:
             problem, remedy = f"{place} cannot be imported: {error}", "install what it imports, or put it beside it"
         raise GraphnormError(problem, remedy=remedy) from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         line = error.lineno if isinstance(error, SyntaxError) else _line_in(place, error)
         raise GraphnormError(
             f"it cannot be imported: {type(error).__name__}: {error}", where=place, line=line, remedy="correct it"
@@ -205,7 +205,7 @@ def _with_folder(folder: str, load: Callable[[], ModuleType], place: str) -> Mod
         sys.path.remove(folder)
 
 
-def _line_in(place: str, error: Exception) -> int | None:
+def _line_in(place: str, error: BaseException) -> int | None:
     """The line of a file in which an error was raised."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.endswith(place)]
     return frames[-1].lineno if frames and place.endswith(".py") else None

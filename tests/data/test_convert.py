@@ -196,6 +196,8 @@ def test_pyg_mistakes(pyg: Any) -> None:
         ({"x": torch.ones(3, 2, device="meta")}, "without values"),
         ({"y": torch.tensor([1j])}, "y is complex"),
         ({"num_nodes": -1}, "num_nodes is -1"),
+        ({"edge_index": [[0, 1], [1, 0]]}, "edge_index is a list"),
+        ({"edge_index": BOTH_WAYS.numpy()}, "edge_index is a ndarray"),
     ],
 )
 def test_pyg_tensors_that_cannot_be_kept(pyg: Any, changes: dict[str, Any], problem: str) -> None:
@@ -203,6 +205,12 @@ def test_pyg_tensors_that_cannot_be_kept(pyg: Any, changes: dict[str, Any], prob
     with pytest.raises(DataError, match=problem) as error:
         from_pyg([pyg.data.Data(**given), pyg.data.Data(**given)], [0, 1] if "y" not in changes else None)
     assert error.value.remedy
+
+
+def test_batches_are_no_graphs(pyg: Any) -> None:
+    batch = pyg.data.Batch.from_data_list([data(pyg), data(pyg, 1)])
+    with pytest.raises(DataError, match=r"to_data_list\(\)"):
+        from_pyg([batch, batch])
 
 
 def test_pyg_features_of_other_types(pyg: Any) -> None:
@@ -221,6 +229,7 @@ def test_pyg_features_of_other_types(pyg: Any) -> None:
         ("node_label", [float("nan"), 1.0], "a category is nan"),
         ("node_label", [[1, 2], [3, 4]], "a category must be a word or a number"),
         ("node_label", [1j, 1], "a category is 1j"),
+        ("node_features", [[], []], "a number or a list of numbers"),
     ],
 )
 def test_networkx_attributes_that_cannot_be_kept(attribute: str, values: list[Any], problem: str) -> None:
@@ -229,6 +238,18 @@ def test_networkx_attributes_that_cannot_be_kept(attribute: str, values: list[An
     with pytest.raises(DataError, match=problem) as error:
         from_networkx([graph, graph], [0, 1], **{attribute: "a"})
     assert error.value.remedy
+
+
+@pytest.mark.parametrize("labels", [[1j, 2j], {"y": [[1], [2]], "z": [1, 0]}, {"y": [{}, {}], "z": [1, 0]}])
+def test_labels_that_are_neither_words_nor_numbers(labels: Any) -> None:
+    with pytest.raises(DataError, match="a word or a real number"):
+        from_networkx([nx.path_graph(2)] * 2, labels)
+
+
+@pytest.mark.parametrize("label", ["\x1b[31m", "\u202eabc", "a\u2028b", "\ud800"])
+def test_labels_that_a_terminal_or_a_file_cannot_take(label: str) -> None:
+    with pytest.raises(DataError, match="is not plain text"):
+        from_networkx([nx.path_graph(2)] * 2, [label, "b"])
 
 
 def test_graphs_of_any_form(pyg: Any, tmp_path: Path) -> None:
@@ -278,7 +299,7 @@ def test_masked_labels_are_missing_and_columns_keep_their_names() -> None:
     assert half.targets.tolist() == [[0.5], [1], [2]]  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("labels", [None, 5, torch.tensor(3), (k for k in (0, 1)), {"a": 3}, {None: [0, 1]}])
+@pytest.mark.parametrize("labels", [None, 5, torch.tensor(3), (k for k in (0, 1)), {"a": 3}, {None: [0, 1]}, {0, 1}])
 def test_labels_that_are_no_list(labels: Any) -> None:
     with pytest.raises(TypeError, match=r"(labels|each name of the targets) must be"):
         from_networkx([nx.path_graph(2)] * 2, labels)

@@ -272,11 +272,13 @@ def test_only_files_and_folders_are_read(tmp_path: Path, what: str) -> None:
         load(path)
 
 
+@pytest.mark.parametrize("name", ["a-file", "a" * 400, "loop"])
 def test_a_cache_that_cannot_be_written(
-    write_tu: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    write_tu: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     (tmp_path / "a-file").write_text("not a folder")
-    monkeypatch.setenv("GRAPHNORM_CACHE", str(tmp_path / "a-file"))
+    (tmp_path / "loop").symlink_to("loop")
+    monkeypatch.setenv("GRAPHNORM_CACHE", str(tmp_path / name))
     assert load(write_tu()).num_graphs == 3
 
 

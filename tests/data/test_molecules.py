@@ -250,6 +250,14 @@ def test_mistakes_name_file_line_and_remedy(tmp_path: Path, mistake: str) -> Non
     assert_refused(path, path, line, message, **keywords)
 
 
+def test_lists_of_smiles_of_every_kind() -> None:
+    assert from_smiles(np.array(["CCO", "CC"]), np.array([0, 1])).num_nodes == 5  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="a list of SMILES"):
+        from_smiles("CO", [0, 1])
+    with pytest.raises(DataError, match="1 of 2 SMILES cannot be read"):
+        from_smiles(["C\ud800", "C"], [0, 1])
+
+
 def test_labels_that_look_alike_are_noted(tmp_path: Path) -> None:
     path = write(tmp_path / "t.csv", "smiles,label\nCCO,Yes\nCC,yes\nC,no\n")
     with pytest.warns(DataWarning, match="'Yes' and 'yes' in 'label' are different classes, though they look alike"):

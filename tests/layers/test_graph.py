@@ -12,6 +12,7 @@ import graphnorm
 import oracle
 from graphnorm import BatchNorm, GraphNorm, InstanceNorm, LayerNorm, RunningBatchNorm, Segments, make_norm
 from graphnorm.layers import REGISTRY
+from graphnorm.layers.registry import BUILT_IN
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # torch_geometric's own, at import
@@ -291,6 +292,15 @@ def test_parameters_on_another_device(name):
         norm(torch.randn(4, 5))
 
 
+@pytest.mark.parametrize("name", sorted(BUILT_IN))
+def test_nothing_but_shapes(name):
+    """Where everything is on the device ``meta``, the shape and type of the result are known."""
+    x = torch.empty(4, 5, device="meta")
+    norm = make_norm(name, 5).to("meta")
+    residual = x if name == "message" else None
+    assert norm(x, Segments(sizes=torch.tensor([1, 3]).to("meta"), num_rows=4), residual=residual).shape == (4, 5)
+
+
 def test_wrong_construction():
     for channels in (0, -1, 2.5, "8", None):
         with pytest.raises(ValueError, match="in_channels"):
@@ -314,7 +324,7 @@ def test_residual_of_another_shape(name):
 @pytest.mark.parametrize("batch", [None, torch.tensor([0, 0, 1, 1])])
 def test_residual_that_is_no_tensor(name, batch):
     for residual in (1.0, [[0.0] * 5] * 4):
-        with pytest.raises(TypeError, match=f"residual must be a tensor, got {type(residual).__name__}"):
+        with pytest.raises(TypeError, match=f"residual must be a tensor of features, got {type(residual).__name__}"):
             make_norm(name, 5)(torch.randn(4, 5), batch, residual=residual)
 
 

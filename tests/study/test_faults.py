@@ -11,6 +11,7 @@ import shutil
 import signal
 import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -234,6 +235,34 @@ def test_readers_leave_no_files_behind(run: Run, tmp_path: Path) -> None:
         assert sorted(path.name for path in (tmp_path / "out").iterdir()) == before
     with Store(tmp_path / "out" / STORE, writable=False) as store, pytest.raises(StoreError, match="readonly"):
         store.rows("DELETE FROM outcomes")
+
+
+@pytest.mark.parametrize("pages", [0, 1])
+def test_killed_before_the_store_has_tables(run: Run, tmp_path: Path, pages: int) -> None:
+    (tmp_path / "out").mkdir()
+    with closing(sqlite3.connect(tmp_path / "out" / STORE)) as connection:
+        if pages:
+            connection.execute("PRAGMA journal_mode = WAL")
+    assert run(*command(tmp_path / "out"))[0] == 0
+    (tmp_path / "empty.db").touch()
+    search = ("search", "trees", "--grid", "quick", "--norms", "graph", "--folds", "2", "--trials", "20", "--dry-run")
+    assert run(*search, "--device", "cpu", "--store", tmp_path / "empty.db")[0] == 0
+
+
+def test_data_are_not_replaced_by_results(run: Run, tmp_path: Path) -> None:
+    table = tmp_path / "scores.csv"
+    table.write_text("smiles,label\nC,0\nCC,1\n")
+    code, _, err = run("compare", table, "--out", tmp_path)
+    assert (code, table.read_text()[:6]) == (2, "smiles")
+    assert "Remedy: name another place" in err
+
+
+def test_a_figure_that_cannot_be_replaced(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "out" / "curves.png").mkdir(parents=True)
+    code, _, err = run(*command(tmp_path / "out"))
+    assert code == 2
+    assert err.splitlines()[-1].startswith(f"graphnorm: {tmp_path / 'out' / 'curves.png'}: what was trained is saved")
+    assert "Remedy: remove what is there" in err
 
 
 def test_a_file_of_text_is_no_damaged_store(run: Run, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -163,6 +164,14 @@ def test_json_gives_back_what_diverged(fleets: type[FakeFleet]) -> None:
     fleets.diverging = frozenset([("batch", 3), *(("none", fold) for fold in range(10))])
     result = compare()
     assert_equal(result, Result.from_dict(json.loads(json.dumps(result.to_dict()))))
+
+
+@pytest.mark.parametrize("paper", [{}, [], 0, {"mean": 1.0}])
+def test_a_papers_number_that_is_none_is_refused(paper: Any) -> None:
+    content = json.loads(json.dumps(compare(epochs=1).to_dict()))
+    content["norms"]["graph"]["paper"] = paper
+    with pytest.raises(GraphnormError, match="this is no result"):
+        Result.from_dict(content)
 
 
 # From a store

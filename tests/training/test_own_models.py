@@ -292,6 +292,16 @@ class InPlace(Wrong):
         return super().forward(x.mul_(2), edge_index, batch, batch_size)
 
 
+class MovesNodes(Wrong):
+    def forward(self, x, edge_index, batch, batch_size):
+        return super().forward(x, edge_index, batch.zero_(), batch_size)
+
+
+class EndsPython(Wrong):
+    def forward(self, x, edge_index, batch, batch_size):
+        raise SystemExit(0)
+
+
 class NotANumber(Wrong):
     def forward(self, x, edge_index, batch, batch_size):
         return super().forward(x, edge_index, batch, batch_size) - torch.tensor(-1.0).log()
@@ -368,6 +378,8 @@ def no_module(in_features, num_outputs, norm):
         (OfOneClass, r"scores of shape \(2, 1\) for 2 graphs, not scores of shape \(2, 2\)"),
         (OfTwoKinds, "gave a tuple for 2 graphs"),
         (InPlace, "changes its input x in place"),
+        (MovesNodes, "changes its input batch in place"),
+        (EndsPython, "fails on two graphs with .* nodes: SystemExit"),
         (NotANumber, "scores that are NaN"),
         (Fails, "fails on two graphs with .* nodes: RuntimeError: mat1"),
         (AsksForMore, "asks for pos"),

@@ -54,6 +54,8 @@ class Subject:
             raise GraphnormError(f"{self.epochs} epochs train nothing", remedy="ask for one or more")
         if self.device is not None:
             default_device(self.device)  # fail at once if there is no such device
+        if not 0 <= self.seed < 2**63:
+            raise GraphnormError(f"the seed is {self.seed}", remedy="give a whole number from 0, below 2**63")
         if self.sample is not None and self.sample < 1:
             raise GraphnormError(f"{self.sample} graphs cannot be analysed", remedy="ask for one or more")
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from graphnorm.cli import NARROWEST
 from graphnorm.errors import GraphnormError, StudyError
 from graphnorm.settings import DEFAULT_NORMS, VARIABLE, Hyperparameters, Loading, Running, Settings, options_of
 
@@ -139,7 +140,8 @@ def result_text(result: Result, words: Sequence[str] = ()) -> str:
 
 def width() -> int | None:
     """Characters of a line of this terminal; None for a file or pipe."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() or "COLUMNS" in os.environ else None
+    is_told = sys.stdout.isatty() or "COLUMNS" in os.environ
+    return max(shutil.get_terminal_size().columns, NARROWEST) if is_told else None
 
 
 def fitted(text: str) -> str:

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphnorm.commands.options import add_data, add_json, add_norm_module, given, register_own_norms
-from graphnorm.errors import GraphnormError
 from graphnorm.settings import Loading
 
 if TYPE_CHECKING:
@@ -44,12 +43,12 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from graphnorm.files import replacing
+    from graphnorm.files import refuse_overwriting, replacing
     from graphnorm.study import render
     from graphnorm.training.model_file import load_model
 
-    if options.out is not None and options.out.resolve() == Path(options.model).resolve():
-        raise GraphnormError("this is the model itself", where=options.out, remedy="name another file for --out")
+    if options.out is not None:
+        refuse_overwriting((options.model, options.data, options.split), options.out)
     register_own_norms(options)
     saved = load_model(options.model, options.device, options.code)
     graphs, smiles = _load(options, saved)

@@ -81,10 +81,10 @@ def run(options: argparse.Namespace) -> None:
 def _show_plan(graphs: PackedGraphs, plan: Plan, running: Running, store: Path, *, as_json: bool) -> None:
     from graphnorm.study.forecast import forecast
     from graphnorm.study.render import clock, facts
-    from graphnorm.study.store import open_store
+    from graphnorm.study.store import is_begun, open_store
 
     done: set[str] = set()
-    if store.exists():
+    if is_begun(store):
         with open_store(store) as known:
             done = known.finished_keys()
     fleets, at_once, seconds = forecast(graphs, plan, running, done)

@@ -57,7 +57,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from graphnorm.files import refuse_unwritable
+    from graphnorm.files import refuse_overwriting, refuse_unwritable
     from graphnorm.study.api import train
     from graphnorm.study.progress import Display
     from graphnorm.study.render import counted, facts
@@ -77,6 +77,7 @@ def run(options: argparse.Namespace) -> None:
     if options.out.is_dir():
         raise GraphnormError("this is a folder, not a file", where=options.out, remedy="name a file in it")
     refuse_unwritable(options.out.parent)
+    refuse_overwriting((options.data,), options.out)
     outcome = train(graphs, trial, options.out, running, callbacks=[Display()])
     if outcome.status == "diverged":
         raise GraphnormError("the training diverged; nothing is saved", remedy="try a smaller --lr, or another --norm")

@@ -16,7 +16,7 @@ from graphnorm.data.archive import Integers, Place
 from graphnorm.data.catalog import FeatureRule
 from graphnorm.data.packed import PackedGraphs
 from graphnorm.data.targets import Targets
-from graphnorm.errors import DataError
+from graphnorm.errors import DataError, require
 
 __all__ = ["Locate", "RawGraphs", "by_graph", "join_edges", "pack"]
 
@@ -94,6 +94,7 @@ def pack(
     symmetrise: add the missing direction of one-directional edges. Without it they are an error.
     merge_duplicates: keep the first of several equal edges. Without it they are an error.
     """
+    require("name", raw.name, str, "a text")
     if len(raw.sizes) == 0:
         raise DataError("there are no graphs", **raw.locate("graph", 0), remedy="give at least two graphs")
     empty = np.flatnonzero(raw.sizes == 0)

@@ -186,6 +186,8 @@ def from_pyg(
     for g, graph in enumerate(graphs):
         if not all(hasattr(graph, attribute) for attribute in ("num_nodes", "edge_index")):
             raise TypeError(f"dataset[{g}] must be a Data object of PyTorch Geometric, got {graph!r}")
+        if hasattr(graph, "to_data_list"):
+            raise DataError("it is a batch of graphs", **_place(g), remedy="pass its graphs: batch.to_data_list()")
     sizes = np.array([_count_nodes(graph, g) for g, graph in enumerate(graphs)], np.int64)
     edges = [_edges(graph.edge_index, g, int(sizes[g])) for g, graph in enumerate(graphs)]
     row, col = join_edges(edges, sizes).T
@@ -246,7 +248,7 @@ def _numbers(data: Mapping[str, Any], attribute: str, owner: str, g: int) -> Arr
         numbers = np.empty((0, 0)) if np.iscomplexobj(numbers) else numbers.astype(np.float64)
     except (TypeError, ValueError, OverflowError, RuntimeError):
         numbers = np.empty((0, 0))
-    if numbers.ndim != 1:
+    if numbers.ndim != 1 or not numbers.size:
         problem = f"the attribute {attribute!r} of {owner} is {value!r}"
         raise DataError(problem, **_place(g), remedy="give a number or a list of numbers")
     return numbers

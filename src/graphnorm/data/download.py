@@ -78,8 +78,12 @@ def download(
 
 
 def sha256_of(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        error.filename = str(path)  # which Python does not say of a disk that fails while it is read
+        raise
 
 
 class _Part:

@@ -122,7 +122,7 @@ def load(
     if isinstance(source, Entry):
         graphs = _load_known(source, root, options, max_size, download)
     elif kind == "table":
-        name = source.name.partition(".")[0]
+        name = source.name.partition(".")[0] or source.name
         graphs = _load_table(source, name, options | {"unlabelled": unlabelled}, max_size)
     elif kind == "packed":
         graphs = open_packed(source)
@@ -427,11 +427,11 @@ def _cached(key: Any, make: Callable[[], PackedGraphs]) -> PackedGraphs:
     """The graphs of an equal key (any JSON value) from the cache, or new ones from ``make``."""
     digest = hashlib.sha256(json.dumps([FORMAT, key], default=str).encode()).hexdigest()
     path = cache_root() / "packed" / f"{digest[:32]}.safetensors"
-    if path.exists():
-        try:
+    try:
+        if path.exists():
             return open_packed(path, key=digest)
-        except DataError:
-            pass  # damaged, or of another version: made again below
+    except (OSError, DataError):
+        pass  # it cannot be read, is damaged, or of another version: made again below
     graphs = make()
     try:
         _make_cache()

@@ -153,7 +153,7 @@ def from_smiles(
     labels: (G,) whole numbers or words, which are classes; (G,) or (G, T) other numbers, None or NaN where one is
         missing.
     """
-    require("smiles", smiles, Collection, "a list of SMILES")
+    require("smiles", None if isinstance(smiles, str) else smiles, Collection, "a list of SMILES")
     for g, text in enumerate(smiles):
         require(f"smiles[{g}]", text, str, "a SMILES")
     columns, found = as_columns(labels, len(smiles)) if len(smiles) else ({}, None)
@@ -212,7 +212,7 @@ def _pack(
     notes: tuple[str, ...] = (),
 ) -> PackedGraphs:
     """columns: of targets; without any, all molecules have the class ``"unknown"``. drop: rows to be left out."""
-    if not smiles:
+    if not len(smiles):
         raise DataError("there are no molecules", remedy="give at least two")
     dropped = set(drop)
     read, invalid = _parse(smiles, dropped, scaffolds)
@@ -305,7 +305,7 @@ def _parse(smiles: Sequence[str], dropped: set[int], scaffolds: bool) -> tuple[d
         for row in rows:
             if row in dropped:
                 continue
-            text = smiles[row]
+            text = smiles[row].encode("utf-8", "replace").decode()  # RDKit takes no lone surrogate
             molecule = chem.MolFromSmiles(text) if text and len(text) <= LONGEST else None
             if molecule is None or molecule.GetNumAtoms() == 0:
                 invalid.append(row)

@@ -12,10 +12,11 @@
 from __future__ import annotations
 
 import re
+import reprlib
 import statistics
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -82,6 +83,9 @@ def _read(name: str, values: Sequence[Any] | Array, truth: bool = False) -> _Col
     known: dict[str, tuple[str, float]] = {}
     texts, found = [], np.empty(len(values))
     for k, value in enumerate(values):
+        if isinstance(value, (complex, np.complexfloating)) or _is_several(value):
+            problem = f"a value in {name!r} is {reprlib.repr(value)}"
+            raise DataError(problem, remedy="give each graph a word or a real number")
         text = "" if value is None else str(value)
         if text not in known:
             word = text.strip()
@@ -98,6 +102,10 @@ def _read(name: str, values: Sequence[Any] | Array, truth: bool = False) -> _Col
     missing = np.array([not word for word in texts])
     all_numbers = all(not word or number == number for word, number in known.values())
     return _Column(name, found, None if all_numbers else texts, missing)
+
+
+def _is_several(value: object) -> bool:
+    return isinstance(value, Collection) and not isinstance(value, (str, bytes))
 
 
 def missing_rows(columns: Mapping[str, Sequence[Any] | Array]) -> list[int]:
@@ -373,7 +381,8 @@ def as_columns(values: Any, count: int | None = None) -> tuple[dict[str, Any], T
         values = {str(name): column for name, column in values.items()}
     several = values.values() if isinstance(values, Mapping) else (values,)
     for given in several:
-        require("labels", given if getattr(given, "ndim", 1) else given.item(), Collection, wanted)
+        ordered = None if isinstance(given, Set) else given
+        require("labels", ordered if getattr(given, "ndim", 1) else given.item(), Collection, wanted)
         if count not in (None, len(given)):
             raise DataError(f"there are {count} graphs and {len(given)} labels", remedy="give one label each")
     if isinstance(values, Mapping):
@@ -420,8 +429,10 @@ def _array(values: Any) -> Any:
     return array.astype(np.int64) if array.dtype == bool and array.ndim > 1 else array
 
 
-def dense(tensor: Tensor, name: str, **place: Any) -> Tensor:
+def dense(tensor: Any, name: str, **place: Any) -> Tensor:
     """The values of a tensor on the CPU; refuses tensors that have none to be read."""
+    if not isinstance(tensor, Tensor):
+        raise DataError(f"{name} is a {type(tensor).__name__}", **place, remedy="give a tensor: torch.as_tensor(…)")
     if (
         tensor.layout != torch.strided
         or tensor.is_quantized

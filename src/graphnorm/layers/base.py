@@ -140,8 +140,7 @@ class Norm(nn.Module):
         y = torch.relu(y) if self.act == "relu" else y
         if residual is None:
             return y
-        if not isinstance(residual, Tensor):
-            raise TypeError(f"residual must be a tensor, got {type(residual).__name__}")
+        check_features("residual", residual)
         if residual.shape != y.shape:
             shapes = f"{tuple(residual.shape)}, x has shape {tuple(y.shape)}"
             raise ValueError(f"residual has shape {shapes}; expected the same shape as x")

@@ -157,7 +157,7 @@ class DiffGroupNorm(Norm):
     def _normalize(self, x: Tensor, segments: Segments | None, residual: Tensor | None) -> Tensor:
         wide = x.to(self.lin.weight.dtype)
         shares = self.lin(wide).softmax(dim=-1).to(wide.dtype)
-        with torch.autocast(x.device.type, enabled=False):
+        with torch.autocast("cpu" if x.is_meta else x.device.type, enabled=False):
             normed = self._sum_of_batch_norms(wide, shares, segments)
         return self._finish(torch.add(wide, normed, alpha=self.lamda).to(x.dtype), residual)
 
@@ -178,13 +178,14 @@ class DiffGroupNorm(Norm):
             x, rest, shares = x - m, -mean, s
         else:
             rows: Tensor | int = max(x.shape[0], 1)
+            inside = None
             if segments is not None and segments.may_pad:
                 inside = zero_padding(torch.ones_like(x[:, :1]), segments)
                 x, s, rows = x * inside, s * inside, inside.sum().clamp(min=1)
             m, p = x.sum(0) / rows, s.sum(0) / rows
             x, shares = x - m, s
             s = s - p
-            if isinstance(rows, Tensor):
+            if inside is not None:
                 x, s = x * inside, s * inside
             xx, ss, p = x.square(), s.square(), p[:, None]
             q, pm = s.mT @ x / rows, p * m

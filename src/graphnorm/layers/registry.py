@@ -160,16 +160,16 @@ def try_norm(name: str, channels: int, device: torch.device | str = "cpu") -> No
             y = norm(x, Segments(sizes=sizes))
     except GraphnormError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise GraphnormError(
             f"the normalization {name!r} fails: {called} raised {type(error).__name__}: {error}",
             remedy="correct it; FACTORY(channels) gives a module that is called with x, batch, batch_size",
         ) from error
-    if not isinstance(y, Tensor) or y.shape != x.shape:
-        found = f"shape {tuple(y.shape)}" if isinstance(y, Tensor) else f"type {type(y).__name__}"
+    if not isinstance(y, Tensor) or y.shape != x.shape or y.dtype != x.dtype:
+        found = f"shape {tuple(y.shape)} and type {y.dtype}" if isinstance(y, Tensor) else f"type {type(y).__name__}"
         raise GraphnormError(
             f"the normalization {name!r} fails: {called} gave a result of {found}",
-            remedy="return a tensor of the shape of x",
+            remedy="return a tensor of the shape and type of x",
         )
 
 

@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 
 from graphnorm.data import PackedGraphs, as_graphs
 from graphnorm.data.loading import describe_origin
-from graphnorm.errors import PATH, GraphnormError, StudyError, require
-from graphnorm.files import refuse_unwritable
+from graphnorm.errors import PATH, PLACE_REMEDIES, GraphnormError, StudyError, require
+from graphnorm.files import refuse_overwriting, refuse_unwritable
 from graphnorm.settings import VARIABLE, Grid, Loading, Option, Running, Settings, find_grid, options_of
 from graphnorm.study.forecast import forecast
 from graphnorm.study.halving import adapt
@@ -24,7 +24,7 @@ from graphnorm.study.progress import Callback, Display
 from graphnorm.study.protocol import PROTOCOLS
 from graphnorm.study.result import WRITTEN, Result, write_result
 from graphnorm.study.runner import Stopped, make_running, run, try_code
-from graphnorm.study.store import Store, locked, remove_store, work_folder
+from graphnorm.study.store import Store, is_begun, locked, remove_store, work_folder
 from graphnorm.training import Outcome, Trial
 from graphnorm.training.model_file import save_model
 
@@ -114,6 +114,8 @@ def compare(
     """
     given, running, loading = _split_options(options)
     require("out", out, (*PATH, type(None)), "the path of a folder")
+    if out is not None:
+        refuse_overwriting((data, loading.get("split")), *(Path(out) / file for file in (*WRITTEN, STORE)))
     graphs, origin = _open(data, loading)
     settings, tuned = settle_grid(graphs, **given)
     plan = make_plan(graphs, settings, tuned, origin=origin)
@@ -145,10 +147,11 @@ def _write_trained(result: Result, folder: Path) -> None:
     try:
         write_result(result, folder)
     except OSError as error:
+        remedy = PLACE_REMEDIES.get(error.errno or 0, "correct it")
         raise StudyError(
-            f"what was trained is saved in {STORE}, but its tables and figures cannot be written: {error.strerror}",
-            where=folder,
-            remedy="make room and give the same command again; nothing is trained twice",
+            f"what was trained is saved in {STORE}, but this cannot be written: {error.strerror}",
+            where=error.filename or folder,
+            remedy=f"{remedy}; then give the same command again, and nothing is trained twice",
         ) from error
 
 
@@ -158,7 +161,7 @@ def _prepare(folder: Path, plan: Plan, overwrite: bool) -> None:
         remove_store(folder / STORE)
         for name in WRITTEN:
             (folder / name).unlink(missing_ok=True)
-    if not (folder / STORE).exists():
+    if not is_begun(folder / STORE):
         return
     with Store(folder / STORE, writable=False) as held:
         specs = [study.spec for study in held.studies()]
@@ -250,7 +253,7 @@ def plan_search(
         return graphs, plan, running
     ending = f"{trials}trials" if trials else f"{budget:g}s"
     plan = replace(plan, name=name or f"{plan.name}-{ending}")
-    if Path(store).exists():
+    if is_begun(store):
         with Store(store, writable=False) as known:
             for study in known.studies():
                 if study.name == plan.name:

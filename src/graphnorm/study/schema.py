@@ -25,7 +25,7 @@ from pathlib import Path
 
 from graphnorm.errors import StoreError
 
-__all__ = ["APPLICATION_ID", "VERSION", "connect", "damaged", "store_errors", "transaction"]
+__all__ = ["APPLICATION_ID", "VERSION", "EmptyStoreError", "connect", "damaged", "store_errors", "transaction"]
 
 APPLICATION_ID = 0x67724E6D  # "grNm"
 VERSION = 4
@@ -90,6 +90,10 @@ TABLES = (
 )
 
 
+class EmptyStoreError(StoreError):
+    """A file without tables: its process was killed as it made them."""
+
+
 def connect(path: Path, *, writable: bool) -> sqlite3.Connection:
     """Open a store; with ``writable``, create it if it does not exist."""
     if not writable and not path.is_file():
@@ -126,7 +130,7 @@ def _prepare(connection: sqlite3.Connection, path: Path, writable: bool) -> None
     is_new = _check_version(connection, path)
     if not writable:
         if is_new:
-            raise StoreError("the store is empty", where=path, remedy="name another file, or begin a study")
+            raise EmptyStoreError("the store is empty", where=path, remedy="name another file, or begin a study")
         return
     connection.execute(f"PRAGMA page_size = {PAGE}")  # of a new file
     connection.execute("PRAGMA journal_mode = WAL")

@@ -186,7 +186,7 @@ class Score:
             curves=curves,
             seconds=_number(values["seconds"]),
             devices=tuple(values["devices"]),
-            paper=values["paper"] and Reported(**values["paper"]),
+            paper=None if values["paper"] is None else Reported(**values["paper"]),
         )
 
 

@@ -34,7 +34,7 @@ from graphnorm.errors import CONTROL, GraphnormError, StoreError, StudyError, li
 from graphnorm.study.compression import compress_array, compress_curve, decompress_array, decompress_curve
 from graphnorm.study.plan import Plan
 from graphnorm.study.protocol import ALL_GRAPHS
-from graphnorm.study.schema import connect, damaged, store_errors, transaction
+from graphnorm.study.schema import EmptyStoreError, connect, damaged, store_errors, transaction
 from graphnorm.study.selection import best_of
 from graphnorm.training import Outcome, Trial, metric_of
 from graphnorm.training.trial import KINDS
@@ -46,6 +46,7 @@ __all__ = [
     "Status",
     "Store",
     "Study",
+    "is_begun",
     "locked",
     "open_store",
     "remove_store",
@@ -533,6 +534,17 @@ def open_store(path: str | os.PathLike[str], *, writable: bool = False) -> Itera
                 raise
             problem = f"it holds a value that does not fit ({type(error).__name__}: {error})"
             raise damaged(store.path, problem) from error
+
+
+def is_begun(path: str | os.PathLike[str]) -> bool:
+    """Whether there is a store that holds more than nothing."""
+    try:
+        if Path(path).exists():
+            Store(path, writable=False).close()
+            return True
+    except EmptyStoreError:
+        pass
+    return False
 
 
 @contextmanager

@@ -48,13 +48,19 @@ def try_model(trial: Trial, graphs: PackedGraphs, device: torch.device) -> None:
     pair = _two_graphs(graphs)
     sizes = " and ".join(str(int(graphs.sizes[graph])) for graph in pair)
     given = inputs(inputs.batch(pair), may_pad=False)
-    before = {name: value.clone() for name, value in given.items() if isinstance(value, Tensor)}
+    before: dict[str, tuple[Tensor, Tensor]] = {}
     key = DropoutKey(torch.tensor(1, device=device), torch.tensor(trial.dropout, device=device))
     kinds = {name: (value.shape, value.dtype) for name, value in model.named_buffers()}
     called: list[nn.Module] = []
     for module in model.modules():
         if isinstance(module, NormOfNodes):
             module.norm.register_forward_hook(lambda norm, *_: called.append(norm))
+
+    def remember(_: nn.Module, __: Any, given: dict[str, Any]) -> None:
+        before.update({name: (value, value.clone()) for name, value in given.items() if isinstance(value, Tensor)})
+
+    if isinstance(model, OwnModel):
+        model.model.register_forward_pre_hook(remember, with_kwargs=True)
     action, remedy = f"fails on two graphs with {sizes} nodes", _CORRECT
     if isinstance(model, OwnModel) and model.sees_edges and not graphs.num_edge_features:
         action = f"asks for edge_attr, and {graphs.name} has no edge features: given None, it {action}"
@@ -70,7 +76,7 @@ def try_model(trial: Trial, graphs: PackedGraphs, device: torch.device) -> None:
         if (value.shape, value.dtype) != kinds.get(name):
             problem = f"changes the shape or the type of its buffer {_own(name)}"
             raise _wrong(trial, problem, "give the buffer its shape and type at first, and keep them")
-    if changed := [name for name, value in before.items() if not torch.equal(value, given[name])]:
+    if changed := [name for name, (value, copied) in before.items() if not torch.equal(value, copied)]:
         raise _wrong(trial, f"changes its input {changed[0]} in place", f"write {changed[0]} = {changed[0]} + …")
     if not scores.requires_grad:
         raise _wrong(trial, "gives scores that depend on no parameter", "return what its layers compute")
@@ -175,7 +181,7 @@ def _explained(name: str, action: str, files: frozenset[str], remedy: str = _COR
         yield
     except GraphnormError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename in files]
         where, line = (frames[-1].filename, frames[-1].lineno) if frames else (None, None)
         problem = f"the model {name} {action}: {' '.join(f'{type(error).__name__}: {error}'.split())}"

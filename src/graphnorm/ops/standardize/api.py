@@ -223,10 +223,10 @@ def _check_arguments(
     for name, tensor in (("weight", weight), ("bias", bias), ("mean_scale", mean_scale)):
         if tensor is not None and (not isinstance(tensor, Tensor) or tensor.shape != width or tensor.device != device):
             _explain_mismatch(x, name, tensor, width, "one entry per channel of x")
-    if residual is not None and (
-        not isinstance(residual, Tensor) or residual.shape != shape or residual.device != device
-    ):
-        _explain_mismatch(x, "residual", residual, shape, "the same shape as x")
+    if residual is not None:
+        check_features("residual", residual)
+        if residual.shape != shape or residual.device != device:
+            _explain_mismatch(x, "residual", residual, shape, "the same shape as x")
 
 
 def _explain_mismatch(x: Tensor, name: str, tensor: Tensor, expected: Sequence[int], why: str) -> None:
