@@ -152,6 +152,8 @@ PLACE_REMEDIES = {
     errno.EEXIST: "this name exists already; name another",
     errno.ENAMETOOLONG: "choose a shorter name",
     errno.EINVAL: "remove what is there, or name another place",
+    errno.EFBIG: "allow larger files (ulimit -f), or name another place",
+    errno.EMFILE: "allow more open files: ulimit -n 1024",
     errno.EIO: "the disk or its connection fails; copy the file to another one",
 }
 

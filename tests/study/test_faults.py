@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import io
 import itertools
 import json
 import multiprocessing
 import os
+import resource
 import shutil
 import signal
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +132,31 @@ def test_no_room_at_any_sync_or_renaming(run: Run, tmp_path: Path, calm: Any, mo
         shutil.rmtree(out)
 
 
+def compare_in_small_files(out: Path, size: int, ending: Any) -> None:
+    """Compare where no file may grow beyond a size: SQLite's own writes fail, too."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as err:
+        ending.send((cli.main(command(out)), err.getvalue()))
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.parametrize("size", [0, 99, 5_000, 20_000, 50_000, 80_000, 110_000, 140_000, 10_000_000])
+def test_files_that_cannot_grow(tmp_path: Path, calm: Any, size: int) -> None:
+    here, there = multiprocessing.Pipe()
+    arguments = (tmp_path / "out", size, there)
+    child = multiprocessing.get_context("fork").Process(target=compare_in_small_files, args=arguments)
+    child.start()
+    code, err = here.recv()
+    child.join()
+    assert code == (0 if size == 10_000_000 else 2)
+    if code:
+        message = err.splitlines()[-1]
+        assert message.startswith(f"graphnorm: {tmp_path / 'out'}")
+        assert "Remedy: make room" in message or "Remedy: allow larger files" in message
+    assert cli.main(command(tmp_path / "out")) == 0
+    assert content(tmp_path / "out") == calm
+
+
 @pytest.mark.parametrize("pages", [0, 1, 3, 40])
 def test_no_room_for_the_store(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pages: int) -> None:
     def small(path: Path, *, writable: bool, true: Any = schema.connect) -> sqlite3.Connection:
@@ -240,7 +267,7 @@ def test_readers_leave_no_files_behind(run: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize("pages", [0, 1])
 def test_killed_before_the_store_has_tables(run: Run, tmp_path: Path, pages: int) -> None:
     (tmp_path / "out").mkdir()
-    with closing(sqlite3.connect(tmp_path / "out" / STORE)) as connection:
+    with contextlib.closing(sqlite3.connect(tmp_path / "out" / STORE)) as connection:
         if pages:
             connection.execute("PRAGMA journal_mode = WAL")
     assert run(*command(tmp_path / "out"))[0] == 0

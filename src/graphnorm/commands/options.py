@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from graphnorm.cli import NARROWEST
 from graphnorm.errors import GraphnormError, StudyError
 from graphnorm.settings import DEFAULT_NORMS, VARIABLE, Hyperparameters, Loading, Running, Settings, options_of
 
@@ -35,6 +34,7 @@ __all__ = [
 ]
 
 
+NARROWEST = 40
 WIDEST = 100
 """Longer lines are hard to read."""
 
