@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import resource
 import shutil
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -214,6 +216,24 @@ def test_a_whole_store_comes_through_wholly(whole: Path, tmp_path: Path) -> None
     with Store(tmp_path / "new.db", writable=False) as store:
         assert store.plan(store.study("many")) == MANY
         assert store.seen(MANY.trials[0])
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9, 0.99])
+@pytest.mark.parametrize("action", [recover, lambda source, target: merge(target, [source])], ids=["recover", "merge"])
+def test_no_room_for_the_new_store(whole: Path, tmp_path: Path, action: Callable[..., object], share: float) -> None:
+    """Not the store that is read, but the one that cannot be written, is named."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (int(share * whole.stat().st_size), hard))
+    try:
+        with pytest.raises((StoreError, OSError)) as caught:
+            action(whole, tmp_path / "new.db")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    error: Any = caught.value
+    assert str(tmp_path / "new.db") == str(error.where if isinstance(error, StoreError) else error.filename)
+    action(whole, tmp_path / "new.db")
+    with Store(tmp_path / "new.db", writable=False) as store:
+        assert store.studies()
 
 
 def test_any_lost_page(whole: Path, tmp_path: Path) -> None:

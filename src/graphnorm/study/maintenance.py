@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 import sqlite3
 import tempfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from graphnorm.errors import StoreError, StudyError
+from graphnorm.files import refuse_unwritable
 from graphnorm.study.compression import decompress_array, decompress_curve
 from graphnorm.study.plan import role
 from graphnorm.study.protocol import find_protocol
 from graphnorm.study.reading import read
-from graphnorm.study.schema import connect, store_errors, transaction
+from graphnorm.study.schema import WRITE_ERRORS, connect, store_errors, transaction
 from graphnorm.study.selection import best_of
 from graphnorm.study.store import Store, Study
 from graphnorm.training import Trial, metric_of
@@ -86,7 +88,7 @@ def _take_over(store: Store, source: Path) -> Merged:
     def count(table: str) -> int:
         return int(execute(f"SELECT count(*) FROM {table}").fetchone()[0])
 
-    with store_errors(source):
+    with store_errors(source, written=store.path):
         execute("ATTACH ? AS other", (f"{source.resolve().as_uri()}?mode=ro",))
         try:
             with transaction(store._connection):
@@ -189,8 +191,10 @@ def recover(damaged: Path, target: Path) -> Recovered:
         raise StoreError("there is no such file", where=damaged, remedy="check the path")
     if target.exists():
         raise StoreError("this file exists already", where=target, remedy="name a new one")
+    refuse_unwritable(target.parent)
     target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+    place = tempfile.TemporaryDirectory(dir=target.parent)
+    with store_errors(damaged, written=target), _naming(target), place as folder:
         copy, fresh = Path(folder) / "copy.db", Path(folder) / "fresh.db"
         log, copied_log = (path.with_name(path.name + "-wal") for path in (damaged, copy))
         shutil.copyfile(damaged, copy)
@@ -205,12 +209,25 @@ def recover(damaged: Path, target: Path) -> Recovered:
                 try:
                     found = _copy(source, goal)
                 except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+                    if getattr(error, "sqlite_errorcode", 0) in WRITE_ERRORS:
+                        raise
                     raise _no_store(damaged) from error
             if not found.studies and not found.outcomes:
                 raise _no_store(damaged)
             goal.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         fresh.replace(target)
     return found
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Let the error of a full disk name the file that the user asked for."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            error.filename, error.filename2 = str(path), None
+        raise
 
 
 def _no_store(path: Path) -> StoreError:

@@ -25,10 +25,13 @@ from pathlib import Path
 
 from graphnorm.errors import StoreError
 
-__all__ = ["APPLICATION_ID", "VERSION", "EmptyStoreError", "connect", "damaged", "store_errors", "transaction"]
+__all__ = ["APPLICATION_ID", "VERSION", "WRITE_ERRORS", "EmptyStoreError"]
+__all__ += ["connect", "damaged", "store_errors", "transaction"]
 
 APPLICATION_ID = 0x67724E6D  # "grNm"
 VERSION = 4
+WRITE_ERRORS = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_FSYNC)
+"""SQLite's codes for a disk that is full or fails; a damaged file has others."""
 BUSY_SECONDS = 60.0
 PAGE = 8192
 """Bytes of a page. A curve of 400 epochs fits into a quarter of it; longer ones begin a page of their own."""
@@ -177,12 +180,16 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 @contextmanager
-def store_errors(path: Path) -> Iterator[None]:
-    """Turn SQLite's errors into messages with a remedy."""
+def store_errors(path: Path, *, written: Path | None = None) -> Iterator[None]:
+    """Turn SQLite's errors into messages with a remedy.
+
+    written: the file that is written, if it is another than the one that is read.
+    """
     try:
         yield
     except sqlite3.Error as error:
-        raise _explain(error, path) from error
+        fails_to_write = getattr(error, "sqlite_errorcode", 0) in WRITE_ERRORS
+        raise _explain(error, written if written and fails_to_write else path) from error
     except UnicodeDecodeError as error:  # of a message of SQLite that quotes the damaged file
         raise damaged(path, error) from error
 
