@@ -10,6 +10,7 @@ so that others on the machine matter less. Writes ``benchmarks/results/models-DE
 from __future__ import annotations
 
 import argparse
+import random
 import statistics
 import time
 import warnings
@@ -127,10 +128,12 @@ def measure(
     if not abs(losses["ours"] - losses["pyg"]) <= 1e-2 * abs(losses["pyg"]):
         raise SystemExit(f"{model} with {norm}: the losses differ after {STEPS} steps: {losses}")
     times: dict[str, list[float]] = {name: [] for name in turns}
+    order, shuffle = list(turns), random.Random(0).shuffle
     stop = time.perf_counter() + seconds
     while time.perf_counter() < stop or len(times["free"]) < 5:
-        for name, turn in turns.items():
-            times[name].append(_seconds(turn, device) / STEPS)
+        shuffle(order)  # so that none always runs in the caches and the heap that the same other one left behind
+        for name in order:
+            times[name].append(_seconds(turns[name], device) / STEPS)
     found = {name: statistics.median(values) for name, values in times.items()}
     speedup, limit = (
         statistics.median(theirs / ours for theirs, ours in zip(times["pyg"], times[name], strict=True))
@@ -164,7 +167,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--threads", type=int, help="on a CPU (default: as many as torch takes)")
-    parser.add_argument("--seconds", type=float, default=15.0, help="per row, for the clock alone (default 15)")
+    parser.add_argument("--seconds", type=float, default=10.0, help="per row, for the clock alone (default 10)")
     parser.add_argument("--model", choices=MODELS, action="append", help="only this one; may be repeated")
     parser.add_argument("--norm", choices=NORMS, action="append", help="only this one; may be repeated")
     parser.add_argument("--out", type=Path, help="the CSV to write (default: benchmarks/results/models-DEVICE.csv)")

@@ -87,6 +87,13 @@ def test_on_a_cpu_every_change_is_noticed():
         assert as_segments(batch, 2) == Segments(batch=batch, batch_size=2)
 
 
+@pytest.mark.parametrize("change", [torch._neg_view, lambda ids: ids.to_sparse(), lambda ids: ids[None]])
+def test_sorted_memory_of_another_kind_is_no_sorted_batch(change):
+    """The C library reads memory, and that of a negative view has the other sign."""
+    with pytest.raises((TypeError, ValueError), match=r"negative id|sparse|one-dimensional"):
+        as_segments(change(torch.tensor([0, 1, 1])), 2)
+
+
 @pytest.mark.usefixtures("stream")
 @pytest.mark.parametrize(
     "change",

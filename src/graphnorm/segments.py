@@ -393,7 +393,7 @@ def as_segments(batch: Tensor | Segments | None, batch_size: int | None = None) 
         return found.segments
     entry = _CacheEntry(batch, _drop_from_cache)
     entry.key, entry.state = key, _state(batch)
-    entry.segments = Segments.temporary(batch.detach(), batch_size)  # holds the ids, but not the object `batch`
+    entry.segments = _read_sorted(entry.state, batch_size) or Segments.temporary(batch.detach(), batch_size)
     if len(_cache) >= _MAX_CACHED:
         _cache.clear()
     _cache[key] = entry
@@ -402,6 +402,19 @@ def as_segments(batch: Tensor | Segments | None, batch_size: int | None = None) 
 
 def _state(batch: Tensor) -> int | Tensor:
     return batch._version if batch.is_cuda else batch.clone()
+
+
+def _read_sorted(ids: int | Tensor, batch_size: int | None) -> Segments | None:
+    """Segments of sorted ids in range, read by the C library alone; ``None`` for all that takes more."""
+    if library is None or batch_size is None or not 0 <= batch_size <= _MOST_GRAPHS:
+        return None
+    if type(ids) is not Tensor or ids.dtype is not torch.int64 or ids.dim() != 1 or ids.layout is not torch.strided:
+        return None
+    if ids.is_neg() or not ids.is_contiguous():
+        return None
+    ptr, rows = torch.empty(batch_size + 1, dtype=torch.int64), ids.shape[0]
+    found = library.boundaries(ids.data_ptr(), rows, batch_size, ptr.data_ptr())
+    return Segments.trusted(ptr, None, rows, -1 - found, False, ids) if found < 0 else None
 
 
 def _drop_from_cache(freed: _CacheEntry, cache: dict[_Key, _CacheEntry] = _cache) -> None:
@@ -469,7 +482,7 @@ def _vector_of_integers(name: str, value: Tensor) -> Tensor:
 
 def _read_sized(batch: Tensor, batch_size: int) -> tuple[Tensor, Tensor]:
     """Boundaries and order of a batch vector, which is checked."""
-    found = Segments.temporary(batch, batch_size)
+    found = _read_sorted(batch, batch_size) or Segments.temporary(batch, batch_size)
     return found.ptr, torch.arange(batch.shape[0]) if found.order is None else found.order
 
 
@@ -521,7 +534,7 @@ def _write_boundaries(batch: Tensor, ptr: Tensor) -> int | None:
     ``None``, with ptr undefined, if the vector is unsorted or out of range.
     """
     graphs = ptr.shape[0] - 1
-    if library is not None and type(batch) is Tensor:
+    if library is not None and type(batch) is Tensor and not batch.is_neg():
         found: int = library.boundaries(batch.data_ptr(), batch.shape[0], graphs, ptr.data_ptr())
         return -1 - found if found < 0 else None
     if bool(((batch < 0) | (batch >= graphs)).any()) or bool((batch[1:] < batch[:-1]).any()):

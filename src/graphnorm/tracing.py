@@ -83,6 +83,6 @@ def register_cpu_operator(schema: str, run: Callable[..., Any], fake: Callable[.
     ``torch.library.custom_op`` does more, and adds 80 µs to a call.
     """
     name = schema.partition("(")[0]
-    _operators.define(schema, tags=torch.Tag.pt2_compliant_tag)  # type: ignore[no-untyped-call]
+    _operators.define(schema, tags=(torch.Tag.pt2_compliant_tag, torch.Tag.flexible_layout))  # type: ignore[no-untyped-call]
     _operators.impl(name, run, "CPU")  # type: ignore[no-untyped-call]
     torch.library.register_fake(f"graphnorm::{name}", fake, lib=_operators)

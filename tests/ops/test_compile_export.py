@@ -38,7 +38,7 @@ class Network(nn.Module):
 
     def forward(self, x, batch=None, batch_size=None):
         h = torch.relu(self.norms[0](self.first(x), batch, batch_size))
-        return self.norms[1](self.second(h), batch, batch_size, residual=h)
+        return self.norms[1](self.second(h) + h, batch, batch_size, residual=h)
 
 
 def batch_of(sizes):
@@ -126,7 +126,7 @@ def test_compiled_programs_refuse_ids_out_of_range(ids, graphs, error, words):
 
 @needs_library
 def test_the_compiler_sees_through_the_layers_on_a_cpu():
-    """The batch is read once, a ReLU stores no mask, and nothing is computed in double but the means of the graphs."""
+    """The batch is read once, a layer keeps its input alone, and nothing but the means of graphs is in double."""
     graphs = {}
 
     def keep(name):
@@ -155,7 +155,29 @@ def test_the_compiler_sees_through_the_layers_on_a_cpu():
     (outputs,) = graphs["forward"].graph.find_nodes(op="output")
     kept = [node.meta["val"] for node in outputs.args[0] if isinstance(node.meta.get("val"), torch.Tensor)]
     assert torch.bool not in {tensor.dtype for tensor in kept}
+    assert sum(tensor.shape == (len(x), 8) for tensor in kept) == 4  # the output, x of each layer, the residual
     assert not [tensor for tensor in kept if tensor.dtype == torch.float64 and tensor.shape[0] == len(x)]
+
+
+@needs_library
+def test_operators_of_compiled_programs_take_any_strides():
+    """Only then does Inductor give them its own buffers; else it computes their arguments twice."""
+    import graphnorm.ops.standardize.compiled  # noqa: F401
+
+    ops = torch.ops.graphnorm
+    ids = torch.tensor([1, 0, 2, 1, 0, 1])
+    ptr, order = ops.read_batch(torch.stack([ids, ids], 1)[:, 1], 3)
+    assert ptr.tolist() == [0, 2, 5, 6]
+    x, dz = torch.randn(5, 6), torch.randn(5, 6)
+    results = []
+    for xs, dzs in ((x.t(), dz.t()), (x.t().contiguous(), dz.t().contiguous())):
+        found, mean, var = ops.standardize_coefficients(xs, *[None] * 3, ptr, order, None, None, 1e-5, "live", None)
+        slopes = ops.standardize_slopes(dzs, xs, *[None] * 3, ptr, order, mean, var, 1e-5, "live", None)
+        results.append((found, mean, var, *slopes))
+    for strided, contiguous in zip(*results, strict=True):
+        assert torch.equal(strided, contiguous)
+    for op in (ops.read_batch, ops.standardize_coefficients, ops.standardize_slopes):
+        assert torch.Tag.flexible_layout in op.default.tags
 
 
 @needs_library

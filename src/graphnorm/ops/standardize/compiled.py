@@ -68,8 +68,9 @@ def _run(
     kept = [contiguous(p, acc) for p in problem.parameters]
     kept += [contiguous(mean, torch.float64), contiguous(var, acc), x.contiguous(), results[0], *more]
     function(
-        problem.eps, TYPES[x.dtype], rows, channels, problem.graphs, address(problem.ptr), address(problem.order),
-        STATISTICS[problem.statistics], torch.get_num_threads(), *map(address, kept),
+        problem.eps, TYPES[x.dtype], rows, channels, problem.graphs, address(contiguous(problem.ptr)),
+        address(contiguous(problem.order)), STATISTICS[problem.statistics], torch.get_num_threads(),
+        *map(address, kept),
     )  # fmt: skip
 
 
@@ -204,14 +205,14 @@ def _gradients(ctx: Any, dy: Tensor | None, *_: Any) -> tuple[Tensor | None, ...
         return (None,) * 14
     x, ids, found, *rest = ctx.saved_tensors
     m, s, b = _of_rows(found, ids)
-    d = x.to(found.dtype) - m
-    dz = torch.where(s * d + b < 0, 0, dy) if ctx.relu else dy
+    back = m - x.to(found.dtype)  # the forward pass has x - m: a compiler would store that, which is as large as x
+    dz = torch.where(b - s * back < 0, 0, dy) if ctx.relu else dy
     if _is_one_segment(x, ids):
-        slopes, *gradients = _slopes_of_all(dz.to(found.dtype), d, m, _problem(*rest, *ctx.options))
+        slopes, *gradients = _slopes_of_all(dz.to(found.dtype), -back, m, _problem(*rest, *ctx.options))
     else:
         slopes, *gradients = torch.ops.graphnorm.standardize_slopes(dz, x, *rest, *ctx.options)
     u, v = _of_rows(slopes, ids)
-    dx = (s * ((dz.to(found.dtype) + u) - v * d)).to(x.dtype)
+    dx = (s * ((dz.to(found.dtype) + u) + v * back)).to(x.dtype)
     dresidual = dy if ctx.needs_input_grad[1] else None
     dparameters = [None if p is None else g.to(p.dtype) for p, g in zip(rest[:3], gradients, strict=True)]
     return dx, dresidual, *dparameters, *[None] * 9
