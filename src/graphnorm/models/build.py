@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from graphnorm.adjacency import Adjacency
 from graphnorm.data.packed import PackedGraphs
@@ -143,15 +143,11 @@ def _pooled(graphs: PackedGraphs, settings: Hyperparameters) -> PackedGraphs:
     return replace(bare, node_ptr=nodes, rowptr=torch.zeros_like(nodes), col=graphs.col[:0], x=torch.cat(parts))
 
 
-def _pool_features(x: torch.Tensor, edges: Adjacency, segments: Segments, settings: Hyperparameters) -> torch.Tensor:
-    return pool(x, segments, settings.readout)
-
-
-def _pool_hops(x: torch.Tensor, edges: Adjacency, segments: Segments, settings: Hyperparameters) -> torch.Tensor:
-    return diffuse(x, edges, segments, settings.layers - 1).flatten(1)
-
-
-POOLINGS = {"mlp": _pool_features, "dcnn": _pool_hops}
+POOLINGS: dict[str, Callable[[Tensor, Adjacency, Segments, Hyperparameters], Tensor]] = {
+    "mlp": lambda x, edges, segments, settings: pool(x, segments, settings.readout),
+    "dcnn": lambda x, edges, segments, settings: diffuse(x, edges, segments, settings.layers - 1).flatten(1),
+}
+"""Of each ``pooled`` model, from the features of nodes to those of graphs."""
 
 
 # Memory
