@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from fakes import FakeFleet
+from graphnorm import cli
 
 Run = Callable[..., tuple[int, str, str]]
 HERE = ("--workers", "1", "--device", "cpu")
@@ -138,3 +139,30 @@ def test_several_values_of_a_setting(run: Run) -> None:
     assert (code, "lr has several values" in err) == (2, True)
     code, _, err = run("compare", "synthetic:trees", "--lr", "0.01,x")
     assert (code, "'x' is not a number" in err) == (2, True)
+
+
+PRINTS = """
+import torch
+print("imported")
+class Model(torch.nn.Module):
+    def __init__(self, width, outputs, norm):
+        super().__init__()
+        self.norm, self.head = norm(width), torch.nn.Linear(width, outputs)
+    def forward(self, x, edge_index, batch, batch_size):
+        print("called")
+        x = self.norm(x, batch, batch_size)
+        return self.head(x.new_zeros(batch_size, x.shape[1]).index_add(0, batch, x))
+"""
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_what_a_model_prints_is_no_part_of_the_result(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path, workers: str
+) -> None:
+    (tmp_path / "own.py").write_text(PRINTS)
+    small = ["--norms", "graph", "--folds", "2", "--epochs", "1", "--device", "cpu", "--workers", workers, "--json"]
+    assert cli.main(["compare", "synthetic:trees", "--model", f"{tmp_path / 'own.py'}:Model", *small]) == 0
+    out, err = capfd.readouterr()
+    assert json.loads(out)["norms"].keys() == {"graph"}
+    assert "imported" in err
+    assert "called" in err

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 
-from graphnorm.commands.options import add_json, add_study, refuse_failure, result_text, study_keywords
+from graphnorm.commands.options import add_json, add_study, refuse_failure, result_text, results_alone, study_keywords
 
 DESCRIPTION = """\
 Train the same model with several normalizations on the same folds, and test whether the best is significantly better.
@@ -34,9 +34,10 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     from graphnorm.study import Stopped, compare
 
-    keywords = study_keywords(options)
     try:
-        result = compare(options.data, out=options.out, overwrite=options.overwrite, **keywords)
+        with results_alone():
+            keywords = study_keywords(options)
+            result = compare(options.data, out=options.out, overwrite=options.overwrite, **keywords)
     except Stopped as stop:
         if stop.result.ranking and not options.json:
             print(result_text(stop.result, options.words))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import shutil
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +31,7 @@ __all__ = [
     "refuse_failure",
     "register_own_norms",
     "result_text",
+    "results_alone",
     "study_keywords",
     "width",
 ]
@@ -136,6 +139,11 @@ def result_text(result: Result, words: Sequence[str] = ()) -> str:
     """
     colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     return result.to_text(min(width() or 80, WIDEST), colour=colour, command=words)
+
+
+def results_alone() -> AbstractContextManager[object]:
+    """Inside, what is printed goes to standard error: models of users may print, and tables and JSON are read on."""
+    return contextlib.redirect_stdout(sys.stderr)
 
 
 def width() -> int | None:

@@ -13,7 +13,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from graphnorm.commands.options import add_data, add_json, add_norm_module, given, register_own_norms
+from graphnorm.commands.options import add_data, add_json, add_norm_module, given, register_own_norms, results_alone
 from graphnorm.settings import Loading
 
 if TYPE_CHECKING:
@@ -49,10 +49,11 @@ def run(options: argparse.Namespace) -> None:
 
     if options.out is not None:
         refuse_overwriting((options.model, options.data, options.split), options.out)
-    register_own_norms(options)
-    saved = load_model(options.model, options.device, options.code)
-    graphs, smiles = _load(options, saved)
-    columns, rows, facts = _predict(saved, graphs, smiles)
+    with results_alone():
+        register_own_norms(options)
+        saved = load_model(options.model, options.device, options.code)
+        graphs, smiles = _load(options, saved)
+        columns, rows, facts = _predict(saved, graphs, smiles)
     if options.json:
         print(json.dumps(facts | {"predictions": [dict(zip(columns, row, strict=True)) for row in rows]}, indent=1))
         return

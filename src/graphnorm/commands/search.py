@@ -12,6 +12,7 @@ from graphnorm.commands.options import (
     add_study,
     refuse_failure,
     result_text,
+    results_alone,
     study_keywords,
     whole_number,
 )
@@ -65,7 +66,8 @@ def run(options: argparse.Namespace) -> None:
         _show_plan(*plan_search(options.data, options.grid, **keywords), store, as_json=options.json)
         return
     try:
-        result = search(options.data, options.grid, progress=not options.quiet, **keywords)
+        with results_alone():
+            result = search(options.data, options.grid, progress=not options.quiet, **keywords)
     except Stopped as stop:
         if not options.json:
             print(result_text(stop.result, options.words))

@@ -15,6 +15,7 @@ from graphnorm.commands.options import (
     given,
     load_graphs,
     register_own_norms,
+    results_alone,
     whole_number,
 )
 from graphnorm.errors import GraphnormError
@@ -78,7 +79,8 @@ def run(options: argparse.Namespace) -> None:
         raise GraphnormError("this is a folder, not a file", where=options.out, remedy="name a file in it")
     refuse_unwritable(options.out.parent)
     refuse_overwriting((options.data,), options.out)
-    outcome = train(graphs, trial, options.out, running, callbacks=[Display()])
+    with results_alone():
+        outcome = train(graphs, trial, options.out, running, callbacks=[Display()])
     if outcome.status == "diverged":
         raise GraphnormError("the training diverged; nothing is saved", remedy="try a smaller --lr, or another --norm")
     shown: dict[str, Any] = {"model": str(options.out), "dataset": graphs.name, "norm": trial.norm}

@@ -217,6 +217,7 @@ def _serve(descriptor: int) -> None:
         set_parent_death_signal = 1
         ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
     torch.set_num_threads(1)
+    sys.stdout = sys.stderr  # models of users may print
     with contextlib.suppress(EOFError, OSError), Connection(descriptor) as pipe:  # the driver is gone
         code, *arguments = _receive(pipe)
         register_code(code)
