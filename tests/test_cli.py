@@ -145,6 +145,13 @@ def test_other_warnings_are_shown_as_ever(run: Run, monkeypatch: pytest.MonkeyPa
         run("datasets", "show", "trees")
 
 
+def test_too_little_memory(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("graphnorm.data.load", lambda *_, **__: bytearray(1 << 62))
+    code, out, err = run("datasets", "show", "trees")
+    assert (code, out) == (2, "")
+    assert err == "graphnorm: there is not enough memory. Remedy: give fewer or smaller graphs.\n"
+
+
 @pytest.mark.parametrize(
     "arguments", [["datasets", "show", "trees"], ["train", "trees", "--out", "model.safetensors"], ["compare", "trees"]]
 )

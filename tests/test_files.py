@@ -34,10 +34,11 @@ def test_a_file_is_on_the_disk_before_it_has_its_name(tmp_path: Path, monkeypatc
 def test_leftovers_of_killed_processes_are_removed(tmp_path: Path) -> None:
     script = (
         "import os, signal, sys; from pathlib import Path; from graphnorm.files import replacing\n"
-        "with replacing(Path(sys.argv[1])):\n    os.kill(os.getpid(), signal.SIGKILL)"
+        "with replacing(Path(sys.argv[1])) as fresh:\n    Path(f'{fresh}-copy-wal').touch()\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)"
     )
     subprocess.run([sys.executable, "-c", script, str(tmp_path / "a.txt")], check=False)
-    assert len(list(tmp_path.iterdir())) == 1
+    assert len(list(tmp_path.iterdir())) == 2
     others = [f".a.txt.{_host()}-{os.getpid()}-{0:012}.txt", ".a.txt.swp", ".b.txt"]
     for name in others:  # one of a process that runs, and two that are not ours
         (tmp_path / name).touch()

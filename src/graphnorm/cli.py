@@ -193,6 +193,10 @@ def _run(arguments: Sequence[str] | None) -> int:
             return 141  # the shell's code for a program ended by SIGPIPE
         _say(explain_os_error(error))
         return 2
+    except MemoryError as error:
+        problem = f"there is not enough memory ({error})" if str(error) else "there is not enough memory"
+        _say(GraphnormError(problem, remedy="give fewer or smaller graphs"))
+        return 2
     except ModuleNotFoundError as error:
         print(f"graphnorm: {error}. Remedy: pip install 'graphnorm[all]'.", file=sys.stderr)
         return 2

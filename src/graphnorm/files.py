@@ -110,10 +110,10 @@ def _host() -> str:
 
 
 def _remove_leftovers(path: Path) -> None:
-    """Remove the temporary files for ``path`` of processes of this machine that run no more."""
+    """Remove the temporary files for ``path`` of processes of this machine that run no more, and those beside them."""
     if os.name == "nt":  # there is no harmless way to ask whether a process runs
         return
-    pattern = re.compile(rf"\.{re.escape(path.name)}\.{_host()}-(\d+)-[0-9a-f]{{12}}{re.escape(path.suffix)}")
+    pattern = re.compile(rf"\.{re.escape(path.name)}\.{_host()}-(\d+)-[0-9a-f]{{12}}{re.escape(path.suffix)}(-[a-z]+)*")
     with suppress(OSError):
         for file in path.parent.iterdir():
             if (found := pattern.fullmatch(file.name)) and not _runs(int(found[1])):

@@ -6,7 +6,6 @@ import errno
 import json
 import shutil
 import sqlite3
-import tempfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from graphnorm.errors import StoreError, StudyError
-from graphnorm.files import refuse_unwritable
+from graphnorm.files import refuse_unwritable, replacing
 from graphnorm.study.compression import decompress_array, decompress_curve
 from graphnorm.study.plan import role
 from graphnorm.study.protocol import find_protocol
@@ -192,30 +191,32 @@ def recover(damaged: Path, target: Path) -> Recovered:
     if target.exists():
         raise StoreError("this file exists already", where=target, remedy="name a new one")
     refuse_unwritable(target.parent)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    place = tempfile.TemporaryDirectory(dir=target.parent)
-    with store_errors(damaged, written=target), _naming(target), place as folder:
-        copy, fresh = Path(folder) / "copy.db", Path(folder) / "fresh.db"
-        log, copied_log = (path.with_name(path.name + "-wal") for path in (damaged, copy))
-        shutil.copyfile(damaged, copy)
-        if log.exists():
-            shutil.copyfile(log, copied_log)
-        with closing(connect(fresh, writable=True)) as goal:
-            goal.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-            if not _opens(copy):
-                _replace_first_page(copy, fresh)
-                copied_log.unlink(missing_ok=True)  # it belongs to the lost page
-            with closing(sqlite3.connect(copy)) as source:
-                try:
-                    found = _copy(source, goal)
-                except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
-                    if getattr(error, "sqlite_errorcode", 0) in WRITE_ERRORS:
-                        raise
-                    raise _no_store(damaged) from error
-            if not found.studies and not found.outcomes:
-                raise _no_store(damaged)
-            goal.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        fresh.replace(target)
+    with store_errors(damaged, written=target), _naming(target), replacing(target) as fresh:
+        copy = fresh.with_name(f"{fresh.name}-copy")
+        copied_log, index = (copy.with_name(copy.name + end) for end in ("-wal", "-shm"))
+        try:
+            log = damaged.with_name(damaged.name + "-wal")
+            shutil.copyfile(damaged, copy)
+            if log.exists():
+                shutil.copyfile(log, copied_log)
+            with closing(connect(fresh, writable=True)) as goal:
+                goal.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+                if not _opens(copy):
+                    _replace_first_page(copy, fresh)
+                    copied_log.unlink(missing_ok=True)  # it belongs to the lost page
+                with closing(sqlite3.connect(copy)) as source:
+                    try:
+                        found = _copy(source, goal)
+                    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+                        if getattr(error, "sqlite_errorcode", 0) in WRITE_ERRORS:
+                            raise
+                        raise _no_store(damaged) from error
+                if not found.studies and not found.outcomes:
+                    raise _no_store(damaged)
+                goal.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        finally:
+            for path in (copy, copied_log, index):
+                path.unlink(missing_ok=True)
     return found
 
 
