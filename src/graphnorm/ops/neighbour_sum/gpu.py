@@ -37,14 +37,6 @@ FORWARD, BACKWARD = 0, 1
 
 
 @triton.jit
-def of_member(array, member, stride):
-    """A member's part of an array, which may be ``None``."""
-    if array is not None:
-        array += member * stride
-    return array
-
-
-@triton.jit
 def bounds(rowptr, row, mask, edges):
     """Edges [first, last) of the rows, clamped to the member whatever rowptr holds."""
     first = tl.load(rowptr + row, mask=mask, other=0).to(tl.int64)
@@ -179,10 +171,14 @@ def sum_rows(
     short = exists & (last - first <= limit)
     count = last - first
     last = tl.where(short, last, first)
-    col = of_member(col, member, col_stride)
-    edge_of = of_member(edge_of, member, edge_stride)
-    scale = of_member(scale, member, scale_stride)
-    degree = of_member(degree, member, degree_stride)
+    if col is not None:
+        col += member * col_stride
+    if edge_of is not None:
+        edge_of += member * edge_stride
+    if scale is not None:
+        scale += member * scale_stride
+    if degree is not None:
+        degree += member * degree_stride
     own = tl.zeros((BR, BC), ACC)
     if x is not None:
         own = load_rows(x, member * rows + row, channel, tile_mask(exists, channel, CHANNELS, BC), CHANNELS, ACC)
@@ -241,10 +237,14 @@ def sum_chunks(
     member = place // 2 // chunks
     rowptr += member * rowptr_stride
     row, _first, _last, begin, end = long_row(rowptr, rows, edges, place // 2 % chunks, which, limit)
-    col = of_member(col, member, col_stride)
-    edge_of = of_member(edge_of, member, edge_stride)
-    scale = of_member(scale, member, scale_stride)
-    degree = of_member(degree, member, degree_stride)
+    if col is not None:
+        col += member * col_stride
+    if edge_of is not None:
+        edge_of += member * edge_stride
+    if scale is not None:
+        scale += member * scale_stride
+    if degree is not None:
+        degree += member * degree_stride
     if begin < end:
         single = tl.arange(0, BR)
         own = tl.zeros((BR, BC), ACC)
@@ -273,7 +273,8 @@ def join_chunks(
     member = place // 2 // chunks
     rowptr += member * rowptr_stride
     row, first, last, begin, end = long_row(rowptr, rows, edges, place // 2 % chunks, which, limit)
-    scale = of_member(scale, member, scale_stride)
+    if scale is not None:
+        scale += member * scale_stride
     if (begin < end) & (begin == first):
         total = tl.zeros((BC,), tl.float64)
         final = (last - 1) // limit
