@@ -11,9 +11,8 @@ import pytest
 import torch
 
 import graphnorm
-from graphnorm import backends
+from graphnorm import backends, launch
 from graphnorm.layers import REGISTRY
-from graphnorm.ops import launch
 
 sys.path.insert(0, str(Path(__file__).parent))  # `import oracle`, `import fakes`
 
@@ -28,11 +27,11 @@ else:
     settings.load_profile("graphnorm")
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+ON_GPU = [*(["triton"] if INTERPRETED else []), pytest.param("cuda", marks=pytest.mark.gpu)]
 KERNELS = [
     "reference",
     pytest.param("cpu", marks=pytest.mark.skipif(backends.library is None, reason="the C library was not built")),
-    *(["triton"] if INTERPRETED else []),
-    pytest.param("cuda", marks=pytest.mark.gpu),
+    *ON_GPU,
 ]
 
 
@@ -91,16 +90,26 @@ def no_synchronisation() -> Callable[[], AbstractContextManager[None]]:
     return forbidden
 
 
-@pytest.fixture(params=KERNELS)
-def device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
-    """Runs a test once per set of kernels; the value is the device to put tensors on."""
+def _device_of(kernels: str) -> Iterator[torch.device]:
     with ExitStack() as stack:
-        if request.param == "triton":
+        if kernels == "triton":
             from memory_check import memory_checked  # needs numpy
 
             stack.enter_context(memory_checked())
-        stack.enter_context(graphnorm.backend("triton" if request.param == "cuda" else request.param))
-        yield torch.device("cuda" if request.param == "cuda" else "cpu")
+        stack.enter_context(graphnorm.backend("triton" if kernels == "cuda" else kernels))
+        yield torch.device("cuda" if kernels == "cuda" else "cpu")
+
+
+@pytest.fixture(params=KERNELS)
+def device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
+    """Runs a test once per set of kernels; the value is the device to put tensors on."""
+    yield from _device_of(request.param)
+
+
+@pytest.fixture(params=ON_GPU)
+def device_of_triton(request: pytest.FixtureRequest) -> Iterator[torch.device]:
+    """As ``device``, for the kernels of Triton alone."""
+    yield from _device_of(request.param)
 
 
 @pytest.fixture

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import importlib
 import math
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 
@@ -67,6 +70,24 @@ def chosen_backend() -> str:
 def debugging() -> bool:
     """Whether a ``with graphnorm.debug()`` block is open."""
     return _debug
+
+
+# ---- the GPU kernels --------------------------------------------------------------------------------------
+
+
+@cache
+def triton_kernels(module: str) -> ModuleType | None:
+    """A module of Triton kernels, imported at its first use; ``None`` where Triton is not installed."""
+    try:
+        import triton  # noqa: F401
+    except ImportError:
+        return None
+    return importlib.import_module(module)
+
+
+def interpreted() -> bool:
+    """Whether Triton's interpreter is on, which runs the GPU kernels on CPU tensors."""
+    return os.environ.get("TRITON_INTERPRET") == "1"
 
 
 # ---- the C library ---------------------------------------------------------------------------------------------

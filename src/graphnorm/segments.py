@@ -12,7 +12,7 @@ from torch import Tensor
 from torch._C import _are_functorch_transforms_active, _get_tracing_state, _len_torch_dispatch_stack
 from torch.utils import _pytree as pytree
 
-from graphnorm.backends import debugging, library
+from graphnorm.backends import chosen_backend, debugging, library, triton_kernels
 from graphnorm.tracing import (
     can_read_values,
     is_abstract,
@@ -20,7 +20,7 @@ from graphnorm.tracing import (
     is_inference_tensor,
     may_cache,
     outside_inference_mode,
-    register_cpu_operator,
+    register_operator,
 )
 
 __all__ = ["Segments", "as_segments", "check_dense", "check_ids"]
@@ -139,9 +139,9 @@ class Segments:
             _check_number_of_graphs(f"batch_size is {batch_size}", batch_size, self.num_rows)
         if not can_read_values(batch):
             compiled = torch.compiler.is_compiling() and not is_exporting()
-            if compiled and batch.is_cpu and batch_size is not None:
+            if compiled and (batch.is_cpu or batch.is_cuda) and batch_size is not None:
                 self.ptr, self.order = torch.ops.graphnorm.read_batch(batch, batch_size)
-                self._ids, self.may_pad = batch, False
+                self._ids, self.may_pad = batch, not batch.is_cpu
                 return None
             if compiled and batch.is_cpu:
                 torch._assert_async((batch >= 0).all(), "batch holds an id outside of 0 … batch_size - 1")
@@ -180,9 +180,10 @@ class Segments:
         self._ids = batch
         if assume_sorted:
             self.ptr = _boundaries(batch, batch_size)
+        elif batch.is_cuda and can_read_values(batch):
+            self.ptr, self.order = _read_on_gpu(batch, batch_size)
         else:
-            sorted_ids, self.order = torch.sort(_narrowed(batch, batch_size), stable=True)
-            self.ptr = _boundaries(sorted_ids, batch_size)
+            self.ptr, self.order = _sort(batch, batch_size)
 
     def _number_consecutively(self, batch: Tensor) -> None:
         """As many graphs as rows, those beyond the last one empty: a number that the compiler knows.
@@ -480,16 +481,31 @@ def _vector_of_integers(name: str, value: Tensor) -> Tensor:
     return value.long().contiguous()
 
 
-def _read_sized(batch: Tensor, batch_size: int) -> tuple[Tensor, Tensor]:
+def _sort(batch: Tensor, batch_size: int) -> tuple[Tensor, Tensor]:
+    """Boundaries and order of a batch vector by a sort."""
+    sorted_ids, order = torch.sort(_narrowed(batch, batch_size), stable=True)
+    return _boundaries(sorted_ids, batch_size), order
+
+
+def _read_on_gpu(batch: Tensor, batch_size: int) -> tuple[Tensor, Tensor]:
+    """Boundaries and order of a batch vector on a GPU, without waiting for it."""
+    gpu = triton_kernels("graphnorm.read_batch_gpu") if chosen_backend() in ("auto", "triton") else None
+    if gpu is None or not gpu.can_read(batch.shape[0], batch_size):
+        return _sort(batch, batch_size)
+    return gpu.read(batch, batch_size)  # type: ignore[no-any-return]
+
+
+def _read_on_cpu(batch: Tensor, batch_size: int) -> tuple[Tensor, Tensor]:
     """Boundaries and order of a batch vector, which is checked."""
     found = _read_sorted(batch, batch_size) or Segments.temporary(batch, batch_size)
     return found.ptr, torch.arange(batch.shape[0]) if found.order is None else found.order
 
 
-register_cpu_operator(
+register_operator(
     "read_batch(Tensor batch, SymInt batch_size) -> (Tensor, Tensor)",
-    _read_sized,
     lambda batch, batch_size: (batch.new_empty(batch_size + 1), torch.empty_like(batch)),
+    cpu=_read_on_cpu,
+    gpu=_read_on_gpu,
 )
 
 

@@ -16,7 +16,7 @@ __all__ = [
     "is_inference_tensor",
     "may_cache",
     "outside_inference_mode",
-    "register_cpu_operator",
+    "register_operator",
 ]
 
 T = TypeVar("T")
@@ -77,12 +77,16 @@ def is_inference_tensor(tensor: Tensor) -> bool:
 _operators = torch.library.Library("graphnorm", "FRAGMENT")  # type: ignore[no-untyped-call]
 
 
-def register_cpu_operator(schema: str, run: Callable[..., Any], fake: Callable[..., Any]) -> None:
+def register_operator(
+    schema: str, fake: Callable[..., Any], *, cpu: Callable[..., Any], gpu: Callable[..., Any] | None = None
+) -> None:
     """Make ``torch.ops.graphnorm.NAME``, opaque to compilers and without a gradient.
 
     ``torch.library.custom_op`` does more, and adds 80 µs to a call.
     """
     name = schema.partition("(")[0]
     _operators.define(schema, tags=(torch.Tag.pt2_compliant_tag, torch.Tag.flexible_layout))  # type: ignore[no-untyped-call]
-    _operators.impl(name, run, "CPU")  # type: ignore[no-untyped-call]
+    for key, run in (("CPU", cpu), ("CUDA", gpu)):
+        if run is not None:
+            _operators.impl(name, run, key)  # type: ignore[no-untyped-call]
     torch.library.register_fake(f"graphnorm::{name}", fake, lib=_operators)

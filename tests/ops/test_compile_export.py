@@ -13,6 +13,7 @@ from functorch.compile import make_boxed_func, min_cut_rematerialization_partiti
 from torch import nn
 from torch._dynamo.backends.common import aot_autograd
 from torch._inductor.decomposition import select_decomp_table
+from torch._inductor.utils import run_and_get_code
 
 import oracle
 from graphnorm import GraphNorm, LayerNorm, Segments, make_norm
@@ -234,7 +235,21 @@ def test_inductor(with_size):
             assert agree(gradients(network, y), gradients(network, right))
 
 
-@pytest.mark.skipif(library is None, reason="the CPU kernels are not compiled")
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "device", [pytest.param("cpu", marks=needs_library), pytest.param("cuda", marks=pytest.mark.gpu)]
+)
+def test_evaluation_reads_the_batch_once(device):
+    network, (x, batch, graphs) = Network().to(device).eval(), batch_of([40, 20, 50])
+    program = torch.compile(network, dynamic=True, fullgraph=True)
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")  # torch's own, about the machine
+        y, (code,) = run_and_get_code(program, x.to(device), batch.to(device), graphs)
+    assert code.count("torch.ops.graphnorm.read_batch.default(") == 1
+    assert torch.allclose(y.cpu(), network.cpu()(x, batch, graphs), atol=1e-5)
+
+
+@needs_library
 def test_compiled_programs_on_disk_are_those_of_this_version():
     from graphnorm.ops.standardize import compiled
 

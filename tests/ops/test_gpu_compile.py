@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from graphnorm import Adjacency
+from graphnorm import launch as launching
 from graphnorm.adjacency import Blocks
-from graphnorm.ops import launch as launching
 from graphnorm.ops.neighbour_sum.reference import Problem as Sum
 from graphnorm.ops.neighbour_sum.reference import Wanted
-from graphnorm.ops.standardize.reference import LIVE, Problem
+from graphnorm.ops.standardize.reference import GIVEN, LIVE, Problem
 
 triton = pytest.importorskip("triton")
 pytestmark = [
@@ -39,7 +39,7 @@ class Compiled:
             if fixed:
                 constants[(position,)] = value
         source = triton.compiler.ASTSource(fn=self.kernel, signature=signature, constexprs=constants)
-        made = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
+        made = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"enable_fp_fusion": True} | options)
         assert "ptx" in made.asm
         self.count += 1
 
@@ -127,3 +127,28 @@ def test_linear_dense_sum_categories_and_dropout(kernels):
         dense_sum_gpu.run(x, None if scale is None else torch.ones(2), scale, blocks, 0.5, own)
         dropout_gpu.drop(x, own, torch.zeros(2).long(), torch.rand(2), 1)
     assert all(compiled(some) == set(some) for some in made)
+
+
+def test_reading_a_batch(kernels):
+    from graphnorm import read_batch_gpu
+
+    made = kernels(read_batch_gpu)
+    read_batch_gpu.read(torch.tensor([0, 0, 2]).repeat(500), 3)
+    assert compiled(made) == set(made)
+
+
+def test_kernels_of_compiled_programs(kernels, monkeypatch):
+    from graphnorm.ops.standardize import compiled_gpu as gpu
+
+    made, weight = kernels(gpu), torch.ones(71)
+    monkeypatch.setattr(gpu, "wrap_triton", lambda kernel: kernel)
+    bounds, order = torch.tensor([0, 5, 40]), torch.arange(40)
+    for dtype in (torch.float32, torch.bfloat16, torch.float64):
+        x = torch.randn(40, 71, dtype=dtype)
+        for parameter, rows, statistics in ((weight, order, LIVE), (None, None, GIVEN)):
+            problem = Problem(*[parameter] * 3, bounds, rows, None, None, 1e-5, True, LIVE, None)
+            _, mean, var = gpu.forward(x, x if rows is None else None, problem, 2)
+            problem = problem._replace(mean=mean, var=var, statistics=statistics)
+            gpu.forward(x, None, problem, 0)
+            gpu.backward(x, x, problem, 2)
+    assert compiled(made) == set(made)

@@ -5,8 +5,8 @@ import torch
 
 from graphnorm import GraphNorm, Segments
 from graphnorm.backends import chosen_backend
+from graphnorm.launch import GraphScratch, Tile
 from graphnorm.layers.functional import batch_norm, graph_norm
-from graphnorm.ops.launch import GraphScratch, Tile
 from oracle import Case, error
 
 pytestmark = [pytest.mark.interpreted, pytest.mark.usefixtures("fresh_memory_is_nan")]

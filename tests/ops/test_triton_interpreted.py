@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from graphnorm.ops.dispatch import triton_kernels
+from graphnorm.backends import triton_kernels
 
 
 @pytest.mark.slow
@@ -22,7 +22,8 @@ def test_marked_tests_pass_in_the_interpreter():
     assert triton_kernels("graphnorm.ops.standardize.gpu") is not None
     here = Path(__file__).parent
     of_standardize = ("standardize", "gpu_cuts", "transforms", "eager", "function", "memory_check")
-    names = (*of_standardize, "neighbour_sum", "dense_sum", "categories", "dropout", "linear", "layer_norm")
+    of_fleets = ("neighbour_sum", "dense_sum", "categories", "dropout", "linear", "layer_norm")
+    names = (*of_standardize, "read_batch", "compiled_gpu", *of_fleets)
     files = [str(here / f"test_{name}.py") for name in names]
     options = ["-q", "-m", "interpreted", "-k", "triton", "-p", "no:cacheprovider", "-o", "addopts="]
     environment = os.environ | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}

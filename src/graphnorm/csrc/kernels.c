@@ -411,7 +411,7 @@ static PyMethodDef methods[] = {
     {"assemble", FAST(py_assemble), "The batch of graph ids."},
     {"one_hot", FAST(py_one_hot), "Categorical features one-hot."},
     {"variant", FAST(py_variant), "A GPU kernel and its sizes."},
-    {"launch", FAST(py_launch), "GPU kernels; see ops/launch.py."},
+    {"launch", FAST(py_launch), "GPU kernels; see launch.py."},
     {"use_instructions", py_use_instructions, METH_O, "0: any machine's, 1: AVX2, 2: AVX-512; gives the set chosen."},
     {"use_pool", py_use_pool, METH_O, "Run on the pool behind this GOMP_parallel; 0: in the calling thread."},
     {NULL, NULL, 0, NULL},

@@ -1,4 +1,4 @@
-/* GPU kernels by the driver's cuLaunchKernelEx, with little work on the host: see ops/launch.py. */
+/* GPU kernels by the driver's cuLaunchKernelEx, with little work on the host: see launch.py. */
 #pragma once
 #include <Python.h>
 #include <stdint.h>

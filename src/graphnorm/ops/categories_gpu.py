@@ -8,7 +8,7 @@ import triton.language as tl
 from torch import Tensor
 
 from graphnorm.backends import member_stride
-from graphnorm.ops.launch import compiler_options, on_device, power_of_two
+from graphnorm.launch import compiler_options, on_device, power_of_two
 from graphnorm.ops.tiles_gpu import PART, exact_dot
 
 # Integer arguments, which Triton must not compile in: they change from batch to batch.

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from graphnorm.adjacency import Blocks
-from graphnorm.ops.dispatch import optional_triton_kernels, triton_kernels
+from graphnorm.backends import triton_kernels
+from graphnorm.ops.dispatch import optional_triton_kernels
 from graphnorm.ops.function import define
 
 __all__ = ["can_sum", "sum_blocks"]

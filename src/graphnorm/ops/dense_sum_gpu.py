@@ -9,7 +9,7 @@ from torch import Tensor
 
 from graphnorm.adjacency import Blocks
 from graphnorm.backends import contiguous, member_stride
-from graphnorm.ops.launch import Tile, kinds, launch
+from graphnorm.launch import Tile, kinds, launch
 from graphnorm.ops.tiles_gpu import PART, exact_dot
 
 # Integer arguments, which Triton must not compile in: they change from batch to batch.

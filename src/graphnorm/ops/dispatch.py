@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import os
 import warnings
 from collections.abc import Callable, Iterable
 from functools import cache
@@ -13,9 +11,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from graphnorm.backends import chosen_backend, has_c_kernel, library
+from graphnorm.backends import chosen_backend, has_c_kernel, interpreted, library, triton_kernels
 
-__all__ = ["Kernels", "choose_kernels", "interpreted", "is_plain", "optional_triton_kernels", "triton_kernels"]
+__all__ = ["Kernels", "choose_kernels", "is_plain", "optional_triton_kernels"]
 
 
 class Kernels(NamedTuple):
@@ -23,21 +21,6 @@ class Kernels(NamedTuple):
 
     forward: Callable[..., Any]
     backward: Callable[..., Any]
-
-
-@cache
-def triton_kernels(module: str) -> ModuleType | None:
-    """A module of Triton kernels, imported at its first use; ``None`` where Triton is not installed."""
-    try:
-        import triton  # noqa: F401
-    except ImportError:
-        return None
-    return importlib.import_module(module)
-
-
-def interpreted() -> bool:
-    """Whether Triton's interpreter is on, which runs the GPU kernels on CPU tensors."""
-    return os.environ.get("TRITON_INTERPRET") == "1"
 
 
 def optional_triton_kernels(module: str, features: Tensor) -> ModuleType | None:

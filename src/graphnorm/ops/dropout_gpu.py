@@ -8,7 +8,7 @@ import triton.language as tl
 from torch import Tensor
 
 from graphnorm.backends import contiguous
-from graphnorm.ops.launch import compiler_options, on_device
+from graphnorm.launch import compiler_options, on_device
 
 
 @triton.jit

@@ -16,7 +16,7 @@ import triton.language as tl
 from torch import Tensor
 
 from graphnorm.backends import contiguous
-from graphnorm.ops.launch import Tile, kinds, launch, power_of_two
+from graphnorm.launch import Tile, kinds, launch, power_of_two
 from graphnorm.ops.precision import accumulation_dtype
 from graphnorm.ops.tiles_gpu import accumulator, tile_mask
 

@@ -17,9 +17,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from graphnorm.backends import contiguous
-from graphnorm.ops.dispatch import interpreted
-from graphnorm.ops.launch import compiler_options, on_device, power_of_two
+from graphnorm.backends import contiguous, interpreted
+from graphnorm.launch import compiler_options, on_device, power_of_two
 
 # Integer arguments, which Triton must not compile in: they change from batch to batch.
 SIZES = ("rows", "x_rows", "blocks", "members")

@@ -8,7 +8,7 @@ import torch
 import triton
 import triton.language as tl
 
-from graphnorm.ops.dispatch import interpreted
+from graphnorm.backends import interpreted
 
 __all__ = ["PART", "accumulator", "exact_dot", "tile_mask"]
 

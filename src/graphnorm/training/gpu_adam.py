@@ -6,7 +6,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from graphnorm.ops.launch import compiler_options, on_device
+from graphnorm.launch import compiler_options, on_device
 from graphnorm.training.adam import BETA1, BETA2, EPSILON
 
 BLOCK = 1024

@@ -21,7 +21,7 @@ import triton.language as tl
 from torch import Tensor
 
 from graphnorm.backends import contiguous, member_stride
-from graphnorm.ops.launch import Tile, kinds, launch, power_of_two
+from graphnorm.launch import Tile, kinds, launch, power_of_two
 from graphnorm.ops.neighbour_sum import reference
 from graphnorm.ops.neighbour_sum.reference import Problem, Wanted
 from graphnorm.ops.precision import accumulation_dtype

@@ -7,9 +7,7 @@ from typing import Any, SupportsFloat
 
 import torch
 from torch import Tensor
-from torch._C import _are_functorch_transforms_active
 
-from graphnorm.backends import chosen_backend, library
 from graphnorm.ops.dispatch import choose_kernels
 from graphnorm.ops.function import define
 from graphnorm.ops.layer_norm import layer_norm
@@ -103,20 +101,17 @@ def standardize(
     if is_exporting():  # plain torch, so that an exported program runs anywhere, an ONNX runtime included
         ids, graphs = _ids(x, segments, scope)
         y, mean, var = reference.standardize_by_ids(x, residual, ids, problem, graphs)
-    elif torch.compiler.is_compiling() and _can_fuse(x):
+    elif torch.compiler.is_compiling():
         from graphnorm.ops.standardize import compiled  # which imports all of the compiler
 
-        of_rows = None if ptr is None else _ids(x, segments, scope)[0]
-        y, mean, var = compiled.standardize_fused(x, residual, of_rows, problem)
+        if compiled.can_fuse(x, problem):
+            of_rows = None if ptr is None or x.is_cuda else _ids(x, segments, scope)[0]
+            y, mean, var = compiled.standardize_fused(x, residual, of_rows, problem)
+        else:
+            y, mean, var = standardize_op(x, residual, *problem)
     else:
         y, mean, var = standardize_op(x, residual, *problem)
     return y if late is None else y + late, mean, var
-
-
-def _can_fuse(x: Tensor) -> bool:
-    """Whether a compiled program gets the rows in plain torch. Inside ``vmap`` the operation has its own rule."""
-    can_run = library is not None and x.is_cpu and chosen_backend() in ("auto", "cpu")
-    return can_run and not _are_functorch_transforms_active()
 
 
 def layout(x: Tensor, segments: Segments | None, scope: str) -> tuple[Tensor | None, Tensor | None, int | None]:

@@ -1,32 +1,44 @@
-r"""Standardization under ``torch.compile`` on a CPU: sums over graphs by the C library, rows by the compiler.
+r"""Standardization under ``torch.compile``: operators that compilers see through.
 
-Per segment and channel the output is :math:`s\,(x - m) + b`, and the gradient of x is
+Behind an opaque operator a ReLU stores a mask, and each call costs the host more than a small kernel takes.
+
+*On a CPU*, the output per segment and channel is :math:`s\,(x - m) + b`, and the gradient of x is
 :math:`s\,[(dz + u) - v\,(x - m)]`. The library computes these coefficients, a few numbers for each segment. The rows
-are plain torch, so the compiler fuses them with what comes before and after. It also computes again where a ReLU had a
-slope of 0; behind an operator for the whole layer it would store a mask.
+are plain torch, so the compiler fuses them with what comes before and after.
 
-Where all rows are one segment, the sums are plain torch as well: then dz need not be stored for the library to read.
+*On a GPU*, compiled programs launch the Triton kernels themselves (:mod:`~graphnorm.ops.standardize.compiled_gpu`), and
+:class:`FuseReLU` hands a ReLU behind the layer to them.
+
+*Where all rows are one segment*, everything is plain torch, on both.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.compiler.config
-from torch import Tensor
+from torch import Tensor, fx
+from torch._C import _are_functorch_transforms_active
+from torch._inductor.custom_graph_pass import CustomGraphPass
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
-from graphnorm.backends import TYPES, address, contiguous, library
+from graphnorm.backends import TYPES, address, chosen_backend, contiguous, library, triton_kernels
 from graphnorm.ops.precision import accumulation_dtype
 from graphnorm.ops.standardize.cpu import STATISTICS
 from graphnorm.ops.standardize.reference import GIVEN, LIVE, Problem, statistics_shape
-from graphnorm.tracing import register_cpu_operator
+from graphnorm.tracing import register_operator
 
-__all__ = ["standardize_fused"]
+__all__ = ["can_fuse", "standardize_fused"]
+
+_RELU = 10  # its place among the arguments of :func:`_rows`
+_gpu: Any = triton_kernels("graphnorm.ops.standardize.compiled_gpu")
+
+RELU_OF_TORCH = 2
+"""A ReLU whose slope at exactly 0 is 0, as torch's; 1 stands for the layers' own."""
 
 # ---- the operators ---------------------------------------------------------------------------------------------
 
@@ -92,11 +104,11 @@ def _fake_slopes(dz: Tensor, x: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Ten
     return x.new_empty(2, _problem(*rest).graphs + 1, channels, dtype=acc), dweight, dbias, dmean_scale
 
 
-register_cpu_operator(
-    f"standardize_coefficients(Tensor x, {_SHARED}) -> (Tensor, Tensor, Tensor)", _coefficients, _fake_coefficients
+register_operator(
+    f"standardize_coefficients(Tensor x, {_SHARED}) -> (Tensor, Tensor, Tensor)", _fake_coefficients, cpu=_coefficients
 )
-register_cpu_operator(
-    f"standardize_slopes(Tensor dz, Tensor x, {_SHARED}) -> (Tensor, Tensor, Tensor, Tensor)", _slopes, _fake_slopes
+register_operator(
+    f"standardize_slopes(Tensor dz, Tensor x, {_SHARED}) -> (Tensor, Tensor, Tensor, Tensor)", _fake_slopes, cpu=_slopes
 )
 
 
@@ -153,8 +165,8 @@ def _of_rows(coefficients: Tensor, ids: Tensor | None) -> tuple[Tensor, ...]:
     return tuple(plane[:1] if ids is None else plane.index_select(0, ids) for plane in planes)
 
 
-def _is_one_segment(x: Tensor, ids: Tensor | None) -> bool:
-    return ids is None and statically_known_true(x.shape[0] >= 1)
+def _is_one_segment(x: Tensor, ptr: Tensor | None) -> bool:
+    return ptr is None and statically_known_true(x.shape[0] >= 1)
 
 
 def _rows(
@@ -168,15 +180,20 @@ def _rows(
     mean: Tensor | None,
     var: Tensor | None,
     ids: Tensor | None,
-    relu: bool,
+    relu: int,
     eps: float,
     statistics: str,
     max_size: int | None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The output; mean and variance, empty where they were given; and the coefficients."""
     rest = (weight, bias, mean_scale, ptr, order, mean, var, eps, statistics, max_size)
+    one = _is_one_segment(x, ptr)
+    if not one and x.is_cuda:
+        y, mean, var = _gpu.forward(x, residual, _problem(*rest), relu)
+        given = statistics == GIVEN
+        return y, mean.new_empty(0) if given else mean, var.new_empty(0) if given else var, var.new_empty(0)
     wide = x.to(accumulation_dtype(x.dtype))
-    if _is_one_segment(x, ids):
+    if one:
         found, live_mean, live_var = _coefficients_of_all(wide, _problem(*rest))
         if statistics == GIVEN:
             live_mean, live_var = live_mean.new_empty(0), live_var.new_empty(0)
@@ -204,26 +221,115 @@ def _gradients(ctx: Any, dy: Tensor | None, *_: Any) -> tuple[Tensor | None, ...
     if dy is None:  # the output was not used
         return (None,) * 14
     x, ids, found, *rest = ctx.saved_tensors
+    one, dresidual = _is_one_segment(x, rest[3]), dy if ctx.needs_input_grad[1] else None
+    if not one and x.is_cuda:
+        dx, shares = _gradient_on_gpu(dy, x, *rest, ctx.relu, *ctx.options)
+        return dx, dresidual, *_as_parameters(shares.sum(1, dtype=torch.float64), rest), *[None] * 9
     m, s, b = _of_rows(found, ids)
     back = m - x.to(found.dtype)  # the forward pass has x - m: a compiler would store that, which is as large as x
-    dz = torch.where(b - s * back < 0, 0, dy) if ctx.relu else dy
-    if _is_one_segment(x, ids):
+    dz = dy
+    if ctx.relu:
+        z = b - s * back
+        dz = torch.where(z <= 0 if ctx.relu == RELU_OF_TORCH else z < 0, 0, dy)
+    if one:
         slopes, *gradients = _slopes_of_all(dz.to(found.dtype), -back, m, _problem(*rest, *ctx.options))
     else:
         slopes, *gradients = torch.ops.graphnorm.standardize_slopes(dz, x, *rest, *ctx.options)
     u, v = _of_rows(slopes, ids)
     dx = (s * ((dz.to(found.dtype) + u) + v * back)).to(x.dtype)
-    dresidual = dy if ctx.needs_input_grad[1] else None
-    dparameters = [None if p is None else g.to(p.dtype) for p, g in zip(rest[:3], gradients, strict=True)]
-    return dx, dresidual, *dparameters, *[None] * 9
+    return dx, dresidual, *_as_parameters(gradients, rest), *[None] * 9
+
+
+def _as_parameters(gradients: Iterable[Tensor], parameters: Sequence[Tensor | None]) -> list[Tensor | None]:
+    return [None if p is None else g.to(p.dtype) for p, g in zip(parameters, gradients, strict=False)]
+
+
+def _backward_on_gpu(
+    dy: Tensor,
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    mean_scale: Tensor | None,
+    ptr: Tensor | None,
+    order: Tensor | None,
+    mean: Tensor | None,
+    var: Tensor | None,
+    relu: int,
+    eps: float,
+    statistics: str,
+    max_size: int | None,
+) -> tuple[Tensor, Tensor]:
+    problem = _problem(weight, bias, mean_scale, ptr, order, mean, var, eps, statistics, max_size)
+    dx, shares = _gpu.backward(dy, x, problem, relu)
+    return dx, shares
 
 
 # A compiler sees through a triton_op, one without kernels of Triton too. With autograd.Function torch 2.11 mixes up the
 # gradients.
 _standardize_rows: Any = torch.library.triton_op("graphnorm::standardize_rows", _rows, mutates_args=())
 _standardize_rows.register_autograd(_gradients, setup_context=_save)
+_gradient_on_gpu: Any = torch.library.triton_op("graphnorm::standardize_gradient", _backward_on_gpu, mutates_args=())
+
+
+# ---- the compiler ------------------------------------------------------------------------------------------------
+
+_DIGEST = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
 # Compiled programs are kept on disk by the names of their operators. Those of another version of this file are others.
-torch.compiler.config.cache_key_tag += f"{__name__} {hashlib.sha256(Path(__file__).read_bytes()).hexdigest()}"
+torch.compiler.config.cache_key_tag += f"{__name__} {_DIGEST}"
+
+
+class FuseReLU(CustomGraphPass):
+    """Let the kernels apply a ReLU that is all that reads a layer's output."""
+
+    def __call__(self, graph: fx.Graph) -> None:
+        for node in graph.find_nodes(op="call_function", target=torch.ops.graphnorm.standardize_rows.default):
+            outputs = [user for user in node.users if user.args[1] == 0]
+            y = outputs[0] if len(outputs) == 1 else None
+            relu = next(iter(y.users)) if y is not None and len(y.users) == 1 else None
+            if y is None or relu is None or node.args[1] is not None or node.args[_RELU] or not _is_relu(relu):
+                continue
+            if y.meta["example_value"].is_cuda:
+                node.update_arg(_RELU, RELU_OF_TORCH)
+                relu.replace_all_uses_with(y)
+                graph.erase_node(relu)
+
+    def uuid(self) -> str:
+        return _DIGEST
+
+
+class ReadOnce(CustomGraphPass):
+    """Let all layers share the first reading of a batch vector. Torch does this for training alone."""
+
+    def __call__(self, graph: fx.Graph) -> None:
+        first: dict[tuple[Any, ...], fx.Node] = {}
+        for node in graph.find_nodes(op="call_function", target=torch.ops.graphnorm.read_batch.default):
+            if (same := first.setdefault(node.args, node)) is not node:
+                node.replace_all_uses_with(same)
+                graph.erase_node(node)
+
+    def uuid(self) -> str:
+        return _DIGEST
+
+
+def _is_relu(node: fx.Node) -> bool:
+    functions = (torch.relu, torch.relu_, torch.nn.functional.relu, torch.nn.functional.relu_)
+    return node.target in functions or (node.op == "call_method" and node.target in ("relu", "relu_"))
+
+
+if torch._inductor.config.pre_grad_custom_pass is None:  # a user's own pass stays
+    torch._inductor.config.pre_grad_custom_pass = FuseReLU()
+if torch._inductor.config.post_grad_custom_pre_pass is None:
+    torch._inductor.config.post_grad_custom_pre_pass = ReadOnce()
+
+
+def can_fuse(x: Tensor, problem: Problem) -> bool:
+    """Whether a compiled program is to see through the operation. Inside ``vmap`` the operation has its own rule."""
+    if _are_functorch_transforms_active():
+        return False
+    if x.is_cpu:
+        return library is not None and chosen_backend() in ("auto", "cpu")
+    usable = x.is_cuda and _gpu is not None and chosen_backend() in ("auto", "triton")
+    return usable and (problem.ptr is None or _gpu.suits(x, problem))
 
 
 def standardize_fused(
@@ -231,5 +337,5 @@ def standardize_fused(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """As the operation, for arguments that were checked; ``ids``, shape (N,), has G for rows of no segment."""
     *tensors, eps, relu, statistics, max_size = problem
-    y, mean, var, _ = _standardize_rows(x, residual, *tensors, ids, relu, eps, statistics, max_size)
+    y, mean, var, _ = _standardize_rows(x, residual, *tensors, ids, int(relu), eps, statistics, max_size)
     return y, mean, var

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from graphnorm.backends import contiguous, library, member_stride
-from graphnorm.ops.launch import Launch, Launches, Tile, can_be_early, on_device, power_of_two, scratch
+from graphnorm.launch import Launch, Launches, Tile, can_be_early, on_device, power_of_two, scratch
 from graphnorm.ops.precision import accumulation_dtype
 from graphnorm.ops.standardize import kernels
 from graphnorm.ops.standardize.reference import GIVEN, LIVE, Parameters, Problem, statistics_shape

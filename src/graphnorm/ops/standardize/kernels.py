@@ -189,8 +189,10 @@ def finish(y, residual, at, mask, z, RELU: tl.constexpr, ACC: tl.constexpr):
 
 @triton.jit
 def before_relu(dy, d, scale, offset, RELU: tl.constexpr):
-    """dz: dy where the output was not clipped."""
-    if RELU:
+    """dz: dy where the output was not clipped. At exactly 0 it was not, unless RELU is 2: then as torch has it."""
+    if RELU == 2:
+        dy = tl.where(scale[None, :] * d + offset[None, :] <= 0.0, 0.0, dy)
+    elif RELU:
         dy = tl.where(scale[None, :] * d + offset[None, :] < 0.0, 0.0, dy)
     return dy
 
@@ -331,6 +333,17 @@ def tile_statistics(values, mask, count):
 
 
 @triton.jit
+def join_tile(base, above, m2, values, mask, start, n, ACC: tl.constexpr, BR: tl.constexpr):
+    """Mean (base + above) and m2 of the first `start` of n rows, joined with those of the next tile."""
+    here = tl.minimum(n - start, BR).to(ACC)
+    before = (start + n * 0).to(ACC)
+    rough, finer, tile_m2 = tile_statistics(values, mask, here)
+    base = tl.where(start == 0, rough, base)
+    gap = (rough - base) + finer - above
+    return base, above + gap * (here / (before + here)), m2 + tile_m2 + gap * gap * (before * here / (before + here))
+
+
+@triton.jit
 def range_statistics(
     x, order, order_stride, member, rows, first, last, channel,
     CHANNELS: tl.constexpr, ACC: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
@@ -348,13 +361,7 @@ def range_statistics(
             order, order_stride, member, rows, consecutive, shift, first + start + tile, inside, channel, CHANNELS
         )  # fmt: skip
         mask = tile_mask(inside, channel, CHANNELS, BC)
-        here = tl.minimum(n - start, BR).to(ACC)
-        before = (start + n * 0).to(ACC)
-        rough, finer, tile_m2 = tile_statistics(load_first(x, at, mask, ACC), mask, here)
-        base = tl.where(start == 0, rough, base)
-        gap = (rough - base) + finer - above
-        above += gap * (here / (before + here))
-        m2 += tile_m2 + gap * gap * (before * here / (before + here))
+        base, above, m2 = join_tile(base, above, m2, load_first(x, at, mask, ACC), mask, start, n, ACC, BR)
     return base.to(tl.float64) + above.to(tl.float64), m2
 
 

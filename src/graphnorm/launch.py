@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from graphnorm.backends import library
-from graphnorm.ops.dispatch import interpreted
+from graphnorm.backends import interpreted, library
 
 _INTERPRETED = interpreted()
 _LARGEST_INT32 = 2**31 - 1
@@ -109,22 +108,25 @@ class Launch:
         self.key = (id(kernel), tile, early, *key, *self.constants)
         self.wide = any(integer > _LARGEST_INT32 for integer in integers)
 
-    def __call__(self, kind: tuple[Any, ...], *tensors: Tensor | None) -> bytes | None:
-        """Launch through Triton. Returns the variant for the C library, where that can launch it next time."""
+    def __call__(self, kind: tuple[Any, ...], *tensors: Tensor | None) -> None:
+        """Launch through Triton."""
         tensors = tuple(tensor for position, tensor in enumerate(tensors) if position not in self.without)
         arguments = (*tensors, *self.integers, *self.constants)
         options = self.tile.options | ({"launch_pdl": True} if self.early else {})
         unaligned = any(tensor is not None and tensor.data_ptr() & 15 for tensor in tensors)
         if _INTERPRETED or unaligned or self.wide:  # Triton finds the variant
             self.kernel[(self.programs,)](*arguments, **options)
-            return None
-        key = (*self.key, kind)
-        compiled = _compiled.get(key)
+            return
+        compiled = _compiled.get((*self.key, kind))
         if compiled is None:
-            compiled = _compiled[key] = self.kernel[(self.programs,)](*arguments, **options)
+            _compiled[(*self.key, kind)] = self.kernel[(self.programs,)](*arguments, **options)
         else:
             compiled[(self.programs, 1, 1)](*arguments)
-        if library is None or not _driver() or not _is_plain(compiled.metadata, self.early):
+
+    def variant(self, kind: tuple[Any, ...]) -> bytes | None:
+        """For the C library: the kernel and all its arguments but tensors, where it was compiled before."""
+        compiled = None if self.wide else _compiled.get((*self.key, kind))
+        if compiled is None or library is None or not _driver() or not _is_plain(compiled.metadata, self.early):
             return None
         threads, shared, without = 32 * self.tile.warps, compiled.metadata.shared, sum(1 << k for k in self.without)
         sizes = (self.programs, threads, shared, without, int(self.early), *self.integers)
@@ -147,15 +149,23 @@ class Launches:
 
     def __call__(self, kind: tuple[Any, ...], stream: int, *tensors: Tensor | None) -> None:
         """Run on the current stream, which is ``stream``."""
-        ready = self.variants.get(kind)
+        ready = self.variants.get(kind) or self._find(kind)
         if ready is not None:
             assert library is not None
             if library.launch(ready, stream, *tensors) == 0:
                 return  # otherwise a tensor is not aligned, or the driver refused: Triton takes care of both
-        variants = [launch(kind, *tensors) for launch in self.launches]
-        known = [variant for variant in variants if variant is not None]
-        if known and len(known) == len(variants):
-            self.variants[kind] = b"".join(known)
+        for launch in self.launches:
+            launch(kind, *tensors)
+        self._find(kind)
+
+    def _find(self, kind: tuple[Any, ...]) -> bytes | None:
+        """The variants of all launches, where each was compiled before."""
+        found = [launch.variant(kind) for launch in self.launches]
+        known = [variant for variant in found if variant is not None]
+        if not known or len(known) < len(found):
+            return None
+        self.variants[kind] = b"".join(known)
+        return self.variants[kind]
 
 
 def on_device(device: torch.device) -> AbstractContextManager[Any]:
