@@ -10,12 +10,16 @@ so that others on the machine matter less. Writes ``benchmarks/results/models-DE
 from __future__ import annotations
 
 import argparse
+import itertools
+import multiprocessing
+import os
 import random
 import statistics
 import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -107,15 +111,16 @@ def stepper(network: nn.Module, case: Case, data: list[tuple[Tensor, ...]]) -> C
     return turn
 
 
-def measure(
-    case: Case, model: str, norm: str, *, compiled: bool, device: torch.device, seconds: float
-) -> dict[str, Any]:
-    """One row: milliseconds of a step, PyTorch Geometric's over ours and over the limit, and the share closed."""
+Turns = dict[str, Callable[[], Tensor]]
+
+
+def prepare(case: Case, model: str, norm: str, *, compiled: bool, device: torch.device) -> Turns:
+    """What is to be timed, run once: so it is compiled, and the two layers gave the same loss."""
     torch.compiler.reset()
     data = [case.batch(seed, device) for seed in range(STEPS)]
     options = {"affine": True} if norm == "InstanceNorm" else {}
     layers = {"pyg": getattr(pyg, norm), "ours": getattr(graphnorm, norm), "free": Free}
-    turns: dict[str, Callable[[], Tensor]] = {}
+    turns: Turns = {}
     state: dict[str, Tensor] = {}
     for name, layer in layers.items():
         network: Any = Network(MODELS[model], layer(case.width, **(options if name != "free" else {})), case)
@@ -127,6 +132,11 @@ def measure(
     losses = {name: float(turn()) for name, turn in turns.items()}
     if not abs(losses["ours"] - losses["pyg"]) <= 1e-2 * abs(losses["pyg"]):
         raise SystemExit(f"{model} with {norm}: the losses differ after {STEPS} steps: {losses}")
+    return turns
+
+
+def measure(turns: Turns, device: torch.device, seconds: float) -> dict[str, float]:
+    """Milliseconds of a step, PyTorch Geometric's over ours and over the limit, and the share closed."""
     times: dict[str, list[float]] = {name: [] for name in turns}
     order, shuffle = list(turns), random.Random(0).shuffle
     stop = time.perf_counter() + seconds
@@ -140,15 +150,22 @@ def measure(
         for name in ("ours", "free")
     )
     return {
-        "model": model,
-        "norm": norm,
-        "case": str(case),
-        "mode": "compiled" if compiled else "eager",
         **{f"{name}_ms": round(1e3 * value, 3) for name, value in found.items()},
         "speedup": round(speedup, 3),
         "limit": round(limit, 3),
         "share": round((found["pyg"] - found["ours"]) / (found["pyg"] - found["free"]), 2),
     }
+
+
+def measure_elsewhere(connection: Connection, seconds: float, device: torch.device, *what: Any) -> None:
+    """In a process of its own: prepare, say so, wait for the word, and send what was measured."""
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    case, model, norm = what
+    turns = prepare(case, model, norm, compiled=True, device=device)
+    connection.send("ready")
+    connection.recv()
+    connection.send(measure(turns, device, seconds))
 
 
 def _seconds(turn: Callable[[], Tensor], device: torch.device) -> float:
@@ -176,19 +193,36 @@ def main() -> None:
         torch.set_num_threads(options.threads)
     device = torch.device(options.device)
     made = announce(device, "torch_geometric")
-    rows = []
     warnings.simplefilter("ignore")  # torch's own, about the machine
-    for case in CASES if device.type == "cuda" else CASES[:1]:
-        for model in options.model or MODELS:
-            for norm in options.norm or NORMS:
-                for compiled in (False, True):
-                    row = measure(case, model, norm, compiled=compiled, device=device, seconds=options.seconds)
-                    rows.append(row)
-                    print(
-                        f"{row['case']}  {model:9s} {norm:12s} {row['mode']:8s} {row['speedup']:5.2f}x of at most "
-                        f"{row['limit']:.2f}x, {row['share']:.0%} of the gap",
-                        flush=True,
-                    )
+    cases = CASES if device.type == "cuda" else CASES[:1]
+    wanted = list(itertools.product(cases, options.model or MODELS, options.norm or NORMS))
+    compiling: dict[Any, Connection] = {}
+    if device.type == "cuda":  # programs take long to compile and GPUs have memory for all: so side by side, first
+        os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
+        context = multiprocessing.get_context("spawn")
+        for what in wanted:
+            compiling[what], theirs = context.Pipe()
+            arguments = (theirs, options.seconds, device, *what)
+            context.Process(target=measure_elsewhere, args=arguments, daemon=True).start()
+            theirs.close()  # so that a process that ends early is noticed
+        for done, connection in enumerate(compiling.values(), 1):
+            connection.recv()
+            print(f"{done} of {len(compiling)} models are compiled", flush=True)
+    rows = []
+    for (case, model, norm), compiled in itertools.product(wanted, (False, True)):
+        if compiled and compiling:
+            connection = compiling[case, model, norm]
+            connection.send("go")
+            found = connection.recv()
+        else:
+            found = measure(prepare(case, model, norm, compiled=compiled, device=device), device, options.seconds)
+        mode = "compiled" if compiled else "eager"
+        rows.append({"model": model, "norm": norm, "case": str(case), "mode": mode, **found})
+        print(
+            f"{case}  {model:9s} {norm:12s} {mode:8s} {found['speedup']:5.2f}x of at most {found['limit']:.2f}x, "
+            f"{found['share']:.0%} of the gap",
+            flush=True,
+        )
     write_table("models", rows, made, options.out)
 
 

@@ -17,7 +17,8 @@ CASE = models.Case(4, 2, 6, 3, 8, 2)
 @pytest.mark.parametrize("model", models.MODELS)
 @pytest.mark.parametrize("norm", models.NORMS)
 def test_a_row_reports_times_ratios_and_the_share_of_the_gap(model, norm):
-    row = models.measure(CASE, model, norm, compiled=False, device=torch.device("cpu"), seconds=0.0)
+    cpu = torch.device("cpu")
+    row = models.measure(models.prepare(CASE, model, norm, compiled=False, device=cpu), cpu, 0.0)
     assert min(row["pyg_ms"], row["ours_ms"], row["free_ms"], row["speedup"], row["limit"]) > 0
     gap = row["pyg_ms"] - row["free_ms"]
     rounding = 0.01 * abs(gap) + 0.001 * abs(row["share"]) + 0.01  # of the share, of the gap and of the times
@@ -31,7 +32,7 @@ def test_a_layer_with_another_result_ends_the_measurement(monkeypatch):
 
     monkeypatch.setattr(models.graphnorm, "GraphNorm", Wrong)
     with pytest.raises(SystemExit, match="GIN with GraphNorm: the losses differ"):
-        models.measure(CASE, "GIN", "GraphNorm", compiled=False, device=torch.device("cpu"), seconds=0.0)
+        models.prepare(CASE, "GIN", "GraphNorm", compiled=False, device=torch.device("cpu"))
 
 
 def test_the_table_in_the_readme(monkeypatch, tmp_path):

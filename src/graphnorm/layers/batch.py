@@ -114,7 +114,7 @@ class BatchNorm(Norm):
         tracks = module.running_mean is not None
         if tracks and (not self.training or (self.allow_single_element and x.shape[0] <= 1)):
             return self._by_running_averages(x, segments, residual)
-        if x.is_cpu and not torch.compiler.is_compiling() and (segments is None or not segments.may_pad):
+        if not torch.compiler.is_compiling() and (segments is None or not segments.may_pad):
             y = self._quickly(x, residual, module if tracks and self.training else None)
             if y is not None:
                 return y

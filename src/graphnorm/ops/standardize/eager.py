@@ -8,6 +8,7 @@ Everything else (torch.func transforms, compilation, tensor subclasses, wrong in
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import Any
 
 import torch
@@ -24,7 +25,7 @@ from graphnorm.segments import Segments
 
 _FEW_ROWS = 64  # of a single graph: GPU kernels then need its boundaries, and the segments have them already
 _MAX_PLANS = 64  # per segments; far more than a model has widths
-_plans_of_one_graph: dict[Any, Any] = {}  # for calls without segments, on a CPU: they hold numbers alone
+_plans_of_one_graph: dict[Any, Any] = defaultdict(dict)  # by device, for calls without segments: they hold numbers
 
 
 class _Planned(torch.autograd.Function):
@@ -82,16 +83,16 @@ def standardize_graphs(
 ) -> Tensor | None:
     """y of :func:`~graphnorm.ops.standardize.api.standardize`, or ``None`` where the quick path cannot take the call.
 
-    Not to be called while compiling. ``averages``, on a CPU alone, are running averages of mean and variance to update,
-    the weight of this batch in them, and n/(n-1).
+    Not to be called while compiling. ``averages`` are running averages of mean and variance to update, the weight of
+    this batch in them, and n/(n-1).
     """
     if _are_functorch_transforms_active() or _len_torch_dispatch_stack():
         return None
-    if not is_plain(x, weight, bias, mean_scale, residual) or (segments is None and not x.is_cpu):
+    if not is_plain(x, weight, bias, mean_scale, residual):
         return None
     if averages is not None and not _can_update(x, *averages[:2]):
         return None
-    plans = _plans_of_one_graph if segments is None else segments.plans
+    plans = _plans_of_one_graph[x.device] if segments is None else segments.plans
     key = x.shape, x.dtype, eps, act, statistics, chosen_backend()
     known = plans.get(key)
     if known is None:
@@ -122,10 +123,10 @@ def standardize_graphs(
 
 
 def _can_update(x: Tensor, *averages: Tensor) -> bool:
-    """Whether the library can update these running averages of x's channels."""
+    """Whether a plan can update these running averages of x's channels."""
     acc, width = accumulation_dtype(x.dtype), x.shape[1:]
     return is_plain(*averages) and all(
-        a.dtype is acc and a.shape == width and a.is_cpu and a.is_contiguous() for a in averages
+        a.dtype is acc and a.shape == width and a.device == x.device and a.is_contiguous() for a in averages
     )
 
 
@@ -134,6 +135,8 @@ def _make_plan(x: Tensor, segments: Segments | None, eps: float, act: str | None
     if x.dim() != 2 or not x.is_floating_point() or act not in ACTIVATIONS:
         return None
     if segments is not None and (segments.device != x.device or segments.num_rows not in (None, x.shape[0])):
+        return None
+    if segments is None and x.is_cuda and x.shape[0] <= _FEW_ROWS:  # its plan would hold the boundaries
         return None
     kernels = kernels_for(x, 1 if segments is None else segments.num_graphs)
     if not hasattr(kernels, "CallPlan"):

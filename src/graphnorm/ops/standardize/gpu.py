@@ -279,6 +279,7 @@ class CallPlan(Call):
         self._double, self._acc = x.new_empty(0, dtype=torch.float64), x.new_empty(0, dtype=self.acc)
         self._forward_variants = self._forward_launches().variants
         self._backward_variants = self._backward_launches().variants
+        self._averages: dict[float, Launches] = {}  # by the weight of a batch
         # types of parameters whose gradients the kernels give in that same type
         self._summed_types = frozenset(itertools.product((None, self.acc), repeat=3))
 
@@ -338,6 +339,21 @@ class CallPlan(Call):
             ) == 0:  # fmt: skip
                 return dx, (dweight, dbias, dmean_scale)
         return self.gradient(dy, x, parameters, *self.statistics(*kept))
+
+    def average(self, kept: Tensor, running_mean: Tensor, running_var: Tensor, weight: float, unbias: float) -> None:
+        """Move running averages towards the statistics in ``kept``, the variance times n/(n-1)."""
+        launches = self._averages.get(weight)
+        if launches is None:
+            tile, constants = Tile(1, min(256, power_of_two(self.channels)), 1), (self.channels, weight)
+            launches = Launches(self._launch(kernels.move_averages, 1, tile, self.layout[:1], *constants))
+            self._averages[weight] = launches
+        variants = launches.variants.get(())
+        if variants is not None and self.index == torch._C._cuda_getDevice():
+            stream, mean = self._stream(), kept.data_ptr()
+            if _launch_again(variants, stream, mean, mean + self._var_at, running_mean, running_var) == 0:
+                return
+        with on_device(self.device):
+            launches((), self._stream(), *self.statistics(kept), running_mean, running_var)
 
     def statistics(self, *kept: Tensor) -> tuple[Tensor | None, Tensor | None]:
         """Mean and variance, in the buffer of :meth:`forward`; ``None`` where there is none."""
