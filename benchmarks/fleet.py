@@ -100,6 +100,10 @@ def scores_of(model: nn.Module, batch: Any) -> Tensor:
     return scores
 
 
+def loss_of_classes(scores: Tensor, batch: Any) -> Tensor:
+    return nn.functional.cross_entropy(scores, batch.y)
+
+
 def as_pyg(graphs: PackedGraphs) -> list[Any]:
     """The graphs as PyTorch Geometric keeps them: a list, features one-hot."""
     from torch_geometric.data import Data
@@ -152,13 +156,16 @@ def seconds(work: Callable[[], object], device: torch.device) -> float:
 
 
 def pyg_loop(
-    model: PygGIN,
+    model: nn.Module,
     data: list[Any],
     train_ids: Any,
     device: torch.device,
     evaluate: bool,
     most: int,
     batch_size: int = 128,
+    *,
+    forward: Callable[[Any, Any], Tensor] = scores_of,
+    loss_of: Callable[[Tensor, Any], Tensor] = loss_of_classes,
 ) -> Callable[[], int]:
     """A function that trains for an epoch, or its first ``most`` steps, and gives the number of steps."""
     from torch_geometric.loader import DataLoader
@@ -173,8 +180,7 @@ def pyg_loop(
         for batch in loader:
             batch = batch.to(device)
             optimizer.zero_grad()
-            loss = nn.functional.cross_entropy(scores_of(model, batch), batch.y)
-            torch.autograd.backward(loss)
+            torch.autograd.backward(loss_of(forward(model, batch), batch))
             optimizer.step()
             steps += 1
             if steps == most:
@@ -190,14 +196,8 @@ def pyg_loop(
     return epoch
 
 
-def gpu_case(name: str, members: int, model: str, device: torch.device, peers: dict[str, float]) -> dict[str, Any]:
-    """Milliseconds of a training step, per model."""
-    graphs, trials, splits = setting(name, members, 400, model)
-    torch.cuda.reset_peak_memory_stats()
-    began = time.perf_counter()
-    fleet = Fleet(graphs, trials, splits, device=device)
-    fleet.advance(1)
-    setup = time.perf_counter() - began
+def step_seconds(fleet: Fleet) -> float:
+    """The time of one training step of all members, batch assembly included: the best of three rounds."""
     steps = fleet._schedule.steps
     epochs = max(2, min(60, 60 // steps))
     batches, keys = fleet._schedule.batches(1, 1 + epochs), fleet._schedule.dropout_keys(1, 1 + epochs)
@@ -207,22 +207,40 @@ def gpu_case(name: str, members: int, model: str, device: torch.device, peers: d
             fleet._train_epoch(1 + k, batches[k], keys[k])
 
     run()
-    ours = min(seconds(run, device) for _ in range(3)) / (steps * epochs)
+    return min(seconds(run, fleet.device) for _ in range(3)) / (steps * epochs)
+
+
+def step_seconds_of_loop(loop: Callable[[], int], device: torch.device) -> float:
+    """The time of one training step of a loop, batch assembly included: the median of several rounds."""
+    rounds = 12 if loop() <= 2 else 3
+    times = []
+    for _ in range(rounds):
+        synchronise(device)
+        began = time.perf_counter()
+        count = loop()
+        synchronise(device)
+        times.append((time.perf_counter() - began) / count)
+    return float(np.median(times))
+
+
+def gpu_case(name: str, members: int, model: str, device: torch.device, peers: dict[str, float]) -> dict[str, Any]:
+    """Milliseconds of a training step, per model."""
+    graphs, trials, splits = setting(name, members, 400, model)
+    torch.cuda.reset_peak_memory_stats()
+    began = time.perf_counter()
+    fleet = Fleet(graphs, trials, splits, device=device)
+    fleet.advance(1)
+    setup = time.perf_counter() - began
+    ours = step_seconds(fleet)
     evaluation = min(seconds(fleet._evaluate_all, device) for _ in range(3))
-    result: dict[str, Any] = {"dataset": name, "model": model, "members": members, "steps_per_epoch": steps}
+    result: dict[str, Any] = {"dataset": name, "model": model, "members": members}
+    result["steps_per_epoch"] = fleet._schedule.steps
     if name not in peers:
         data = as_pyg(graphs)
         theirs = pyg_model(graphs, trials[0].readout).to(device)
         result["difference"] = check(build_model(trials[0], graphs), theirs, graphs, data, device)
         loop = pyg_loop(theirs, data, splits[0].train, device, False, 30)
-        loop()
-        times = []
-        for _ in range(3 if steps > 2 else 12):
-            began = time.perf_counter()
-            count = loop()
-            synchronise(device)
-            times.append((time.perf_counter() - began) / count)
-        peers[name] = float(np.median(times))
+        peers[name] = step_seconds_of_loop(loop, device)
     return result | {
         "step_ms": 1e3 * ours,
         "step_ms_per_model": 1e3 * ours / members,
