@@ -116,8 +116,12 @@ register_operator(
 
 
 def _coefficients_of_all(x: Tensor, problem: Problem) -> tuple[Tensor, Tensor, Tensor]:
-    """As the operator, but (3, 1, C)."""
-    weight, bias, alpha = _parameters(problem, x)
+    """m, s and t, (3, 1, C), for an output of s·((x - m) + t) + β; mean and variance.
+
+    As t has no factor s, no product here joins mean and variance. Triton 3.6 fails to compile one where both come from
+    the same reduction.
+    """
+    weight, _, alpha = _parameters(problem, x)
     mean, var = problem.mean, problem.var
     if mean is None or var is None:
         first = x[:1]  # of n values, each is within √n standard deviations of their mean, so nothing cancels
@@ -130,7 +134,7 @@ def _coefficients_of_all(x: Tensor, problem: Problem) -> tuple[Tensor, Tensor, T
         rest = (mean - m).to(x.dtype)
     kept = (1 - alpha) * m
     s = weight * torch.rsqrt(var + kept * kept + problem.eps)
-    return torch.stack([m, s, bias + s * (kept - rest)]), mean, var
+    return torch.stack([m, s, kept - rest]), mean, var
 
 
 def _slopes_of_all(dz: Tensor, d: Tensor, m: Tensor, problem: Problem) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -163,6 +167,14 @@ def _of_rows(coefficients: Tensor, ids: Tensor | None) -> tuple[Tensor, ...]:
     """The coefficients of every row, (N, C) each, or (1, C) where all rows are one segment."""
     planes = coefficients.unbind(0)
     return tuple(plane[:1] if ids is None else plane.index_select(0, ids) for plane in planes)
+
+
+def _output(s: Tensor, d: Tensor, b: Tensor, bias: Tensor | None, one: bool) -> Tensor:
+    """The rows before the ReLU, with d = x - m."""
+    if not one:
+        return s * d + b
+    z = s * (d + b)
+    return z if bias is None else z + bias.to(z.dtype)
 
 
 def _is_one_segment(x: Tensor, ptr: Tensor | None) -> bool:
@@ -200,7 +212,7 @@ def _rows(
     else:
         found, live_mean, live_var = torch.ops.graphnorm.standardize_coefficients(x, *rest)
     m, s, b = _of_rows(found, ids)
-    z = s * (wide - m) + b
+    z = _output(s, wide - m, b, bias, one)
     if relu:
         z = torch.relu(z)
     if residual is not None:
@@ -229,7 +241,7 @@ def _gradients(ctx: Any, dy: Tensor | None, *_: Any) -> tuple[Tensor | None, ...
     back = m - x.to(found.dtype)  # the forward pass has x - m: a compiler would store that, which is as large as x
     dz = dy
     if ctx.relu:
-        z = b - s * back
+        z = _output(s, -back, b, rest[1], one)
         dz = torch.where(z <= 0 if ctx.relu == RELU_OF_TORCH else z < 0, 0, dy)
     if one:
         slopes, *gradients = _slopes_of_all(dz.to(found.dtype), -back, m, _problem(*rest, *ctx.options))
