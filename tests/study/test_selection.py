@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any, Literal
@@ -48,6 +49,25 @@ def test_paper_one_epoch_for_all_folds() -> None:
     assert chosen.mean == pytest.approx(75)
     assert chosen.std == pytest.approx(np.std([70, 80], ddof=1))
     assert list(chosen.scores.values()) == pytest.approx([70, 80])
+
+
+def test_targets_are_reported_at_the_chosen_epoch_of_their_fold() -> None:
+    """NaN marks a target that a part has no metric of; equal epochs are averaged under ``fair`` only."""
+
+    def member(valid: list[float], targets: list[list[float]], **about: Any) -> Outcome:
+        return replace(outcome(valid, valid, **about), targets=np.array(targets, np.float32))
+
+    nan, first = float("nan"), [[0.1, 0.2], [0.5, 0.7], [0.3, 0.9]]
+    folds = [member([0.5, 0.9, 0.7], first), member([0.6, 0.5, 0.8], [[0, 0], [0, 0], [0.5, nan]], fold=1)]
+    one, two = chosen_from([folds]).targets
+    assert (one.mean, one.std) == (pytest.approx(40), pytest.approx(np.std([30, 50], ddof=1)))
+    assert two.mean == pytest.approx(90)
+    assert np.isnan(two.std)
+    tied = chosen_from([[member([0.9, 0.9, 0.7], first, protocol="fair")]])
+    assert [spread.mean for spread in tied.targets] == pytest.approx([30, 45])
+    diverged = member([nan, nan, nan], [[nan, nan]] * 3, fold=1, status="diverged")
+    assert [spread.mean for spread in chosen_from([[folds[0], diverged]]).targets] == pytest.approx([50, 70])
+    assert chosen_from([[folds[0], outcome([0.6, 0.5, 0.8], fold=1)]]).targets == ()  # stored without
 
 
 def test_ties_go_to_the_earliest_epoch() -> None:
@@ -105,12 +125,12 @@ def test_fair_averages_over_what_the_choosing_graphs_cannot_tell_apart() -> None
         assert (choice.configuration, choice.epoch, choice.ties) == (*first, 3)
         assert choice.score == pytest.approx((0.2 + 0.3 + 0.7) / 3)
     worse = outcome([0.8, 0.8, 0.8], [1.0, 1.0, 1.0], protocol="fair", lr=0.3)
-    assert select([[worse], [one]])[0][2:] == (1, 2, pytest.approx(0.25), 2)
+    assert select([[worse], [one]])[0][2:] == (1, 2, pytest.approx(0.25), 2, ())
 
 
 def test_a_seed_reports_one_checkpoint() -> None:
     tied = outcome([0.9, 0.9], [0.2, 0.3], protocol="ogb")
-    assert select([[tied]])[0][3:] == (1, pytest.approx(0.2), 1)
+    assert select([[tied]])[0][3:] == (1, pytest.approx(0.2), 1, ())
 
 
 def test_ogb_by_seed() -> None:

@@ -138,7 +138,7 @@ def prune(store: Store, studies: Sequence[Study]) -> Pruned:
         with transaction(store._connection):
             store._connection.execute(
                 "WITH mine AS (SELECT value FROM json_each(:studies)) "
-                "DELETE FROM curves WHERE name IN ('loss', 'train') "
+                "DELETE FROM curves WHERE name IN ('loss', 'train', 'targets') "
                 "AND trial IN (SELECT trial FROM members WHERE study IN mine) "
                 "AND trial NOT IN (SELECT trial FROM members WHERE study NOT IN mine) "
                 "AND trial NOT IN (SELECT id FROM trials WHERE key IN (SELECT value FROM json_each(:keep)))",

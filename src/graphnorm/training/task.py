@@ -63,9 +63,12 @@ class Task:
 
     def score(self, metric: str, scores: Tensor, wanted: Tensor) -> Tensor:
         """(M,): the mean over the targets for which the metric is defined; NaN if a score is NaN."""
+        return self.mean(self.each(metric, scores, wanted), scores, wanted)
+
+    def mean(self, each: Tensor, scores: Tensor, wanted: Tensor) -> Tensor:
+        """:meth:`score`, from the metric of each target."""
         real = present(wanted) if wanted.ndim == scores.ndim else present(wanted)[..., None]
-        mean = self.each(metric, scores, wanted).nanmean(1)
-        return torch.where((scores.isnan() & real).any(-1).any(-1), torch.nan, mean).to(torch.float32)
+        return torch.where((scores.isnan() & real).any(-1).any(-1), torch.nan, each.nanmean(1)).to(torch.float32)
 
     def chance(self, metric: str, graphs: PackedGraphs) -> float:
         """The best value of the metric for a model that gives all graphs the same scores."""

@@ -172,6 +172,8 @@ class Outcome:
     seconds: float = 0.0
     """The member's share of its fleet's time."""
     device: str = ""
+    targets: npt.NDArray[np.float32] = field(default_factory=lambda: np.empty((0, 0), np.float32), repr=False)
+    """(epochs, T): of several targets, the metric of each on the part that is reported; NaN where it is not defined."""
     seen: dict[str, npt.NDArray[Any]] = field(default_factory=dict, repr=False)
     """The measurements of a probe: an array for each name, with a row for each look."""
     state: dict[str, Any] = field(default_factory=dict, repr=False)
