@@ -47,7 +47,7 @@ def scattered(trial: Trial, epoch: int) -> dict[str, float]:
 def outcome(trial: Trial, values: Values = rising, *, epochs: int | None = None, **changes: Any) -> Outcome:
     """What a trial gives."""
     rows = [values(trial, epoch) for epoch in range(1, (epochs or trial.epochs) + 1)]
-    names = [name for name in rows[0] if name != "test" or trial.protocol in ("fair", "ogb")]
+    names = [name for name in rows[0] if name != "test" or trial.protocol in ("fair", "given")]
     curves = {name: np.array([row[name] for row in rows], np.float32) for name in names}
     return Outcome(**{"trial": trial, "curves": curves, "seconds": 0.5, "device": "fake"} | changes)
 

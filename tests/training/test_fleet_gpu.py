@@ -91,7 +91,9 @@ def test_molecular_models_on_the_gpu():
     graphs, ids = load("molecules"), np.arange(100)
     part = Split(ids[:64], ids[64:84], ids[84:])
     for model, norm in (("molecular-gin", "graph"), ("molecular-gcn", "graph"), ("molhiv-gin", "batch")):
-        member = Trial(dataset="molecules", model=model, norm=norm, protocol="ogb", hidden=16, batch_size=32, epochs=2)
+        member = Trial(
+            dataset="molecules", model=model, norm=norm, protocol="given", hidden=16, batch_size=32, epochs=2
+        )
         here, there = (Fleet(graphs, [member], [part], device=device) for device in ("cpu", "cuda"))
         for fleet in (here, there):
             fleet.advance()

@@ -46,7 +46,7 @@ class Chapter:
 
     @property
     def title(self) -> str:
-        title = f"{self.result.dataset}, {self.result.model}, {self.result.protocol.label}"
+        title = f"{self.result.dataset}, {self.result.model}, {self.result.division}"
         return f"{title}: {self.told_apart}" if self.told_apart else title
 
     @property

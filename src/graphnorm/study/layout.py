@@ -39,7 +39,7 @@ def title(result: Result) -> str:
     if result.protocol.unit == "fold":
         parts += [f"protocol {result.protocol.label}", f"{spec['folds']} folds"]
     else:
-        parts += ["all graphs train" if result.protocol is ALL_GRAPHS else result.protocol.label]
+        parts += ["all graphs train" if result.protocol is ALL_GRAPHS else result.division]
     parts += [f"{spec['seeds']} seeds"] if spec["seeds"] > 1 else []
     configurations = max((len(score.configurations) for score in result.norms.values()), default=1)
     parts += [counted(configurations, "configuration")] if configurations > 1 else []

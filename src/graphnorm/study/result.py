@@ -30,6 +30,7 @@ from graphnorm.study.significance import ALPHA, CONFIDENCE, PairTest, compare_al
 from graphnorm.study.store import UNFIT
 from graphnorm.study.verdict import Finding
 from graphnorm.training import Metric, find_metric
+from graphnorm.training.trial import renamed
 
 if TYPE_CHECKING:
     import pandas
@@ -84,6 +85,11 @@ class Result:
     @property
     def protocol(self) -> Protocol:
         return find_protocol(self.spec["protocol"])
+
+    @property
+    def division(self) -> str:
+        """How the graphs were divided, for titles: the label of the protocol, or the kind of split that was given."""
+        return str(self.spec.get("split") or self.protocol.label)
 
     @property
     def metric(self) -> Metric:
@@ -362,7 +368,7 @@ class Result:
         try:
             if values["format"] != FORMAT:
                 raise GraphnormError(f"the format is {values['format']!r}, not {FORMAT!r}", remedy="compare again")
-            spec = values["spec"]
+            spec = renamed(dict(values["spec"]))
             protocol, metric = find_protocol(spec["protocol"]), _metric_of(spec)
             norms, baselines = (
                 {name: Score.from_dict(name, protocol, metric, one) for name, one in values[kind].items()}
@@ -372,7 +378,7 @@ class Result:
                 raise KeyError("norms")
             found = cls(
                 str(values["study"]),
-                dict(spec),
+                spec,
                 norms,
                 baselines,
                 int(values["trials"]),

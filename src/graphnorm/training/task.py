@@ -214,21 +214,21 @@ TASKS: dict[str, Task] = {
 def task_name(graphs: PackedGraphs, protocol: str) -> str:
     """The task of these graphs, empty if it is what the protocol implies: the form of :attr:`Trial.task`.
 
-    Two classes are one binary target under ``ogb``; all other classes are classes.
+    Two classes are one binary target under ``given``; all other classes are classes.
 
     >>> from graphnorm.data import load
-    >>> task_name(load("synthetic:trees"), "ogb")
+    >>> task_name(load("synthetic:trees"), "given")
     ''
     """
     if graphs.task == "classes":
-        return "classes" if protocol == "ogb" and graphs.num_classes != 2 else ""
+        return "classes" if protocol == "given" and graphs.num_classes != 2 else ""
     return graphs.task
 
 
 def find_task(protocol: str, task: str = "") -> Task:
     """The task of a trial, from its ``protocol`` and ``task``.
 
-    >>> find_task("paper").name, find_task("ogb").name, find_task("ogb", "values").name
+    >>> find_task("paper").name, find_task("given").name, find_task("given", "values").name
     ('classes', 'binary', 'values')
     """
     return TASKS[task or implied_task(protocol)]
