@@ -12,6 +12,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -176,7 +177,7 @@ class Fleet:
             return _Captured(self)
         except torch.OutOfMemoryError:
             raise  # a smaller fleet may fit
-        except RuntimeError as error:
+        except Exception as error:  # an error of the model itself comes again in the next step
             reason = f"{type(error.__context__ or error).__name__}: {error.__context__ or error}".splitlines()[0]
             warnings.warn(
                 f"{self.trials[0].model}: trained without a CUDA graph, which is slower, since its step cannot be "
@@ -378,9 +379,26 @@ def record_cuda_graph(work: Callable[[], None], pool: Any = None, *, warm_up: in
             work()
     current.wait_stream(aside)
     recording = torch.cuda.graph(graph, pool=pool, stream=aside, capture_error_mode="thread_local")
-    with torch.cuda.stream(aside), _ONE_RECORDING, recording:  # the recording alone stays on its stream after an error
-        work()
+    try:
+        with (
+            torch.cuda.stream(aside),
+            _ONE_RECORDING,
+            recording,
+        ):  # the recording alone stays on its stream after an error
+            work()
+    except Exception:
+        with suppress(RuntimeError):
+            _end_recording(aside)
+        raise
     return graph
+
+
+def _end_recording(stream: torch.cuda.Stream) -> None:
+    """After a recording that failed torch draws no random numbers on the GPU until another one succeeds: record one."""
+    number = torch.zeros(1, device=stream.device)
+    recording = torch.cuda.graph(torch.cuda.CUDAGraph(), stream=stream, capture_error_mode="thread_local")
+    with torch.cuda.stream(stream), _ONE_RECORDING, recording:
+        number += 1
 
 
 def device_name(device: torch.device) -> str:
