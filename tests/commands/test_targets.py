@@ -8,7 +8,6 @@ import io
 import json
 import sqlite3
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ import pytest
 import torch
 
 import graphnorm
+from fakes import with_targets
 from graphnorm import cli
 from graphnorm.data import PackedGraphs, save_packed, synthetic
 from graphnorm.errors import DataWarning
@@ -31,19 +31,6 @@ metrics = pytest.importorskip("sklearn.metrics")
 Run = Callable[..., tuple[int, str, str]]
 QUICK = ("--epochs", "6", "--hidden", "8", "--layers", "3", "--batch-size", "16", "--lr", "0.02", "--device", "cpu")
 SETTINGS: dict[str, Any] = {"epochs": 3, "hidden": 8, "layers": 3, "folds": 3, "device": "cpu", "progress": False}
-
-
-def with_targets(task: str, columns: int) -> PackedGraphs:
-    """Trees whose number of nodes decides the targets; one in five is missing where there are several."""
-    trees = synthetic.trees(num_graphs=90, seed=0)
-    random = torch.Generator().manual_seed(0)
-    sizes = trees.sizes.float()[:, None] + torch.randn(90, columns, generator=random)
-    values = 1000 + 50 * sizes if task == "values" else (sizes > sizes.median(0).values).float()
-    if columns > 1:
-        values[torch.rand(90, columns, generator=random) < 0.2] = torch.nan
-    bare = {"labels": torch.zeros_like(trees.labels), "classes": ("unknown",)}
-    names = tuple(f"t{k}" for k in range(columns))
-    return replace(trees, **bare, name=f"{columns}-{task}", task=task, targets=values, target_names=names)
 
 
 @pytest.fixture(params=[("values", 1), ("values", 2), ("binary", 1), ("binary", 3)], ids=lambda p: f"{p[1]} {p[0]}")
