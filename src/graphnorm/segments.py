@@ -328,7 +328,7 @@ torch.serialization.add_safe_globals([_restored])
 # ---- the segments of a layer's batch vector --------------------------------------------------------------------
 
 # A model calls all of its layers with the same tensor `batch`. On a small batch, reading it takes as long as a layer;
-# on a GPU it takes a sort, and a synchronisation where batch_size is left out. So the segments of a tensor are cached
+# on a GPU it takes launches, and a synchronisation where batch_size is left out. So the segments of a tensor are cached
 # for as long as that tensor object lives and nothing of this has changed:
 #
 # - on a CPU, the ids, which are compared with a copy: numpy may change them without torch knowing;
@@ -336,7 +336,7 @@ torch.serialization.add_safe_globals([_restored])
 #   go unnoticed: through batch.data, by the replay of a CUDA graph, by torch.distributed, by kernels or libraries that
 #   were given the memory (DLPack);
 # - batch_size, None included;
-# - the stream, since another stream need not wait for the sort;
+# - the stream, since another stream need not wait for the launches;
 # - inference mode, since training cannot use what is made inside of it.
 #
 # Not cached are segments of inference tensors, which have no version; of subclasses; inside graphnorm.debug(), which

@@ -36,7 +36,7 @@ class GraphNorm(_PerGraphNorm):
     The second moment is that of the shifted value; it is not centred again. Parameters ``weight`` (γ), ``bias`` (β)
     and ``mean_scale`` (α) are named as in PyTorch Geometric, whose state dicts load here and ours there.
 
-    On a GPU, the first layer that is called with a tensor ``batch`` sorts it; later layers reuse the result until
+    On a GPU, the first layer that is called with a tensor ``batch`` reads it; later layers reuse the result until
     ``batch`` is modified in place. Writes that torch does not count (``batch.data``, a replayed CUDA graph) go
     unnoticed: pass new ``Segments`` after them.
 

@@ -19,6 +19,7 @@ from torch._C._functorch import is_functorch_wrapped_tensor
 from graphnorm.backends import chosen_backend
 from graphnorm.ops.dispatch import is_plain
 from graphnorm.ops.precision import accumulation_dtype
+from graphnorm.ops.standardize import cpu
 from graphnorm.ops.standardize.api import ACTIVATIONS, kernels_for, layout, standardize_op
 from graphnorm.ops.standardize.reference import LIVE, Problem
 from graphnorm.segments import Segments
@@ -136,10 +137,10 @@ def _make_plan(x: Tensor, segments: Segments | None, eps: float, act: str | None
         return None
     if segments is not None and (segments.device != x.device or segments.num_rows not in (None, x.shape[0])):
         return None
-    if segments is None and x.is_cuda and x.shape[0] <= _FEW_ROWS:  # its plan would hold the boundaries
-        return None
     kernels = kernels_for(x, 1 if segments is None else segments.num_graphs)
     if not hasattr(kernels, "CallPlan"):
+        return None
+    if segments is None and x.shape[0] <= _FEW_ROWS and kernels is not cpu:  # its plan would hold the boundaries
         return None
     ptr, order, max_size = layout(x, segments, "graph")
     if ptr is None and x.shape[0] <= _FEW_ROWS and segments is not None:
