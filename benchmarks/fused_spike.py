@@ -43,8 +43,7 @@ P_SIZE = 2 * C * C + 10 * C  # gradients of a convolution's weights; the layout 
 @triton.jit
 def binary_scale(x):
     """A power of two that brings the largest |x| to 2^14 … 2^15, and its inverse."""
-    largest = tl.max(tl.max(tl.abs(x), 1), 0)
-    exponent = tl.minimum(tl.maximum(largest.to(tl.int32, bitcast=True) >> 23, 64), 220)
+    exponent = tl.minimum(tl.maximum(tl.max(tl.abs(x)).to(tl.int32, bitcast=True) >> 23, 80), 220)
     up = ((268 - exponent) << 23).to(tl.float32, bitcast=True)
     down = ((exponent - 14) << 23).to(tl.float32, bitcast=True)
     return up, down
@@ -61,35 +60,53 @@ def halves(x):
 
 
 @triton.jit
-def mm(a, b, PRECISION: tl.constexpr, TA: tl.constexpr, TB: tl.constexpr):
-    """a·b; TA and TB: a, b are given transposed."""
+def three(ah, al, bh, bl):
+    out = tl.dot(al, bh)
+    out = tl.dot(ah, bl, out)
+    return tl.dot(ah, bh, out)
+
+
+@triton.jit
+def transposed_times(a, b, PRECISION: tl.constexpr):
+    """aᵀ·b."""
     if PRECISION == "half3":
         ah, al, sa = halves(a)
         bh, bl, sb = halves(b)
-        if TA:
-            ah, al = tl.trans(ah), tl.trans(al)
-        if TB:
-            bh, bl = tl.trans(bh), tl.trans(bl)
-        out = tl.dot(al, bh)
-        out = tl.dot(ah, bl, out)
-        out = tl.dot(ah, bh, out) * sa * sb
+        out = three(tl.trans(ah), tl.trans(al), bh, bl) * (sa * sb)
     else:
-        if TA:
-            a = tl.trans(a)
-        if TB:
-            b = tl.trans(b)
-        out = tl.dot(a, b, input_precision=PRECISION)
+        out = tl.dot(tl.trans(a), b, input_precision=PRECISION)
     return out
 
 
 @triton.jit
-def sums(matrix, v, SUMS: tl.constexpr, BF16: tl.constexpr):
-    """matrix·v, of a bool matrix."""
+def times_weight(a, weights, scales, which: tl.constexpr, T: tl.constexpr, C: tl.constexpr, PRECISION: tl.constexpr):
+    """a·Wᵀ if T, else a·W. half3: weights are (high, low) float16 parts, made by split_weights, and scales."""
+    at = tl.arange(0, C)[:, None] * C + tl.arange(0, C)[None, :]
+    if PRECISION == "half3":
+        bh = tl.load(weights + which * 2 * C * C + at)
+        bl = tl.load(weights + which * 2 * C * C + C * C + at)
+        ah, al, sa = halves(a)
+        factor = sa * tl.load(scales + which)
+        if T:
+            out = three(ah, al, tl.trans(bh), tl.trans(bl)) * factor
+        else:
+            out = three(ah, al, bh, bl) * factor
+    else:
+        w = tl.load(weights + which * C * C + at)
+        if T:
+            w = tl.trans(w)
+        out = tl.dot(a, w, input_precision=PRECISION)
+    return out
+
+
+@triton.jit
+def sums(matrix, v, factor, SUMS: tl.constexpr, BF16: tl.constexpr):
+    """matrix·v·factor, of a bool matrix; factor: 1 or (R, 1)."""
     if SUMS == "half2":
         high, low, down = halves(v)
         m = matrix.to(tl.float16)
         out = tl.dot(m, low)
-        out = tl.dot(m, high, out) * down
+        out = tl.dot(m, high, out) * (down * factor)
     elif SUMS == "bf16x3":
         m = matrix.to(BF16)
         high = v.to(BF16)
@@ -98,10 +115,22 @@ def sums(matrix, v, SUMS: tl.constexpr, BF16: tl.constexpr):
         low = (rest - middle.to(tl.float32)).to(BF16)
         out = tl.dot(m, low)
         out = tl.dot(m, middle, out)
-        out = tl.dot(m, high, out)
+        out = tl.dot(m, high, out) * factor
     else:
-        out = tl.dot(matrix.to(tl.float32), v, input_precision=SUMS)
+        out = tl.dot(matrix.to(tl.float32), v, input_precision=SUMS) * factor
     return out
+
+
+@triton.jit
+def split_weights(parameters, halved, scales, C: tl.constexpr, P: tl.constexpr):
+    """Both matrices of each (convolution, member) as two float16 parts and a scale."""
+    one = tl.program_id(0)
+    at = tl.arange(0, C)[:, None] * C + tl.arange(0, C)[None, :]
+    for which in range(2):
+        high, low, down = halves(tl.load(parameters + one * P + which * C * C + at))
+        tl.store(halved + one * (4 * C * C) + which * 2 * C * C + at, high)
+        tl.store(halved + one * (4 * C * C) + which * 2 * C * C + C * C + at, low)
+        tl.store(scales + one * 2 + which, down)
 
 
 @triton.jit
@@ -125,11 +154,6 @@ def features(x, category, where, row, first, tile, C: tl.constexpr, R: tl.conste
 
 
 @triton.jit
-def matrix_at(parameters, which: tl.constexpr, C: tl.constexpr):
-    return tl.load(parameters + which * C * C + tl.arange(0, C)[:, None] * C + tl.arange(0, C)[None, :])
-
-
-@triton.jit
 def vector_at(parameters, which: tl.constexpr, C: tl.constexpr):
     return tl.load(parameters + 2 * C * C + which * C + tl.arange(0, C))[None, :]
 
@@ -140,23 +164,25 @@ def live_norm(
     C: tl.constexpr, EPS: tl.constexpr, SUMS: tl.constexpr, BF16: tl.constexpr,
 ):  # fmt: skip
     """GraphNorm; the mean and 1/σ of each graph are stored at its first row, for the backward pass."""
-    mean = sums(same, z, SUMS, BF16) * inv_n
+    mean = sums(same, z, inv_n, SUMS, BF16)
     tl.store(mean_at, mean, mask=keep)
     s = z - vector_at(parameters, which + 3, C) * mean
-    r = tl.rsqrt(sums(same, s * s, SUMS, BF16) * inv_n + EPS)
+    r = tl.rsqrt(sums(same, s * s, inv_n, SUMS, BF16) + EPS)
     tl.store(var_at, r, mask=keep)
     return vector_at(parameters, which + 1, C) * (s * r) + vector_at(parameters, which + 2, C)
 
 
 @triton.jit(do_not_specialize=("tiles", "per_program", "graphs", "first"))
 def conv_forward(
-    x, category, bits, graph, inverse, parameters, out, stats, tiles, per_program, graphs, first,
+    x, category, bits, graph, inverse, parameters, weights, scales, out, stats, tiles, per_program, graphs, first,
     R: tl.constexpr, C: tl.constexpr, P: tl.constexpr, EPS: tl.constexpr,
     PRECISION: tl.constexpr, SUMS: tl.constexpr, BF16: tl.constexpr,
 ):  # fmt: skip
     """``per_program`` tiles of one member. graph: each row's graph in the batch, -1: padding; stats: (M, graphs, 4, C)."""
     member = tl.program_id(1)
     parameters += member * P
+    weights += member * (4 * C * C if PRECISION == "half3" else P)
+    scales += member * 2
     begin = tl.program_id(0) * per_program
     end = tl.minimum(begin + per_program, tiles)
     row = tl.arange(0, R)
@@ -174,11 +200,11 @@ def conv_forward(
         stat = stats + (member * graphs + g[:, None]) * (4 * C) + channel[None, :]
         h = features(x, category, where, row, first, tile, C, R)
         own = 1.0 + tl.load(parameters + 2 * C * C + 8 * C)
-        z = sums(adjacency(bits, tile, R), h, SUMS, BF16) + own * h
-        z = mm(z, matrix_at(parameters, 0, C), PRECISION, False, True) + vector_at(parameters, 0, C)
+        z = sums(adjacency(bits, tile, R), h, 1.0, SUMS, BF16) + own * h
+        z = times_weight(z, weights, scales, 0, True, C, PRECISION) + vector_at(parameters, 0, C)
         z = live_norm(z, same, inv_n, parameters, 0, stat, stat + C, keep, C, EPS, SUMS, BF16)
         z = tl.where(real, tl.maximum(z, 0.0), 0.0)
-        z = mm(z, matrix_at(parameters, 1, C), PRECISION, False, True) + vector_at(parameters, 4, C)
+        z = times_weight(z, weights, scales, 1, True, C, PRECISION) + vector_at(parameters, 4, C)
         z = live_norm(z, same, inv_n, parameters, 4, stat + 2 * C, stat + 3 * C, keep, C, EPS, SUMS, BF16)
         z = tl.where(real, tl.maximum(z, 0.0), 0.0)
         if first == 0:
@@ -193,9 +219,9 @@ def norm_backward(
 ):  # fmt: skip
     """dz of a norm whose normalized values are s. Keeps each graph's means of g and g·s; all vectors' gradients follow."""
     alpha = vector_at(parameters, which + 3, C)
-    mgs = sums(same, g * s, SUMS, BF16) * inv_n
+    mgs = sums(same, g * s, inv_n, SUMS, BF16)
     tl.store(sums_at + C, mgs, mask=keep)
-    mg = sums(same, g, SUMS, BF16) * inv_n
+    mg = sums(same, g, inv_n, SUMS, BF16)
     tl.store(sums_at, mg, mask=keep)
     r = tl.load(at + C, mask=real, other=0.0)
     mean = tl.load(at, mask=real, other=0.0)
@@ -205,7 +231,7 @@ def norm_backward(
 
 @triton.jit(do_not_specialize=("tiles", "per_program", "graphs", "first"))
 def conv_backward(
-    x, category, bits, graph, inverse, parameters, dout, stats, dx, sums_out, partial,
+    x, category, bits, graph, inverse, parameters, weights, scales, dout, stats, dx, sums_out, partial,
     tiles, per_program, graphs, first,
     R: tl.constexpr, C: tl.constexpr, P: tl.constexpr,
     PRECISION: tl.constexpr, SUMS: tl.constexpr, BF16: tl.constexpr, REGISTERS: tl.constexpr,
@@ -217,6 +243,8 @@ def conv_backward(
     """
     member = tl.program_id(1)
     parameters += member * P
+    weights += member * (4 * C * C if PRECISION == "half3" else P)
+    scales += member * 2
     partial += (tl.program_id(0) * tl.num_programs(1) + member).to(tl.int64) * (2 * C * C + C)
     begin = tl.program_id(0) * per_program
     end = tl.minimum(begin + per_program, tiles)
@@ -239,16 +267,15 @@ def conv_backward(
         inv_n = tl.load(inverse + tile * R + row)[:, None]
         place = (member * graphs + g[:, None]) * (4 * C) + channel[None, :]
         stat = stats + place
-        neighbours = adjacency(bits, tile, R)
         # forward again
         h = features(x, category, where, row, first, tile, C, R)
-        mixed = sums(neighbours, h, SUMS, BF16) + own * h
-        s1 = mm(mixed, matrix_at(parameters, 0, C), PRECISION, False, True) + vector_at(parameters, 0, C)
+        mixed = sums(adjacency(bits, tile, R), h, 1.0, SUMS, BF16) + own * h
+        s1 = times_weight(mixed, weights, scales, 0, True, C, PRECISION) + vector_at(parameters, 0, C)
         s1 -= vector_at(parameters, 3, C) * tl.load(stat, mask=real, other=0.0)
         s1 *= tl.load(stat + C, mask=real, other=0.0)
         a1 = tl.maximum(vector_at(parameters, 1, C) * s1 + vector_at(parameters, 2, C), 0.0)
         a1 = tl.where(real, a1, 0.0)
-        s2 = mm(a1, matrix_at(parameters, 1, C), PRECISION, False, True) + vector_at(parameters, 4, C)
+        s2 = times_weight(a1, weights, scales, 1, True, C, PRECISION) + vector_at(parameters, 4, C)
         s2 -= vector_at(parameters, 7, C) * tl.load(stat + 2 * C, mask=real, other=0.0)
         s2 *= tl.load(stat + 3 * C, mask=real, other=0.0)
         # backward
@@ -259,27 +286,383 @@ def conv_backward(
             dy, s2, same, inv_n, stat + 2 * C, to + 2 * C, real, keep, parameters, 4, C, SUMS, BF16
         )
         if REGISTERS:
-            dw2 += mm(dz, a1, PRECISION, True, False)
+            dw2 += transposed_times(dz, a1, PRECISION)
         else:
-            share = mm(dz, a1, PRECISION, True, False)
+            share = transposed_times(dz, a1, PRECISION)
             if local > begin:
                 share += tl.load(dw_at + C * C)
             tl.store(dw_at + C * C, share)
-        dy = tl.where(a1 > 0, mm(dz, matrix_at(parameters, 1, C), PRECISION, False, False), 0.0)
+        dy = tl.where(a1 > 0, times_weight(dz, weights, scales, 1, False, C, PRECISION), 0.0)
         dz = norm_backward(dy, s1, same, inv_n, stat, to, real, keep, parameters, 0, C, SUMS, BF16)
+        # loaded and mixed again, which costs less than registers kept
+        h = features(x, category, where, row, first, tile, C, R)
+        neighbours = adjacency(bits, tile, R)
+        mixed = sums(neighbours, h, 1.0, SUMS, BF16) + own * h
         if REGISTERS:
-            dw1 += mm(dz, mixed, PRECISION, True, False)
+            dw1 += transposed_times(dz, mixed, PRECISION)
         else:
-            share = mm(dz, mixed, PRECISION, True, False)
+            share = transposed_times(dz, mixed, PRECISION)
             if local > begin:
                 share += tl.load(dw_at)
             tl.store(dw_at, share)
-        dmixed = mm(dz, matrix_at(parameters, 0, C), PRECISION, False, False)
-        dxi += tl.sum(tl.sum(dmixed * features(x, category, where, row, first, tile, C, R), 1), 0)
+        dmixed = times_weight(dz, weights, scales, 0, False, C, PRECISION)
+        dxi += tl.sum(tl.sum(dmixed * h, 1), 0)
         if first == 0:
-            dh = sums(neighbours, dmixed, SUMS, BF16) + own * dmixed + tl.load(dout + where)
+            dh = sums(neighbours, dmixed, 1.0, SUMS, BF16) + own * dmixed + tl.load(dout + where)
             tl.store(dx + where, dh)
     if REGISTERS:
         tl.store(dw_at, dw1)
         tl.store(dw_at + C * C, dw2)
     tl.store(partial + 2 * C * C + channel, tl.where(channel == 0, dxi, 0.0))
+
+
+@triton.jit(do_not_specialize=("programs", "members", "graphs"))
+def finish(
+    partial, stats, sums_in, count, parameters, gradient, programs, members, graphs,
+    C: tl.constexpr, P: tl.constexpr, BLOCK: tl.constexpr, G: tl.constexpr,
+):  # fmt: skip
+    """Gradients of one convolution's parameters: the sum of all programs' shares, and the vectors' from graphs' means."""
+    conv, member = tl.program_id(1) // members, tl.program_id(1) % members
+    one = tl.program_id(1).to(tl.int64)
+    share: tl.constexpr = 2 * C * C + C
+    blocks: tl.constexpr = 2 * C * C // BLOCK
+    if tl.program_id(0) < blocks:
+        at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        total = tl.zeros((BLOCK,), tl.float32)
+        for k in range(programs):
+            total += tl.load(partial + ((conv * programs + k) * members + member).to(tl.int64) * share + at)
+        tl.store(gradient + one * P + at, total)
+    else:
+        c = tl.arange(0, C)
+        for norm in range(2):
+            v = 2 * C * C + norm * 4 * C
+            gamma = tl.load(parameters + one * P + v + C + c)[None, :]
+            alpha = tl.load(parameters + one * P + v + 3 * C + c)[None, :]
+            db = tl.zeros((C,), tl.float32)
+            dgamma = tl.zeros((C,), tl.float32)
+            dbeta = tl.zeros((C,), tl.float32)
+            dalpha = tl.zeros((C,), tl.float32)
+            for begin in range(0, graphs, G):
+                g = begin + tl.arange(0, G)
+                n = tl.load(count + member * graphs + g, mask=g < graphs, other=0.0)[:, None]
+                inside = n > 0
+                at = ((one * graphs + g[:, None]) * 4 + norm * 2) * C + c[None, :]
+                mean = tl.load(stats + at, mask=inside, other=0.0)
+                r = tl.load(stats + at + C, mask=inside, other=0.0)
+                mg = tl.load(sums_in + at, mask=inside, other=0.0)
+                mgs = tl.load(sums_in + at + C, mask=inside, other=0.0)
+                ds = n * gamma * r * (mg - mgs * (r * (1 - alpha) * mean))
+                db += tl.sum((1 - alpha) * ds, 0)
+                dgamma += tl.sum(n * mgs, 0)
+                dbeta += tl.sum(n * mg, 0)
+                dalpha -= tl.sum(ds * mean, 0)
+            to = gradient + one * P + v + c
+            tl.store(to, db)
+            tl.store(to + C, dgamma)
+            tl.store(to + 2 * C, dbeta)
+            tl.store(to + 3 * C, dalpha)
+        total = tl.zeros((C,), tl.float32)
+        for k in range(programs):
+            total += tl.load(partial + ((conv * programs + k) * members + member).to(tl.int64) * share + 2 * C * C + c)
+        tl.store(gradient + one * P + 2 * C * C + 8 * C + c, total)
+
+
+# the plan, on the host
+
+
+class Tiles(NamedTuple):
+    """Tiles of all members; T is the largest number of any. In each: graphs' rows in order, then padding."""
+
+    rows: int
+    count: int  # T
+    graph: Tensor  # (M, T, R) int32: the graph's place in the batch, -1 for padding
+    inverse: Tensor  # (M, T, R) float32: 1 / the graph's size, 0 for padding
+    category: Tensor  # (M, T, R) int32, -1 for padding
+    bits: Tensor  # (M, T, R, R / 32) int32
+    source: Tensor  # (M, T, R) int64: the row in the member's plain batch, -1 for padding
+
+
+def pack(sizes: np.ndarray, rows: int) -> tuple[np.ndarray, np.ndarray, int]:
+    """First fit by falling size: each graph's tile and first row in it, and the number of tiles."""
+    tile, first = np.zeros(len(sizes), np.int64), np.zeros(len(sizes), np.int64)
+    room = np.zeros(0, np.int64)
+    for k in np.argsort(-sizes, kind="stable"):
+        fits = room >= sizes[k]
+        at = int(fits.argmax()) if fits.any() else len(room)
+        if at == len(room):
+            room = np.append(room, rows)
+        tile[k], first[k] = at, rows - room[at]
+        room[at] -= sizes[k]
+    return tile, first, len(room)
+
+
+def plan(graphs: Any, ids: np.ndarray, rows: int, low: int, device: torch.device) -> Tiles | None:
+    """The tiles of graphs with more than ``low`` and at most ``rows`` rows, of M batches (M, B) of graphs."""
+    node_ptr, rowptr, col = (t.cpu().numpy().astype(np.int64) for t in (graphs.node_ptr, graphs.rowptr, graphs.col))
+    tags, all_sizes = graphs.tags[:, 0].cpu().numpy().astype(np.int64), np.diff(node_ptr)
+    member, place, tile, first = [], [], [], []
+    most = 0
+    for m, batch in enumerate(ids):
+        sizes = all_sizes[batch]
+        chosen = np.flatnonzero((sizes > low) & (sizes <= rows))
+        t, f, number = pack(sizes[chosen], rows)
+        most = max(most, number)
+        member.append(np.full(len(chosen), m))
+        place.append(chosen)
+        tile.append(t)
+        first.append(f)
+    member, place, tile, first = (np.concatenate(part) for part in (member, place, tile, first))
+    if not most:
+        return None
+    shape = (len(ids), most, rows)
+    graph, inverse = np.full(shape, -1, np.int32), np.zeros(shape, np.float32)
+    category, source = np.full(shape, -1, np.int32), np.full(shape, -1, np.int64)
+    which = ids[member, place]
+    n = all_sizes[which]
+    starts = np.cumsum(all_sizes[ids], 1) - all_sizes[ids]
+    spread = np.repeat(np.arange(len(which)), n)
+    local = np.arange(len(spread)) - np.repeat(np.cumsum(n) - n, n)
+    row = (member[spread] * most + tile[spread]) * rows + first[spread] + local
+    graph.reshape(-1)[row] = place[spread]
+    inverse.reshape(-1)[row] = 1.0 / n[spread]
+    packed = node_ptr[which][spread] + local
+    category.reshape(-1)[row] = tags[packed]
+    source.reshape(-1)[row] = starts[member, place][spread] + local
+    degree = rowptr[packed + 1] - rowptr[packed]
+    edge = np.repeat(rowptr[packed], degree) + np.arange(degree.sum()) - np.repeat(np.cumsum(degree) - degree, degree)
+    column = np.repeat(first[spread], degree) + col[edge]
+    word = np.repeat(row, degree) * (rows // 32) + column // 32
+    bits = np.bincount(word, weights=2.0 ** (column % 32), minlength=graph.size * rows // 32)
+    bits = bits.astype(np.uint32).view(np.int32).reshape(*shape, rows // 32)
+    arrays = (torch.from_numpy(a).to(device) for a in (graph, inverse, category, bits, source))
+    return Tiles(rows, most, *arrays)
+
+
+class Config(NamedTuple):
+    rows: int
+    precision: str
+    sums: str
+    registers: bool
+    forward_registers: int | None = None
+
+    def __str__(self) -> str:
+        of = "registers" if self.registers else "memory"
+        return f"rows {self.rows} {self.precision}/{self.sums} dW in {of} maxnreg {self.forward_registers}"
+
+
+VARIANTS = [
+    Config(64, "half3", "half2", False),
+    Config(64, "half3", "half2", True),
+    Config(64, "half3", "half2", False, 168),
+    Config(64, "half3", "bf16x3", False),
+    Config(128, "half3", "half2", False),
+    Config(64, "tf32x3", "bf16x3", False),
+    Config(128, "tf32x3", "bf16x3", False),
+    Config(64, "tf32", "tf32", False),
+    Config(64, "ieee", "bf16x3", False),
+]
+
+
+class Fused:
+    """Four convolutions of all members, forward and backward."""
+
+    def __init__(self, config: Config, tiles: list[Tiles], count: Tensor, parameters: Tensor, seed: int = 0) -> None:
+        self.config, self.tiles, self.count, self.parameters = config, tiles, count, parameters
+        self.members, self.graphs = count.shape
+        device = count.device
+        new = partial(torch.zeros, device=device, dtype=torch.float32)
+        self.halved = torch.zeros(4, self.members, 2, 2, C, C, dtype=torch.float16, device=device)
+        self.scales = new(4, self.members, 2)
+        self.stats, self.sums = new(4, self.members, self.graphs, 4, C), new(4, self.members, self.graphs, 4, C)
+        shapes = [(self.members, part.count, part.rows, C) for part in tiles]
+        self.h = [[new(shape) for _ in range(4)] for shape in shapes]  # each convolution's output
+        self.d = [[new(shape) for _ in range(4)] for shape in shapes]  # the gradient with respect to it
+        torch.manual_seed(seed)
+        for part, d in zip(tiles, self.d, strict=True):
+            d[3].copy_(torch.randn(d[3].shape, device=device) * (part.graph >= 0)[..., None])
+        self.gradient = new(4, self.members, P_SIZE)
+        self.side = torch.cuda.Stream() if device.type == "cuda" else None
+        self.cut(1)
+
+    def cut(self, per_program: int) -> None:
+        """Choose how many tiles a program takes; of the few large tiles it takes at most two."""
+        self.each = [per_program if k == 0 else min(per_program, 2) for k in range(len(self.tiles))]
+        programs = [-(-part.count // each) for part, each in zip(self.tiles, self.each, strict=True)]
+        self.bounds = [0, *np.cumsum(programs).tolist()]
+        self.partial = torch.zeros(4, self.bounds[-1], self.members, 2 * C * C + C, device=self.count.device)
+
+    def calls(self, k: int, which: str) -> list[tuple[Any, Any, Any, Any]]:
+        """The launches over one kind of tiles."""
+        part, config, half = self.tiles[k], self.config, self.config.precision == "half3"
+        grid = (self.bounds[k + 1] - self.bounds[k], self.members)
+        options = {"num_warps": part.rows // 16, "num_stages": 1, "enable_fp_fusion": True}
+        sizes = (part.count, self.each[k], self.graphs)
+        shared = {"R": part.rows, "C": C, "P": P_SIZE, "PRECISION": config.precision, "SUMS": config.sums, "BF16": BF16}
+        found = []
+        for conv in range(4) if which == "forward" else reversed(range(4)):
+            p = self.parameters[conv]
+            x = self.h[k][conv - 1] if conv else self.h[k][0]
+            first = (x, part.category, part.bits, part.graph, part.inverse, p, self.halved[conv] if half else p)
+            if which == "forward":
+                more = {"EPS": EPS, **({} if config.forward_registers is None else {"maxnreg": config.forward_registers})}
+                arguments = (*first, self.scales[conv], self.h[k][conv], self.stats[conv], *sizes, int(conv == 0))
+                found.append((conv_forward, grid, arguments, shared | more | options))
+            else:
+                dx = self.d[k][conv - 1] if conv else self.d[k][0]
+                share = self.partial[conv, self.bounds[k] :]
+                arguments = (*first, self.scales[conv], self.d[k][conv], self.stats[conv], dx, self.sums[conv], share)
+                more = {"REGISTERS": config.registers}
+                found.append((conv_backward, grid, (*arguments, *sizes, int(conv == 0)), shared | more | options))
+        return found
+
+    def before(self) -> list[tuple[Any, Any, Any, Any]]:
+        if self.config.precision != "half3":
+            return []
+        arguments = (self.parameters, self.halved, self.scales)
+        return [(split_weights, (4 * self.members,), arguments, {"C": C, "P": P_SIZE, "num_warps": 8})]
+
+    def after(self) -> list[tuple[Any, Any, Any, Any]]:
+        arguments = (self.partial, self.stats, self.sums, self.count, self.parameters, self.gradient)
+        sizes = (self.bounds[-1], self.members, self.graphs)
+        constants = {"C": C, "P": P_SIZE, "BLOCK": 1024, "G": 32, "num_warps": 4}
+        return [(finish, (2 * C * C // 1024 + 1, 4 * self.members), arguments + sizes, constants)]
+
+    def every(self) -> list[tuple[Any, Any, Any, Any]]:
+        """One call of each kind, to be compiled."""
+        kinds = [self.calls(k, which)[0] for k in range(len(self.tiles)) for which in ("forward", "backward")]
+        return self.before() + kinds + self.after()
+
+    def run(self, *passes: str) -> None:
+        launch(self.before())
+        if self.side is not None and len(self.tiles) > 1:  # large tiles beside the small ones
+            self.side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(self.side):
+                for which in passes:
+                    launch(self.calls(1, which))
+            for which in passes:
+                launch(self.calls(0, which))
+            torch.cuda.current_stream().wait_stream(self.side)
+        else:
+            for which in passes:
+                for k in range(len(self.tiles)):
+                    launch(self.calls(k, which))
+        if "backward" in passes:
+            launch(self.after())
+
+
+def launch(calls: list[tuple[Any, Any, Any, Any]]) -> None:
+    for kernel, grid, arguments, options in calls:
+        kernel[grid](*arguments, **options)
+
+
+def random_parameters(members: int, device: torch.device, seed: int = 0, plain: bool = False) -> Tensor:
+    """(4, M, P) as torch would initialise them; unless ``plain``, norms are random too."""
+    torch.manual_seed(seed)
+    p = torch.zeros(4, members, P_SIZE)
+    bound = C**-0.5
+    p[..., : 2 * C * C] = (torch.rand(4, members, 2 * C * C) * 2 - 1) * bound
+    rows = p[..., 2 * C * C :].view(4, members, 10, C)
+    for norm in (0, 4):
+        rows[:, :, norm] = (torch.rand(4, members, C) * 2 - 1) * bound
+        rows[:, :, norm + 1] = 1 if plain else 1 + 0.3 * torch.randn(4, members, C)
+        rows[:, :, norm + 2] = 0 if plain else 0.3 * torch.randn(4, members, C)
+        rows[:, :, norm + 3] = 1 if plain else 1 + 0.3 * torch.randn(4, members, C)
+    if not plain:
+        rows[:, :, 8, 0] = 0.1 * torch.randn(4, members)
+    return p.to(device)
+
+
+def reference(graphs: Any, ids: np.ndarray, parameters: Tensor, dout: Tensor, dtype: torch.dtype) -> dict[str, Tensor]:
+    """One member, in plain torch, on the device of the parameters (4, P): output, its gradients, and the smallest |y|."""
+    device = parameters.device
+    batch = graphs.batch(ids.tolist())
+    edges, owner = batch.edge_index.to(device), batch.batch.to(device)
+    category = batch.tags[:, 0].long().to(device)
+    n = torch.bincount(owner, minlength=len(ids)).to(dtype)[:, None]
+    p = parameters.detach().to(dtype).requires_grad_()
+    h = torch.nn.functional.one_hot(category, C).to(dtype)
+    nearest = torch.tensor(float("inf"), device=device, dtype=dtype)
+    inner = []
+
+    def mean(x: Tensor) -> Tensor:
+        return torch.zeros(len(ids), C, dtype=dtype, device=device).index_add(0, owner, x) / n
+
+    for conv in range(4):
+        w = p[conv, : 2 * C * C].view(2, C, C)
+        v = p[conv, 2 * C * C :].view(10, C)
+        z = (1 + v[8, 0]) * h + torch.zeros_like(h).index_add(0, edges[1], h[edges[0]])
+        for k in range(2):
+            z = z @ w[k].T + v[4 * k]
+            s = z - v[4 * k + 3] * mean(z)[owner]
+            y = v[4 * k + 1] * s * (mean(s * s) + EPS).rsqrt()[owner] + v[4 * k + 2]
+            nearest = torch.minimum(nearest, y.detach().abs().min())
+            z = y.relu()
+        h = z + h if conv else z
+        if conv < 3:
+            h.retain_grad()
+            inner.append(h)
+    h.backward(dout.to(dtype))
+    found = {"out": h.detach(), "nearest": nearest, "dW": p.grad[:, : 2 * C * C].contiguous()}
+    rows = p.grad[:, 2 * C * C :].reshape(4, 10, C)
+    names = ("b1", "gamma1", "beta1", "alpha1", "b2", "gamma2", "beta2", "alpha2")
+    found |= {f"d{name}": rows[:, k] for k, name in enumerate(names)} | {"dxi": rows[:, 8, 0]}
+    return found | {f"dh{k + 1}": t.grad for k, t in enumerate(inner)}
+
+
+def fused_results(fused: Fused, member: int, number: int) -> dict[str, Tensor]:
+    def gather(of: list[list[Tensor]], conv: int) -> Tensor:
+        out = torch.zeros(number, C, device=fused.count.device)
+        for part, buffers in zip(fused.tiles, of, strict=True):
+            source = part.source[member].reshape(-1)
+            out[source[source >= 0]] = buffers[conv][member].reshape(-1, C)[source >= 0]
+        return out
+
+    p = fused.gradient[:, member]
+    rows = p[:, 2 * C * C :].reshape(4, 10, C)
+    names = ("b1", "gamma1", "beta1", "alpha1", "b2", "gamma2", "beta2", "alpha2")
+    found = {"out": gather(fused.h, 3), "dout": gather(fused.d, 3), "dW": p[:, : 2 * C * C]}
+    found |= {f"d{name}": rows[:, k] for k, name in enumerate(names)} | {"dxi": rows[:, 8, 0]}
+    return found | {f"dh{k + 1}": gather(fused.d, k) for k in range(3)}
+
+
+def errors(mine: dict[str, Tensor], right: dict[str, Tensor]) -> dict[str, float]:
+    names = [name for name in right if name in mine and name != "dout"]
+    return {n: float((mine[n].double() - right[n].double()).norm() / right[n].double().norm()) for n in names}
+
+
+def layout(graphs: Any, ids: np.ndarray, rows: int, device: torch.device) -> list[Tiles]:
+    limits = [(64, 0), (128, 64)] if rows == 64 else [(128, 0)]
+    return [t for t in (plan(graphs, ids, most, low, device) for most, low in limits) if t is not None]
+
+
+def counts(graphs: Any, ids: np.ndarray, device: torch.device) -> Tensor:
+    return torch.from_numpy(np.diff(graphs.node_ptr.cpu().numpy())[ids].astype(np.float32)).to(device)
+
+
+def check(graphs: Any, configs: list[Config], device: torch.device, number: int = 12) -> None:
+    """A few graphs, chosen so that no value before a ReLU is so near 0 that rounding decides its sign."""
+    sizes = np.diff(graphs.node_ptr.cpu().numpy())
+    for seed in range(50):
+        random = np.random.default_rng(seed)
+        ids = np.stack([random.permutation(len(sizes))[:number] for _ in range(2)])
+        ids[:, 0] = np.flatnonzero(sizes > 64)[seed % 50]  # a large one
+        parameters = random_parameters(2, device, seed)
+        probe = [reference(graphs, ids[m], parameters[:, m], torch.zeros(int(sizes[ids[m]].sum()), C, device=device), torch.float64) for m in range(2)]  # fmt: skip
+        if min(float(p["nearest"]) for p in probe) > 3e-6:
+            break
+    print(f"check: seed {seed}, nearest to a kink {min(float(p['nearest']) for p in probe):.1e}", flush=True)
+    for config in configs:
+        fused = Fused(config, layout(graphs, ids, config.rows, device), counts(graphs, ids, device), parameters, seed)
+        fused.cut(2)
+        fused.run("forward", "backward")
+        again = fused.gradient.clone()
+        fused.run("forward", "backward")
+        assert torch.equal(again, fused.gradient), "two runs differ"
+        for m in range(2):
+            mine = fused_results(fused, m, int(sizes[ids[m]].sum()))
+            right = reference(graphs, ids[m], parameters[:, m], mine["dout"], torch.float64)
+            plain = reference(graphs, ids[m], parameters[:, m], mine["dout"], torch.float32)
+            off, usual = errors(mine, right), errors(plain, right)
+            text = " ".join(f"{n} {e:.1e}/{usual[n]:.1e}" for n, e in off.items())
+            print(f"check {config} member {m}: fused/plain float32: {text}", flush=True)
+            assert config.precision == "tf32" or max(off.values()) < 1e-4, (str(config), off)
