@@ -15,11 +15,9 @@ from __future__ import annotations
 import argparse
 import csv
 import os
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from types import MethodType
 from typing import Any, NamedTuple
@@ -174,7 +172,7 @@ def live_norm(
 
 @triton.jit(do_not_specialize=("tiles", "per_program", "graphs", "first"))
 def conv_forward(
-    x, category, bits, graph, inverse, parameters, weights, scales, out, stats, tiles, per_program, graphs, first,
+    x, category, bits, graph, inverse, number, parameters, weights, scales, out, stats, tiles, per_program, graphs, first,
     R: tl.constexpr, C: tl.constexpr, P: tl.constexpr, EPS: tl.constexpr,
     PRECISION: tl.constexpr, SUMS: tl.constexpr, BF16: tl.constexpr,
 ):  # fmt: skip
@@ -184,7 +182,7 @@ def conv_forward(
     weights += member * (4 * C * C if PRECISION == "half3" else P)
     scales += member * 2
     begin = tl.program_id(0) * per_program
-    end = tl.minimum(begin + per_program, tiles)
+    end = tl.minimum(begin + per_program, tl.load(number + member))
     row = tl.arange(0, R)
     channel = tl.arange(0, C)
     for local in range(begin, end):
@@ -231,7 +229,7 @@ def norm_backward(
 
 @triton.jit(do_not_specialize=("tiles", "per_program", "graphs", "first"))
 def conv_backward(
-    x, category, bits, graph, inverse, parameters, weights, scales, dout, stats, dx, sums_out, partial,
+    x, category, bits, graph, inverse, number, parameters, weights, scales, dout, stats, dx, sums_out, partial,
     tiles, per_program, graphs, first,
     R: tl.constexpr, C: tl.constexpr, P: tl.constexpr,
     PRECISION: tl.constexpr, SUMS: tl.constexpr, BF16: tl.constexpr, REGISTERS: tl.constexpr,
@@ -247,7 +245,7 @@ def conv_backward(
     scales += member * 2
     partial += (tl.program_id(0) * tl.num_programs(1) + member).to(tl.int64) * (2 * C * C + C)
     begin = tl.program_id(0) * per_program
-    end = tl.minimum(begin + per_program, tiles)
+    end = tl.minimum(begin + per_program, tl.load(number + member))
     row = tl.arange(0, R)
     channel = tl.arange(0, C)
     dw_at = partial + channel[:, None] * C + channel[None, :]
@@ -310,7 +308,7 @@ def conv_backward(
         if first == 0:
             dh = sums(neighbours, dmixed, 1.0, SUMS, BF16) + own * dmixed + tl.load(dout + where)
             tl.store(dx + where, dh)
-    if REGISTERS:
+    if REGISTERS or begin >= end:
         tl.store(dw_at, dw1)
         tl.store(dw_at + C * C, dw2)
     tl.store(partial + 2 * C * C + channel, tl.where(channel == 0, dxi, 0.0))
@@ -375,6 +373,7 @@ class Tiles(NamedTuple):
 
     rows: int
     count: int  # T
+    number: Tensor  # (M,) int32: the tiles that a member has
     graph: Tensor  # (M, T, R) int32: the graph's place in the batch, -1 for padding
     inverse: Tensor  # (M, T, R) float32: 1 / the graph's size, 0 for padding
     category: Tensor  # (M, T, R) int32, -1 for padding
@@ -382,60 +381,63 @@ class Tiles(NamedTuple):
     source: Tensor  # (M, T, R) int64: the row in the member's plain batch, -1 for padding
 
 
-def pack(sizes: np.ndarray, rows: int) -> tuple[np.ndarray, np.ndarray, int]:
-    """First fit by falling size: each graph's tile and first row in it, and the number of tiles."""
-    tile, first = np.zeros(len(sizes), np.int64), np.zeros(len(sizes), np.int64)
-    room = np.zeros(0, np.int64)
+def pack(sizes: np.ndarray, usual: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """First fit by falling size, in tiles of ``usual`` rows, or of 128 for larger graphs, whose room others use.
+
+    Each graph's rows of tile, tile among those, and first row in it.
+    """
+    kind, tile, first = (np.zeros(len(sizes), np.int64) for _ in range(3))
+    room, rows, index = (np.zeros(len(sizes), np.int64) for _ in range(3))
+    used = 0
     for k in np.argsort(-sizes, kind="stable"):
-        fits = room >= sizes[k]
-        at = int(fits.argmax()) if fits.any() else len(room)
-        if at == len(room):
-            room = np.append(room, rows)
-        tile[k], first[k] = at, rows - room[at]
+        fits = room[:used] >= sizes[k]
+        at = int(fits.argmax()) if used and fits.any() else used
+        if at == used:
+            rows[at] = room[at] = usual if sizes[k] <= usual else 128
+            index[at] = (rows[:used] == rows[at]).sum()
+            used += 1
+        kind[k], tile[k], first[k] = rows[at], index[at], rows[at] - room[at]
         room[at] -= sizes[k]
-    return tile, first, len(room)
+    return kind, tile, first
 
 
-def plan(graphs: Any, ids: np.ndarray, rows: int, low: int, device: torch.device) -> Tiles | None:
-    """The tiles of graphs with more than ``low`` and at most ``rows`` rows, of M batches (M, B) of graphs."""
+def layout(graphs: Any, ids: np.ndarray, usual: int, device: torch.device) -> list[Tiles]:
+    """The tiles of M batches (M, B) of graphs: of ``usual`` rows and, for larger graphs, of 128."""
     node_ptr, rowptr, col = (t.cpu().numpy().astype(np.int64) for t in (graphs.node_ptr, graphs.rowptr, graphs.col))
     tags, all_sizes = graphs.tags[:, 0].cpu().numpy().astype(np.int64), np.diff(node_ptr)
-    member, place, tile, first = [], [], [], []
-    most = 0
-    for m, batch in enumerate(ids):
-        sizes = all_sizes[batch]
-        chosen = np.flatnonzero((sizes > low) & (sizes <= rows))
-        t, f, number = pack(sizes[chosen], rows)
-        most = max(most, number)
-        member.append(np.full(len(chosen), m))
-        place.append(chosen)
-        tile.append(t)
-        first.append(f)
-    member, place, tile, first = (np.concatenate(part) for part in (member, place, tile, first))
-    if not most:
-        return None
-    shape = (len(ids), most, rows)
-    graph, inverse = np.full(shape, -1, np.int32), np.zeros(shape, np.float32)
-    category, source = np.full(shape, -1, np.int32), np.full(shape, -1, np.int64)
-    which = ids[member, place]
-    n = all_sizes[which]
+    packed_all = [pack(all_sizes[batch], usual) for batch in ids]
+    kinds, tiles, firsts = (np.stack([p[k] for p in packed_all]) for k in range(3))
     starts = np.cumsum(all_sizes[ids], 1) - all_sizes[ids]
-    spread = np.repeat(np.arange(len(which)), n)
-    local = np.arange(len(spread)) - np.repeat(np.cumsum(n) - n, n)
-    row = (member[spread] * most + tile[spread]) * rows + first[spread] + local
-    graph.reshape(-1)[row] = place[spread]
-    inverse.reshape(-1)[row] = 1.0 / n[spread]
-    packed = node_ptr[which][spread] + local
-    category.reshape(-1)[row] = tags[packed]
-    source.reshape(-1)[row] = starts[member, place][spread] + local
-    degree = rowptr[packed + 1] - rowptr[packed]
-    edge = np.repeat(rowptr[packed], degree) + np.arange(degree.sum()) - np.repeat(np.cumsum(degree) - degree, degree)
-    column = np.repeat(first[spread], degree) + col[edge]
-    word = np.repeat(row, degree) * (rows // 32) + column // 32
-    bits = np.bincount(word, weights=2.0 ** (column % 32), minlength=graph.size * rows // 32)
-    bits = bits.astype(np.uint32).view(np.int32).reshape(*shape, rows // 32)
-    arrays = (torch.from_numpy(a).to(device) for a in (graph, inverse, category, bits, source))
-    return Tiles(rows, most, *arrays)
+    found = []
+    for rows in sorted({usual, 128}):
+        member, place = np.nonzero(kinds == rows)
+        if not len(member):
+            continue
+        tile, first = tiles[member, place], firsts[member, place]
+        number = np.where(kinds == rows, tiles + 1, 0).max(1)
+        most = int(number.max())
+        shape = (len(ids), most, rows)
+        graph, inverse = np.full(shape, -1, np.int32), np.zeros(shape, np.float32)
+        category, source = np.full(shape, -1, np.int32), np.full(shape, -1, np.int64)
+        which = ids[member, place]
+        n = all_sizes[which]
+        spread = np.repeat(np.arange(len(which)), n)
+        local = np.arange(len(spread)) - np.repeat(np.cumsum(n) - n, n)
+        row = (member[spread] * most + tile[spread]) * rows + first[spread] + local
+        graph.reshape(-1)[row] = place[spread]
+        inverse.reshape(-1)[row] = 1.0 / n[spread]
+        packed = node_ptr[which][spread] + local
+        category.reshape(-1)[row] = tags[packed]
+        source.reshape(-1)[row] = starts[member, place][spread] + local
+        degree = rowptr[packed + 1] - rowptr[packed]
+        within = np.arange(degree.sum()) - np.repeat(np.cumsum(degree) - degree, degree)
+        column = np.repeat(first[spread], degree) + col[np.repeat(rowptr[packed], degree) + within]
+        word = np.repeat(row, degree) * (rows // 32) + column // 32
+        bits = np.bincount(word, weights=2.0 ** (column % 32), minlength=graph.size * rows // 32)
+        bits = bits.astype(np.uint32).view(np.int32).reshape(*shape, rows // 32)
+        arrays = (number.astype(np.int32), graph, inverse, category, bits, source)
+        found.append(Tiles(rows, most, *(torch.from_numpy(a).to(device) for a in arrays)))
+    return found
 
 
 class Config(NamedTuple):
@@ -444,22 +446,25 @@ class Config(NamedTuple):
     sums: str
     registers: bool
     forward_registers: int | None = None
+    backward_registers: int | None = None
 
     def __str__(self) -> str:
         of = "registers" if self.registers else "memory"
-        return f"rows {self.rows} {self.precision}/{self.sums} dW in {of} maxnreg {self.forward_registers}"
+        limits = f"{self.forward_registers or 255}/{self.backward_registers or 255}"
+        return f"rows {self.rows} {self.precision}/{self.sums} dW in {of} registers {limits}"
 
 
 VARIANTS = [
     Config(64, "half3", "half2", False),
     Config(64, "half3", "half2", True),
-    Config(64, "half3", "half2", False, 168),
+    Config(64, "half3", "half2", False, 168, 168),
+    Config(64, "half3", "half2", False, 128),
     Config(64, "half3", "bf16x3", False),
     Config(128, "half3", "half2", False),
     Config(64, "tf32x3", "bf16x3", False),
     Config(128, "tf32x3", "bf16x3", False),
     Config(64, "tf32", "tf32", False),
-    Config(64, "ieee", "bf16x3", False),
+    Config(64, "ieee", "bf16x3", False),  # forward alone: the backward pass spills 16 KiB a thread, and compiles for 30 s
 ]
 
 
@@ -482,6 +487,7 @@ class Fused:
             d[3].copy_(torch.randn(d[3].shape, device=device) * (part.graph >= 0)[..., None])
         self.gradient = new(4, self.members, P_SIZE)
         self.side = torch.cuda.Stream() if device.type == "cuda" else None
+        self.passes = ("forward",) if config.precision == "ieee" else ("forward", "backward")
         self.cut(1)
 
     def cut(self, per_program: int) -> None:
@@ -502,16 +508,16 @@ class Fused:
         for conv in range(4) if which == "forward" else reversed(range(4)):
             p = self.parameters[conv]
             x = self.h[k][conv - 1] if conv else self.h[k][0]
-            first = (x, part.category, part.bits, part.graph, part.inverse, p, self.halved[conv] if half else p)
+            first = (x, part.category, part.bits, part.graph, part.inverse, part.number, p, self.halved[conv] if half else p)
             if which == "forward":
-                more = {"EPS": EPS, **({} if config.forward_registers is None else {"maxnreg": config.forward_registers})}
+                more = {"EPS": EPS} | limit(config.forward_registers, part.rows)
                 arguments = (*first, self.scales[conv], self.h[k][conv], self.stats[conv], *sizes, int(conv == 0))
                 found.append((conv_forward, grid, arguments, shared | more | options))
             else:
                 dx = self.d[k][conv - 1] if conv else self.d[k][0]
                 share = self.partial[conv, self.bounds[k] :]
                 arguments = (*first, self.scales[conv], self.d[k][conv], self.stats[conv], dx, self.sums[conv], share)
-                more = {"REGISTERS": config.registers}
+                more = {"REGISTERS": config.registers} | limit(config.backward_registers, part.rows)
                 found.append((conv_backward, grid, (*arguments, *sizes, int(conv == 0)), shared | more | options))
         return found
 
@@ -529,7 +535,7 @@ class Fused:
 
     def every(self) -> list[tuple[Any, Any, Any, Any]]:
         """One call of each kind, to be compiled."""
-        kinds = [self.calls(k, which)[0] for k in range(len(self.tiles)) for which in ("forward", "backward")]
+        kinds = [self.calls(k, which)[0] for k in range(len(self.tiles)) for which in self.passes]
         return self.before() + kinds + self.after()
 
     def run(self, *passes: str) -> None:
@@ -548,6 +554,10 @@ class Fused:
                     launch(self.calls(k, which))
         if "backward" in passes:
             launch(self.after())
+
+
+def limit(registers: int | None, rows: int) -> dict[str, int]:
+    return {} if registers is None or rows > 64 else {"maxnreg": registers}
 
 
 def launch(calls: list[tuple[Any, Any, Any, Any]]) -> None:
@@ -630,11 +640,6 @@ def errors(mine: dict[str, Tensor], right: dict[str, Tensor]) -> dict[str, float
     return {n: float((mine[n].double() - right[n].double()).norm() / right[n].double().norm()) for n in names}
 
 
-def layout(graphs: Any, ids: np.ndarray, rows: int, device: torch.device) -> list[Tiles]:
-    limits = [(64, 0), (128, 64)] if rows == 64 else [(128, 0)]
-    return [t for t in (plan(graphs, ids, most, low, device) for most, low in limits) if t is not None]
-
-
 def counts(graphs: Any, ids: np.ndarray, device: torch.device) -> Tensor:
     return torch.from_numpy(np.diff(graphs.node_ptr.cpu().numpy())[ids].astype(np.float32)).to(device)
 
@@ -654,15 +659,289 @@ def check(graphs: Any, configs: list[Config], device: torch.device, number: int 
     for config in configs:
         fused = Fused(config, layout(graphs, ids, config.rows, device), counts(graphs, ids, device), parameters, seed)
         fused.cut(2)
-        fused.run("forward", "backward")
+        fused.run(*fused.passes)
         again = fused.gradient.clone()
-        fused.run("forward", "backward")
+        fused.run(*fused.passes)
         assert torch.equal(again, fused.gradient), "two runs differ"
         for m in range(2):
             mine = fused_results(fused, m, int(sizes[ids[m]].sum()))
             right = reference(graphs, ids[m], parameters[:, m], mine["dout"], torch.float64)
             plain = reference(graphs, ids[m], parameters[:, m], mine["dout"], torch.float32)
             off, usual = errors(mine, right), errors(plain, right)
+            off = off if len(fused.passes) > 1 else {"out": off["out"]}
             text = " ".join(f"{n} {e:.1e}/{usual[n]:.1e}" for n, e in off.items())
             print(f"check {config} member {m}: fused/plain float32: {text}", flush=True)
             assert config.precision == "tf32" or max(off.values()) < 1e-4, (str(config), off)
+
+
+# measurements, on a GPU
+
+
+def replay_ms(work: Any, least_ms: float = 15.0) -> float:
+    """The median time of one replay of a CUDA graph of ``work``."""
+    from graphnorm.training.fleet import record_cuda_graph
+
+    graph = record_cuda_graph(work)
+    graph.replay()
+    torch.cuda.synchronize()
+
+    def timed(times: int) -> float:
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        begin.record()
+        for _ in range(times):
+            graph.replay()
+        end.record()
+        end.synchronize()
+        return begin.elapsed_time(end) / times
+
+    times = int(min(50, max(2, least_ms / max(timed(2), 1e-3))))
+    return float(np.median([timed(times) for _ in range(5)]))
+
+
+class Log:
+    """Prints, and keeps rows for the CSV file, which is written anew each time."""
+
+    def __init__(self, out: Path | None, seconds: float) -> None:
+        self.out, self.seconds, self.rows = out, seconds, []
+
+    def say(self, text: str) -> None:
+        print(f"[{time.perf_counter() - START:6.1f} s] {text}", flush=True)
+
+    def left(self) -> float:
+        return self.seconds - (time.perf_counter() - START)
+
+    def row(self, **values: Any) -> None:
+        self.rows.append(values)
+        self.say(" ".join(f"{k}={v:.4f}" if isinstance(v, float) else f"{k}={v}" for k, v in values.items()))
+        if self.out:
+            names = list(dict.fromkeys(name for row in self.rows for name in row))
+            with self.out.open("w", newline="") as file:
+                writer = csv.DictWriter(file, names)
+                writer.writeheader()
+                writer.writerows(self.rows)
+
+
+def only_convolutions(self: Any, x: Any, adjacency: Any, segments: Any, key: Any) -> Tensor:
+    """A classifier's ``score`` without its readout and head."""
+    h = self.convolutions[0](x, adjacency, segments)
+    for convolution in self.convolutions[1:]:
+        h = convolution(h, adjacency, segments, residual=h)
+    return h
+
+
+def today(members: int, log: Log, profiled: bool) -> dict[str, float]:
+    """Today's fleet: its whole step, and its parts recorded alone, in ms of all members."""
+    from benchmarks.fleet import setting, step_seconds
+    from graphnorm.training import Fleet
+
+    began = time.perf_counter()
+    fleet = Fleet(*setting("NCI1", members, 400), device="cuda")
+    fleet.advance(1)
+    log.say(f"today, {members} members: set up in {time.perf_counter() - began:.1f} s")
+    found = {"step": 1e3 * step_seconds(fleet)}
+    log.say(f"today, {members} members: a step takes {found['step'] / members:.4f} ms per model")
+    level = fleet._captured.bounds[int(fleet._captured._level[1, 0])]
+    fleet._ids.copy_(fleet._schedule.batches(1, 2)[0, 0])
+    found["assembly"] = replay_ms(lambda: fleet._model_inputs.batch(fleet._ids, bounds=level))
+    batch = fleet._model_inputs.batch(fleet._ids, bounds=level)
+    stack = fleet.stack
+    weights = [value for name, value in stack.parameters.items() if name.startswith("convolutions")]
+    stack._skeleton.score = MethodType(only_convolutions, stack._skeleton)
+
+    def forward() -> Tensor:
+        return stack.forward(fleet._inputs, batch, fleet._keys, fleet._rate, training=True, stacked=True)
+
+    def inference() -> None:
+        with torch.no_grad():
+            forward()
+
+    with torch.no_grad():
+        dout = torch.randn_like(forward())
+
+    def both() -> None:
+        torch.autograd.grad(forward(), weights, dout, materialize_grads=True)
+
+    found["forward"] = replay_ms(inference)
+    found["convolutions"] = replay_ms(both)
+    del stack._skeleton.score
+    log.row(what="today", members=members, rows_padded=level.max_nodes, **{f"{k}_ms_per_model": v / members for k, v in found.items()})  # fmt: skip
+    if profiled:
+        try:
+            profile(fleet, log)
+        except Exception as error:  # the numbers above are what counts
+            log.say(f"no profile: {error}")
+    return found
+
+
+def profile(fleet: Any, log: Log) -> None:
+    from torch.profiler import ProfilerActivity
+    from torch.profiler import profile as record
+
+    batches, keys = fleet._schedule.batches(1, 2), fleet._schedule.dropout_keys(1, 2)
+    with record(activities=[ProfilerActivity.CUDA]) as found:
+        fleet._train_epoch(1, batches[0], keys[0])
+        torch.cuda.synchronize()
+    steps, members = fleet._schedule.steps, len(fleet.trials)
+    events = [e for e in found.key_averages() if e.self_device_time_total > 0]
+    events.sort(key=lambda e: -e.self_device_time_total)
+    total = sum(e.self_device_time_total for e in events)
+    number = sum(e.count for e in events)
+    log.say(f"profile of a step, {members} members: {number / steps:.0f} launches, {total / steps:.0f} µs in kernels")
+    for e in events[:25]:
+        log.say(f"  {e.self_device_time_total / steps:8.1f} µs {e.count / steps:6.1f} × {e.key[:110]}")
+
+
+def problem(graphs: Any, members: int, device: torch.device) -> tuple[np.ndarray, Tensor, Tensor, dict[int, list[Tiles]]]:
+    """Random batches of 128 graphs of each member, tiled both ways."""
+    random = np.random.default_rng(0)
+    ids = np.stack([random.permutation(graphs.num_graphs)[:128] for _ in range(members)])
+    tiles = {rows: layout(graphs, ids, rows, device) for rows in (64, 128)}
+    return ids, counts(graphs, ids, device), random_parameters(members, device, plain=True), tiles
+
+
+def compile_all(fused: list[Fused], log: Log) -> list[Fused]:
+    """Compile side by side; gives those that could be compiled."""
+    jobs = {}
+    for k, one in enumerate(fused):
+        for kernel, grid, arguments, options in one.every():
+            same = (kernel.fn.__name__, *sorted((n, str(v)) for n, v in options.items()))
+            jobs.setdefault(same, ((kernel, grid, arguments, options), []))[1].append(k)
+
+    def compile_one(item: Any) -> set[int]:
+        (kernel, grid, arguments, options), users = item
+        began = time.perf_counter()
+        try:
+            torch.cuda.set_device(0)
+            made = kernel.warmup(*arguments, grid=grid, **options)
+        except Exception as error:
+            log.say(f"{kernel.fn.__name__} {fused[users[0]].config}: not compiled: {type(error).__name__} {str(error)[:200]}")
+            return set(users)
+        log.say(
+            f"compiled {kernel.fn.__name__} for {fused[users[0]].config} (R {options.get('R')}) in "
+            f"{time.perf_counter() - began:.1f} s, {getattr(made.metadata, 'shared', '?')} bytes shared"
+        )
+        return set()
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        broken = set().union(*pool.map(compile_one, jobs.values()))
+    return [one for k, one in enumerate(fused) if k not in broken]
+
+
+def sweep(fused: list[Fused], cuts: list[int], log: Log, reserve: float) -> tuple[Fused, int, float, float] | None:
+    """Forward, and forward with backward, of each; the fastest as exact as float32."""
+    best: tuple[Fused, int, float, float] | None = None
+    for one in fused:
+        config, own = one.config, cuts if one.config.precision == "half3" else cuts[1:2]
+        for cut in own:
+            if log.left() < reserve:
+                log.say("out of time: the sweep stops")
+                return best
+            try:
+                one.cut(cut)
+                one.run(*one.passes)
+                torch.cuda.synchronize()
+                forward = replay_ms(partial(one.run, "forward"))
+                both = replay_ms(partial(one.run, *one.passes)) if len(one.passes) > 1 else float("inf")
+            except Exception as error:
+                log.say(f"{config} cut {cut}: {type(error).__name__} {str(error)[:200]}")
+                break
+            log.row(
+                what="fused", members=one.members, **config._asdict(), tiles_per_program=cut,
+                forward_ms_per_model=forward / one.members, convolutions_ms_per_model=both / one.members,
+            )  # fmt: skip
+            if config.precision != "tf32" and (best is None or both < best[3]):
+                best = one, cut, forward, both
+    return best
+
+
+def kernel_times(one: Fused, cut: int, log: Log) -> None:
+    """Each launch's own time, of the best variant."""
+    one.cut(cut)
+    one.run("forward", "backward")
+    for k, part in enumerate(one.tiles):
+        for which in ("forward", "backward"):
+            ms = [replay_ms(partial(launch, [call]), 3.0) for call in one.calls(k, which)[:2]]
+            log.say(f"  {which} of one convolution, {part.count} tiles of {part.rows} rows: {1e3 * ms[0]:.1f}, {1e3 * ms[1]:.1f} µs")
+    log.say(f"  before {1e3 * replay_ms(partial(launch, one.before()), 3.0) if one.before() else 0:.1f} µs, after {1e3 * replay_ms(partial(launch, one.after()), 3.0):.1f} µs")  # fmt: skip
+
+
+def verify(graphs: Any, ids: np.ndarray, one: Fused, log: Log) -> None:
+    """The best variant on a measured batch: here a sign may differ at a ReLU's kink, as it does in plain float32."""
+    one.run("forward", "backward")
+    for m in (0, one.members - 1):
+        number = int(np.diff(graphs.node_ptr.cpu().numpy())[ids[m]].sum())
+        mine = fused_results(one, m, number)
+        right, plain = (reference(graphs, ids[m], one.parameters[:, m], mine["dout"], t) for t in (torch.float64, torch.float32))
+        off, usual = errors(mine, right), errors(plain, right)
+        text = " ".join(f"{n} {e:.1e}/{usual[n]:.1e}" for n, e in off.items() if n[:2] != "db" or n[2:] not in "12")
+        log.say(f"{one.config} member {m} of {one.members}, batch 128: fused/plain float32: {text}")
+
+
+def summary(members: int, now: dict[str, float], best: tuple[Fused, int, float, float] | None, log: Log) -> None:
+    if best is None:
+        return
+    one, cut, forward, both = best
+    new = now["step"] - now["convolutions"] + both
+    log.row(
+        what="projected", members=members, **one.config._asdict(), tiles_per_program=cut,
+        step_ms_per_model=new / members, forward_ms_per_model=forward / members,
+        convolutions_ms_per_model=both / members, today_ms_per_model=now["step"] / members,
+        today_convolutions_ms_per_model=now["convolutions"] / members, gain=now["step"] / new,
+        gain_of_convolutions=now["convolutions"] / both,
+    )  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--seconds", type=float, default=100.0)
+    parser.add_argument("--check", action="store_true", help="a few graphs, in Triton's interpreter on a CPU")
+    options = parser.parse_args()
+    from graphnorm.data import load
+
+    log = Log(options.out, options.seconds)
+    if options.check:
+        check(load("NCI1"), [Config(64, "half3", "half2", False), Config(128, "ieee", "bf16x3", True)], torch.device("cpu"), 5)
+        return
+    device = torch.device("cuda")
+    graphs = load("NCI1")
+    log.say(f"torch {torch.__version__}, triton {triton.__version__}, {torch.cuda.get_device_name()}, {os.cpu_count()} cores")
+    ids, count, parameters, tiles = problem(graphs, 10, device)
+    rows = count.sum().item() / 10
+    for parts in tiles.values():
+        log.say(f"{rows:.0f} rows a member: " + ", ".join(f"{t.count} tiles of {t.rows}" for t in parts))
+    small = compile_all([Fused(config, tiles[config.rows], count, parameters) for config in VARIANTS], log)
+    check(graphs, [one.config for one in small], device)
+    best_small = sweep(small[:1], [1, 2, 4], log, 0)
+    now_small = today(10, log, profiled=False)
+    summary(10, now_small, best_small, log)
+    now_large = today(300, log, profiled=False) if log.left() > 45 else None
+    torch.cuda.empty_cache()
+    more = sweep(small[1:], [1, 2, 4], log, 40)
+    best_small = min((b for b in (best_small, more) if b is not None), key=lambda b: b[3])
+    summary(10, now_small, best_small, log)
+    if log.left() > 15:
+        kernel_times(best_small[0], best_small[1], log)
+        verify(graphs, ids, best_small[0], log)
+    if log.left() > 15:
+        began = time.perf_counter()
+        ids, count, parameters, tiles = problem(graphs, 300, device)
+        log.say(f"planned 300 members in {time.perf_counter() - began:.1f} s")
+        best = None
+        for one in sorted(small, key=lambda one: one.config != best_small[0].config):
+            if log.left() < 6:
+                break
+            found = sweep([Fused(one.config, tiles[one.config.rows], count, parameters)], [2, 4, 8, 16], log, 5)
+            best = found if best is None or (found and found[3] < best[3]) else best
+            torch.cuda.empty_cache()
+        if now_large:
+            summary(300, now_large, best, log)
+        if best and log.left() > 8:
+            kernel_times(best[0], best[1], log)
+    if log.left() > 6:
+        today(10, log, profiled=True)
+    log.say("done")
+
+
+if __name__ == "__main__":
+    main()
