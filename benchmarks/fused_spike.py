@@ -327,11 +327,11 @@ def finish(
     share: tl.constexpr = 2 * C * C + C
     blocks: tl.constexpr = 2 * C * C // BLOCK
     if tl.program_id(0) < blocks:
-        at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-        total = tl.zeros((BLOCK,), tl.float32)
+        entry = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        added = tl.zeros((BLOCK,), tl.float32)
         for k in range(programs):
-            total += tl.load(partial + ((conv * programs + k) * members + member).to(tl.int64) * share + at)
-        tl.store(gradient + one * P + at, total)
+            added += tl.load(partial + ((conv * programs + k) * members + member).to(tl.int64) * share + entry)
+        tl.store(gradient + one * P + entry, added)
     else:
         c = tl.arange(0, C)
         for norm in range(2):
