@@ -198,14 +198,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--graphs", default="tox21", help="the packed graphs of tox21 (default: its table)")
+    parser.add_argument("--only", choices=BARS, help="one of the two cases")
     parser.add_argument("--members", type=int, default=10)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     device = torch.device(options.device)
     made = announce(device, "torch-geometric")
+    cases: dict[str, Any] = {"tox21": partial(tox21_case, options.graphs), "own": own_case}
     rows = []
-    for case in (partial(tox21_case, options.graphs), own_case):
-        rows.append(case(options.members, device))
+    for name in [options.only] if options.only else cases:
+        rows.append(cases[name](options.members, device))
         print(rows[-1], flush=True)
         write_table("tasks", rows, made, options.out)
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +13,7 @@ from torch import nn
 
 import graphnorm
 from graphnorm import analysis, data
-from graphnorm.data import synthetic
+from graphnorm.data import DataError, synthetic
 
 GRAPHS = synthetic.trees(num_graphs=20, seed=0)
 
@@ -46,6 +49,8 @@ def enter_backend(name: Any) -> None:
         (lambda: data.load(b"MUTAG"), TypeError, "name_or_path must be a dataset's name or a path, got b'MUTAG'"),
         (lambda: data.load(""), ValueError, "the name is empty. Remedy: "),
         (lambda: data.load("synthetic:trees", 5), TypeError, "root must be the path of a folder, got 5"),
+        (lambda: data.save_packed(GRAPHS, 5), TypeError, "path must be the path of a file, got 5"),
+        (lambda: data.open_packed(None), TypeError, "path must be the path of a file, got None"),
         (lambda: data.from_networkx(5, [0]), TypeError, "graphs must be a list of NetworkX graphs, got 5"),
         (lambda: data.from_networkx([5], [0]), TypeError, "graphs[0] must be a NetworkX graph, got 5"),
         (lambda: data.from_pyg(5), TypeError, "dataset must be a dataset of PyTorch Geometric or a list"),
@@ -74,3 +79,32 @@ def enter_backend(name: Any) -> None:
 def test_a_wrong_argument_is_named(call: Any, kind: type[Exception], words: str) -> None:
     with pytest.raises(kind, match=re.escape(words)):
         call()
+
+
+@pytest.mark.parametrize("module", ["graphnorm", "graphnorm.data", "graphnorm.study", "graphnorm.report"])
+def test_a_path_may_be_a_text_everywhere(module: str) -> None:
+    """By the signatures: what takes a ``Path`` takes ``str | os.PathLike[str]``, or says that it takes ``str``."""
+    public = importlib.import_module(module)
+    functions = [found for name in dir(public) if inspect.isfunction(found := getattr(public, name))]
+    assert functions
+    for function in functions:
+        for argument in inspect.signature(function).parameters.values():
+            assert "Path" not in str(argument.annotation) or "str" in str(argument.annotation), (function, argument)
+
+
+@pytest.mark.parametrize("kind", [str, Path])
+def test_files_are_written_and_read_by_texts_and_paths(tmp_path: Path, kind: type) -> None:
+    pytest.importorskip("safetensors")
+    packed, table, drawn = (kind(tmp_path / name) for name in ("g.safetensors", "t.csv", "d.svg"))
+    data.save_packed(GRAPHS, packed)
+    assert data.open_packed(packed) == data.load(packed) == GRAPHS
+    Path(table).write_text("smiles,label\nCC,1\n")
+    assert data.is_table(table)
+    assert data.read_table(table).columns["label"] == ["1"]
+    assert data.sha256_of(table) == data.sha256_of(Path(table))
+    pytest.importorskip("matplotlib")
+    data.save_drawing(data.draw(GRAPHS, per_class=1), drawn)
+    assert Path(drawn).read_text().startswith("<?xml")
+    for read in (data.open_packed, data.read_table):
+        with pytest.raises(DataError, match="there is no such file"):
+            read(kind(tmp_path / "none.csv"))

@@ -216,12 +216,13 @@ def stream(driver, monkeypatch):
 def test_plans_launch_again_what_they_launched_before(driver, monkeypatch, sizes, launches, present):
     gpu = pytest.importorskip("graphnorm.ops.standardize.gpu")
     monkeypatch.setattr(gpu, "Launch", lambda kernel, *rest, **options: Launch(Kernel(), *rest, **options))
+    monkeypatch.setattr(gpu, "_work", gpu.Work)
     x, dy, residual = (torch.randn(sum(sizes), 5) for _ in range(3))
     weight, bias, mean_scale = (torch.ones(5) if n in present else None for n in ("weight", "bias", "mean_scale"))
     residual = residual if "residual" in present else None
     ptr = torch.tensor([0, *sizes]).cumsum(0)
     plan = gpu.CallPlan(x, Problem(None, None, None, ptr, None, None, None, 1e-5, False, LIVE, max(sizes)))
-    plan.index = 0
+    plan.work.index = 0
 
     def run():
         y, kept = plan.forward(x, residual, (weight, bias, mean_scale))
@@ -241,7 +242,7 @@ def test_plans_launch_again_what_they_launched_before(driver, monkeypatch, sizes
     forward, backward = (x, y, residual, *shared), (x, dy, dx, *shared, shares)
     expected = [(*forward, *slots), forward][:launches]
     expected += [(*backward, counters, *gradients), (*backward, *gradients)][:launches]
-    all_launches = [*plan._forward.launches, *plan._backward.launches]
+    all_launches = [*plan.work.forward.launches, *plan.work.backward.launches]
     for (*_, values), tensors, launch in zip(driver.seen, expected, all_launches, strict=True):
         right = [t if isinstance(t, str) else t.data_ptr() for t in tensors if t is not None]
         right += [*launch.integers, *[0] * (READ - len(right) - len(launch.integers))]

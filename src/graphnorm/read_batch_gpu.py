@@ -6,6 +6,8 @@ one does nothing if they never fall, and else sorts them by counting.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import torch
 import triton
 import triton.language as tl
@@ -73,18 +75,23 @@ def can_read(rows: int, graphs: int) -> bool:
     return rows > 0 and graphs <= rows + _FIRST.rows and rows * (graphs + 2) <= _MOST_COMPARISONS
 
 
+@lru_cache(maxsize=1024)
+def _launches(index: int | None, rows: int, graphs: int) -> tuple[int, Launches]:
+    """How many flags there are, and both kernels."""
+    parts, blocks = -(-(rows + 1) // _FIRST.rows), -(-(graphs + 2) // _SECOND.channels)
+    first = Launch(find_boundaries, parts, _FIRST, (rows, graphs), (index,))
+    second = Launch(sort_if_they_fall, blocks, _SECOND, (rows, graphs, parts), (index,), _FIRST.channels)
+    return parts, Launches(first, second)
+
+
 def read(batch: Tensor, graphs: int) -> tuple[Tensor, Tensor]:
     """ptr (G + 1) and order (N) of ids (N), int64. Ids out of range end up before ptr[0] or behind ptr[G]."""
     batch = batch.contiguous()
     rows, device = batch.shape[0], batch.device
-    parts = -(-(rows + 1) // _FIRST.rows)
+    parts, launches = _launches(device.index, rows, graphs)
     ptr, order = batch.new_empty(graphs + 1), batch.new_empty(rows)
     falls = batch.new_empty(parts, dtype=torch.int32)
-    key = (device.index,)
-    first = Launch(find_boundaries, parts, _FIRST, (rows, graphs), key)
-    blocks = -(-(graphs + 2) // _SECOND.channels)
-    second = Launch(sort_if_they_fall, blocks, _SECOND, (rows, graphs, parts), key, _FIRST.channels)
     with on_device(device):
         stream = torch._C._cuda_getCurrentRawStream(device.index) if batch.is_cuda else 0
-        Launches(first, second)((), stream, batch, ptr, order, falls)
+        launches((), stream, batch, ptr, order, falls)
     return ptr, order

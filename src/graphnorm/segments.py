@@ -393,25 +393,26 @@ def as_segments(batch: Tensor | Segments | None, batch_size: int | None = None) 
     if found is not None and found.still_holds(batch):
         return found.segments
     entry = _CacheEntry(batch, _drop_from_cache)
-    entry.key, entry.state = key, _state(batch)
-    entry.segments = _read_sorted(entry.state, batch_size) or Segments.temporary(batch.detach(), batch_size)
+    ids = batch.detach() if batch.is_cuda else batch.clone()
+    entry.key, entry.state = key, batch._version if batch.is_cuda else ids
+    entry.segments = _read_quickly(ids, batch_size) or Segments.temporary(ids, batch_size)
     if len(_cache) >= _MAX_CACHED:
         _cache.clear()
     _cache[key] = entry
     return entry.segments
 
 
-def _state(batch: Tensor) -> int | Tensor:
-    return batch._version if batch.is_cuda else batch.clone()
-
-
-def _read_sorted(ids: int | Tensor, batch_size: int | None) -> Segments | None:
-    """Segments of sorted ids in range, read by the C library alone; ``None`` for all that takes more."""
-    if library is None or batch_size is None or not 0 <= batch_size <= _MOST_GRAPHS:
+def _read_quickly(ids: Tensor, batch_size: int | None) -> Segments | None:
+    """Segments of ids that a GPU takes as they are, or a CPU's that are sorted and in range; ``None`` for all else."""
+    if batch_size is None or not 0 <= batch_size <= _MOST_GRAPHS:
         return None
     if type(ids) is not Tensor or ids.dtype is not torch.int64 or ids.dim() != 1 or ids.layout is not torch.strided:
         return None
     if ids.is_neg() or not ids.is_contiguous():
+        return None
+    if ids.is_cuda:
+        return Segments.trusted(*_read_on_gpu(ids, batch_size), ids.shape[0], None, True, ids)
+    if library is None:
         return None
     ptr, rows = torch.empty(batch_size + 1, dtype=torch.int64), ids.shape[0]
     found = library.boundaries(ids.data_ptr(), rows, batch_size, ptr.data_ptr())
@@ -497,7 +498,7 @@ def _read_on_gpu(batch: Tensor, batch_size: int) -> tuple[Tensor, Tensor]:
 
 def _read_on_cpu(batch: Tensor, batch_size: int) -> tuple[Tensor, Tensor]:
     """Boundaries and order of a batch vector, which is checked."""
-    found = _read_sorted(batch, batch_size) or Segments.temporary(batch, batch_size)
+    found = _read_quickly(batch, batch_size) or Segments.temporary(batch, batch_size)
     return found.ptr, torch.arange(batch.shape[0]) if found.order is None else found.order
 
 

@@ -235,7 +235,8 @@ class Settings(Hyperparameters):
     protocol: str = option(
         "paper",
         "paper: cross-validation, the folds select the epoch and are reported; fair: a held-out tenth of each training "
-        "part selects; ogb: the given split, of the data or by --split (default: ogb if there is one, otherwise paper)",
+        "part selects; given: the split that the data has, or that --split names (default: given if there is one, "
+        "otherwise paper)",
         metavar="NAME",
     )
     metric: str | None = option(

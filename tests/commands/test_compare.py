@@ -92,7 +92,7 @@ def test_it_goes_on_where_it_stopped(run: Run, fleets: type[FakeFleet], tmp_path
     [
         (["trees", "--norms", "graph,grpah"], "did you mean 'graph'"),
         (["trees", "--model", "gat"], "choose from gin, gcn"),
-        (["trees", "--protocol", "x"], "known: paper, fair, ogb"),
+        (["trees", "--protocol", "x"], "known: paper, fair, given"),
         (["trees", "--folds", "201"], "use --folds 200 or fewer"),
         (["trees", "--epochs", "0"], "epochs is 0"),
         (["trees", "--device", "gpu"], "no device 'gpu'"),
@@ -103,7 +103,10 @@ def test_it_goes_on_where_it_stopped(run: Run, fleets: type[FakeFleet], tmp_path
         (["mine.csv", "--target", "nothing"], "no column 'nothing'"),
         (["mine.csv", "--threshold", "high"], "give a number or 'median'"),
         (["mine.csv", "--protocol", "fair", "--folds", "2"], "no tenth of that"),
-        (["mine.csv", "--protocol", "fair", "--split", "scaffold"], "would not use the split 'scaffold'"),
+        (
+            ["mine.csv", "--protocol", "fair", "--split", "scaffold"],
+            "cannot keep to the split 'scaffold'. Remedy: name the protocol given",
+        ),
         (["trees", "--norm-module", "mine=nowhere:Norm"], "no module 'nowhere'"),
     ],
 )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
+import sqlite3
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 import torch
 
 import graphnorm
+from fakes import with_targets
 from graphnorm import cli
 from graphnorm.data import PackedGraphs, save_packed, synthetic
 from graphnorm.errors import DataWarning
@@ -29,19 +31,6 @@ metrics = pytest.importorskip("sklearn.metrics")
 Run = Callable[..., tuple[int, str, str]]
 QUICK = ("--epochs", "6", "--hidden", "8", "--layers", "3", "--batch-size", "16", "--lr", "0.02", "--device", "cpu")
 SETTINGS: dict[str, Any] = {"epochs": 3, "hidden": 8, "layers": 3, "folds": 3, "device": "cpu", "progress": False}
-
-
-def with_targets(task: str, columns: int) -> PackedGraphs:
-    """Trees whose number of nodes decides the targets; one in five is missing where there are several."""
-    trees = synthetic.trees(num_graphs=90, seed=0)
-    random = torch.Generator().manual_seed(0)
-    sizes = trees.sizes.float()[:, None] + torch.randn(90, columns, generator=random)
-    values = 1000 + 50 * sizes if task == "values" else (sizes > sizes.median(0).values).float()
-    if columns > 1:
-        values[torch.rand(90, columns, generator=random) < 0.2] = torch.nan
-    bare = {"labels": torch.zeros_like(trees.labels), "classes": ("unknown",)}
-    names = tuple(f"t{k}" for k in range(columns))
-    return replace(trees, **bare, name=f"{columns}-{task}", task=task, targets=values, target_names=names)
 
 
 @pytest.fixture(params=[("values", 1), ("values", 2), ("binary", 1), ("binary", 3)], ids=lambda p: f"{p[1]} {p[0]}")
@@ -77,6 +66,23 @@ def test_compare_and_its_json(run: Run, graphs: PackedGraphs, data: Path, tmp_pa
     else:
         assert result.chance == 50
     assert {"result.json", "curves.png"} <= {path.name for path in (tmp_path / "out").iterdir()}
+    several = len(graphs.target_names) > 1
+    with (tmp_path / "out" / "scores.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [name for name in rows[0] if name.startswith("score ")] == [
+        f"score {k}" for k in graphs.target_names
+    ] * several
+    for row in rows if several else ():
+        by_target = [float(value) for name, value in row.items() if name.startswith("score ")]
+        assert np.mean(by_target) == pytest.approx(float(row["score"]), rel=1e-4)
+    assert list(result.targets) == list(graphs.target_names) * several
+    assert (f"{result.metric.title} of each of" in str(result)) is several
+    for score in content["norms"].values():
+        assert list(score.get("targets", ())) == list(graphs.target_names) * several
+        if several:
+            assert np.mean([each["mean"] for each in score["targets"].values()]) == pytest.approx(score["mean"])
+            member = score["members"][0]
+            assert np.mean(member["targets"]) == pytest.approx(member["score"], rel=1e-5)
     again = run("compare", data, "--out", tmp_path / "out", *quick)
     assert again[0] == 0
     assert load_result(tmp_path / "out").to_dict()["norms"] == content["norms"]
@@ -184,6 +190,48 @@ def test_a_folder_holds_one_metric_and_a_page_does_not_join_two(run: Run, tmp_pa
     with Store(tmp_path / "graphnorm.db", writable=False) as store:
         chapters = read_studies(store, store.studies())
     assert sorted(chapter.result.metric.key for chapter in chapters) == ["mae", "rmse"]
+
+
+def test_many_targets_are_not_printed_but_written(tmp_path: Path) -> None:
+    graphs = with_targets("binary", 30)
+    result = graphnorm.compare(graphs, norms="none,graph", **SETTINGS)
+    text = result.to_text()
+    assert "t29" not in text
+    assert "ROC-AUC % of each of 30 targets: in the JSON" in text
+    assert len(result.target_table.rows) == 30
+    assert "t29" in result._repr_html_()
+
+
+def test_a_narrow_terminal_shows_the_targets_of_the_best() -> None:
+    result = graphnorm.compare(with_targets("binary", 3), norms="none,graph,batch,layer,instance", **SETTINGS)
+    wide, narrow = (result.to_text(width).split("of each of 3 targets\n")[1].splitlines()[0] for width in (80, 30))
+    labels = [label for label, _ in sorted(result.norms.items(), key=lambda item: -item[1].mean)]
+    assert set(wide.split()) == {"target", *labels}
+    assert narrow.split()[:2] == wide.split()[:2]
+    assert 2 <= len(narrow.split()) < 6
+
+
+def test_a_store_without_metrics_by_target_still_reads(tmp_path: Path) -> None:
+    """Trainings that an earlier version stored have none."""
+    out = tmp_path / "out"
+    first = graphnorm.compare(with_targets("values", 2), norms="none,graph", out=out, **SETTINGS)
+    assert first.targets
+    with contextlib.closing(sqlite3.connect(out / "graphnorm.db", isolation_level=None)) as connection:
+        assert connection.execute("DELETE FROM curves WHERE name = 'targets'").rowcount == 6
+    again = graphnorm.compare(with_targets("values", 2), norms="none,graph", out=out, **SETTINGS)
+    assert again.targets == {}
+    assert again.norms["graph"].scores == first.norms["graph"].scores
+    assert again.ranking == first.ranking
+
+
+def test_train_reports_each_target(run: Run, tmp_path: Path) -> None:
+    path, model = tmp_path / "g.safetensors", tmp_path / "model.safetensors"
+    save_packed(with_targets("binary", 3), path)
+    code, out, err = run("train", path, "--out", model, "--json", *QUICK)
+    assert code == 0, err
+    facts = json.loads(out)
+    assert np.mean(list(facts["held out, by target"].values())) == pytest.approx(facts["held out"], rel=1e-3)
+    assert run("train", path, "--all", "--out", model, *QUICK)[1].count("by target") == 0
 
 
 def test_search_has_the_verdict_of_compare(tmp_path: Path) -> None:

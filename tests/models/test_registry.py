@@ -34,13 +34,13 @@ def test_every_model_is_a_baseline_or_takes_a_normalization():
 
 
 @pytest.mark.parametrize("model", NETWORKS)
-@pytest.mark.parametrize("protocol", ["paper", "ogb"])
+@pytest.mark.parametrize("protocol", ["paper", "given"])
 def test_members_train_as_a_plain_loop_would(model, protocol, molecules):
     """With features of nodes and edges, both losses, and members that differ in everything that they may.
 
     Not ``molhiv-*`` with GraphNorm: while α is 1, the last layer reads out β only, and Adam follows rounding errors.
     """
-    ids, test = np.split(np.arange(60), [50 if protocol == "ogb" else 60])
+    ids, test = np.split(np.arange(60), [50 if protocol == "given" else 60])
     splits = [Split(ids[ids % 5 != k], ids[ids % 5 == k], test) for k in range(2)]
     norm = "none" if not MODELS[model].normalized else "batch" if model.startswith("molhiv") else "graph"
     base = Trial(dataset="m", model=model, norm=norm, protocol=protocol, batch_size=13, epochs=4, hidden=16, layers=4)
@@ -51,7 +51,7 @@ def test_members_train_as_a_plain_loop_would(model, protocol, molecules):
     fleet = Fleet(molecules, members, splits, device="cpu")
     fleet.advance(2)
     for outcome, member, part in zip(fleet.outcomes(), members, splits, strict=True):
-        assert set(outcome.curves) == {"loss", "train", "valid"} | ({"test"} if protocol == "ogb" else set())
+        assert set(outcome.curves) == {"loss", "train", "valid"} | ({"test"} if protocol == "given" else set())
         losses, scores = plain_losses(molecules, member, part, 2)
         np.testing.assert_allclose(outcome.curves["loss"], losses, rtol=2e-3)
         if protocol == "paper":

@@ -54,8 +54,13 @@ class Forgetful(dict):
 @pytest.fixture
 def kernels(monkeypatch):
     """``kernels(module)`` has its kernels compiled in place of launched, and gives them by name."""
+    from graphnorm import read_batch_gpu
+    from graphnorm.ops.standardize import gpu
+
     monkeypatch.setattr(launching, "_compiled", Forgetful())
     monkeypatch.setattr(launching, "_driver", lambda: 0)
+    monkeypatch.setattr(gpu, "_work", gpu.Work)  # launches are not to be kept
+    monkeypatch.setattr(read_batch_gpu, "_launches", read_batch_gpu._launches.__wrapped__)
 
     def replace(module):
         made = {name: Compiled(value) for name, value in vars(module).items() if isinstance(value, triton.JITFunction)}

@@ -203,11 +203,11 @@ def test_scores_are_compared_on_equal_terms() -> None:
 
 
 def test_a_second_look_at_one_measurement_and_missing_seeds() -> None:
-    of_molhiv = {"model": "molhiv-gin", "protocol": "ogb"}
+    of_molhiv = {"model": "molhiv-gin", "protocol": "given"}
     cells = [entry | of_molhiv for entry in table(75.0, 74.0, 76.0, 73.0)]
     cells[1] |= {"members": 3, "scores": cells[1]["scores"][:3]}
     cells.append(cell("graph", 99.0, **of_molhiv, repeats=True))
-    judged = scored(cells, "molhiv-gin", "ogb")
+    judged = scored(cells, "molhiv-gin", "given")
     assert judged is not None
     assert judged.rows[0][1] == "75.00"
     assert judged.words.endswith("trained in part: MUTAG, layer (3 of 10)")

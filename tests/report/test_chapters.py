@@ -35,8 +35,8 @@ def norms(chapters: Sequence[Chapter]) -> list[list[str]]:
 
 
 def test_seeds_of_two_studies_are_one_family_of_tests(store: Store, split: PackedGraphs) -> None:
-    first = enter(store, ["graph", "batch"], graphs=split, protocol="ogb", seeds=5)
-    second = enter(store, ["none"], graphs=split, protocol="ogb", seeds=3)
+    first = enter(store, ["graph", "batch"], graphs=split, protocol="given", seeds=5)
+    second = enter(store, ["none"], graphs=split, protocol="given", seeds=3)
     (chapter,) = read_studies(store, store.studies())
     assert norms([chapter]) == [["none", "batch", "graph"]]
     assert chapter.studies == (first, second)
@@ -57,8 +57,8 @@ def test_of_one_normalization_twice_the_larger_study_counts(
     store: Store, split: PackedGraphs, share: float, seeds: int
 ) -> None:
     """As far as it is trained; two trials are in both."""
-    enter(store, ["graph"], graphs=split, protocol="ogb", seeds=2)
-    enter(store, ["graph", "none"], graphs=split, protocol="ogb", seeds=4, share=share)
+    enter(store, ["graph"], graphs=split, protocol="given", seeds=2)
+    enter(store, ["graph", "none"], graphs=split, protocol="given", seeds=4, share=share)
     (chapter,) = read_studies(store, store.studies())
     assert len(chapter.result.norms["graph"].scores) == seeds
     assert chapter.result.trials == len(chapter.trials) == 8

@@ -50,6 +50,21 @@ def test_it_needs_nothing_else(page: str) -> None:
     assert "url(" not in page.split("<body>")[0]
 
 
+def test_it_has_the_metric_of_each_target(result: Result) -> None:
+    names = ("NR-AR", EVIL)
+    norms = {
+        name: replace(score, choices=tuple(choice._replace(targets=(0.25, 0.75)) for choice in score.choices))
+        for name, score in result.norms.items()
+    }
+    several = replace(result, norms=norms, spec={**result.spec, "target_names": list(names)})
+    page = build_page([Chapter(several)])
+    text = Reader(page).text
+    assert "of each of 2 targets" in text
+    assert EVIL not in page
+    assert "NR-AR25.0" in re.sub(r"\s", "", text)
+    assert "of each of" not in Reader(build_page([Chapter(result)])).text
+
+
 def test_it_says_what_the_result_says(page: str, result: Result) -> None:
     text = Reader(page).text
     assert result.verdict in text

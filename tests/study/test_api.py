@@ -144,7 +144,7 @@ def test_a_failure_while_writing_leaves_the_old_file(
     [
         ({"nroms": "graph"}, TypeError, "did you mean 'norms'"),
         ({"resume": True}, TypeError, "no option 'resume'"),
-        ({"protocol": "ogb"}, GraphnormError, "no split of its own"),
+        ({"protocol": "given"}, GraphnormError, "no split of its own"),
         ({"device": "cuda:99"}, GraphnormError, "no device cuda:99"),
         ({"device": "meta"}, GraphnormError, "cpu or cuda"),
         ({"data": TREES, "data_root": "x"}, GraphnormError, "loaded already"),

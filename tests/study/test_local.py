@@ -23,9 +23,9 @@ import torch
 import fakes
 import graphnorm
 from graphnorm import cli
-from graphnorm.data import save_packed, synthetic
+from graphnorm.data import PackedGraphs, save_packed, synthetic
 from graphnorm.settings import Grid, Running, Settings
-from graphnorm.study import Callback, Store, local, make_plan, run
+from graphnorm.study import Callback, Store, local, make_plan, read, run
 from graphnorm.study.fleets import AT_ONCE_ON_GPU
 from graphnorm.study.local import InProcess, WorkerProcesses, WorkerThreads
 from graphnorm.study.runner import Driver
@@ -40,9 +40,9 @@ Table = dict[tuple[str, str], tuple[Any, ...]]
 class Bench:
     """A folder with a small dataset, and the command that searches it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, graphs: PackedGraphs | None = None) -> None:
         self.folder = folder
-        save_packed(synthetic.regular(num_graphs=16, seed=0), folder / "graphs.safetensors")
+        save_packed(graphs or synthetic.regular(num_graphs=16, seed=0), folder / "graphs.safetensors")
         (folder / "grid.toml").write_text(f"lr = [1e-3, 1e-2]\nhidden = 4\nlayers = 2\nepochs = {EPOCHS}\n")
 
     def command(self, store: str, *more: str) -> list[str]:
@@ -71,6 +71,15 @@ class Bench:
             ).fetchall()
         assert len({row[:2] for row in rows}) == len(rows)
         return {row[:2]: row[2:] for row in rows}
+
+    def result(self, store: str) -> dict[str, Any]:
+        """The scores of the only study, without times."""
+        with Store(self.folder / store, writable=False) as opened:
+            (study,) = opened.studies()
+            content = read(opened, opened.plan(study)).to_dict()
+        for norm in content["norms"].values():
+            del norm["seconds"]
+        return {name: content[name] for name in ("norms", "significance", "verdict", "counts", "ranking")}
 
     def checkpoints(self, store: str) -> list[Path]:
         return sorted((self.folder / f"{store}-work").rglob("*.checkpoint"))
@@ -380,6 +389,34 @@ def test_a_probe_looks_in_worker_processes(tmp_path: Path, monkeypatch: pytest.M
     for mine, theirs in zip(*seen, strict=True):
         assert mine["epochs"].tolist() == theirs["epochs"].tolist() == [0, 2, 6]
         np.testing.assert_allclose(mine["first"], theirs["first"], rtol=1e-4)
+
+
+@pytest.mark.parametrize("protocol", ["paper", "fair"])
+@pytest.mark.parametrize(("task", "columns", "own"), [("values", 1, False), ("binary", 3, False), ("values", 2, True)])
+def test_studies_of_every_task_go_on_after_a_kill(
+    tmp_path: Path, slow_epochs: dict[str, str], task: str, columns: int, own: bool, protocol: str
+) -> None:
+    """Real values; several binary targets of which some are missing; a user's own model of several real values."""
+    bench = Bench(tmp_path, fakes.with_targets(task, columns))
+    options = ["--protocol", protocol, "--grid", "tasks.toml"]
+    (tmp_path / "tasks.toml").write_text("lr = [1e-3, 1e-2]\nhidden = 4\nepochs = 12\nbatch_size = 32\n")
+    if own:
+        pytest.importorskip("torch_geometric", exc_type=ImportError)
+        (tmp_path / "own.py").write_text((Path(__file__).parents[1] / "training" / "own_model.py").read_text())
+        options += ["--model", "own.py:OwnGIN"]
+    assert bench.run("calm.db", *options) == 0
+    calm = bench.table("calm.db")
+    curves = ["loss", "train", "valid", *["test"] * (protocol == "fair"), *["targets"] * (columns > 1)]
+    assert len(calm) == 8 * len(curves)
+    assert {name for _, name in calm} == set(curves)
+    process = bench.start("killed.db", *options, "--checkpoint", "0", env=slow_epochs)
+    wait_until(lambda: bool(bench.checkpoints("killed.db")), process)
+    process.kill()
+    process.communicate()
+    assert len(bench.table("killed.db")) < len(calm)
+    assert bench.run("killed.db", *options) == 0
+    assert bench.table("killed.db") == calm
+    assert bench.result("killed.db") == bench.result("calm.db")
 
 
 def test_own_code_goes_on_after_a_kill_and_in_worker_processes(

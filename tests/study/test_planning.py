@@ -35,7 +35,7 @@ def like_mutag(monkeypatch: pytest.MonkeyPatch) -> PackedGraphs:
 def test_what_is_not_given_is_filled_in(monkeypatch: pytest.MonkeyPatch) -> None:
     assert settle(replace(TREES, name="mine")) == Settings(epochs=QUICK_EPOCHS)
     own = settle(SPLIT, norms="batch,graph")
-    assert (own.protocol, own.model, own.folds, own.seeds, own.epochs) == ("ogb", "gin", 1, 5, QUICK_EPOCHS)
+    assert (own.protocol, own.model, own.folds, own.seeds, own.epochs) == ("given", "gin", 1, 5, QUICK_EPOCHS)
     bonds = replace(SPLIT, edge_tags=torch.zeros(SPLIT.num_edges, 1, dtype=torch.uint8), edge_cardinalities=(4,))
     assert (settle(bonds).model, settle(bonds).lr) == ("molecular-gin", 0.01)
     counts = Counts(SPLIT.num_graphs, SPLIT.num_nodes, SPLIT.num_edges)
@@ -64,8 +64,8 @@ def test_the_readout_is_the_catalogues(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"model": "wl"}, "unknown model 'wl'"),
         ({"baselines": "dgcn"}, "unknown baseline 'dgcn'; did you mean 'dgcnn'"),
         ({"folds": 1}, "folds is 1"),
-        ({"protocol": "ogb", "folds": 10}, "one given split"),
-        ({"protocol": "ogb", "baselines": "wl,mlp"}, "wl: kernels"),
+        ({"protocol": "given", "folds": 10}, "one given split"),
+        ({"protocol": "given", "baselines": "wl,mlp"}, "wl: kernels"),
     ],
 )
 def test_what_does_not_fit_is_refused(given: dict[str, Any], words: str) -> None:
@@ -95,6 +95,22 @@ def test_the_spec_says_what_was_asked_for() -> None:
     assert "epochs" not in {*spec} - {"grid"}
     assert (spec["baselines"], spec["folds"], spec["lr"]) == (["wl"], 5, 0.5)
     assert (spec["graphs"], spec["chance"], spec["train_sizes"], spec["origin"]) == (400, 50.0, [320], {"data": "x"})
+
+
+def test_the_spec_says_which_split_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    def name(graphs: PackedGraphs, split: str | None = None, **options: Any) -> Any:
+        return make_plan(graphs, settle(graphs, norms="graph", **options), split=split).spec.get("split")
+
+    assert name(SPLIT) == "given split"
+    assert name(SPLIT, "part") == "split by part"
+    assert name(SPLIT, "folder/parts.json") == "split of parts.json"
+    assert name(SPLIT, "scaffold") == "scaffold split"
+    assert name(SPLIT, protocol="fair") is None
+    for dataset, split in (("ogbg-molhiv", "official split"), ("bace", "scaffold split")):
+        found = replace(SPLIT, name=dataset)
+        monkeypatch.setitem(CATALOG, dataset, replace(CATALOG[dataset], counts=None))
+        assert name(found) == split
+        assert name(found, "part") == "split by part"
 
 
 def test_under_an_official_split_only_seeds_are_repeated() -> None:

@@ -13,15 +13,17 @@ from typing import Any
 
 import pytest
 
+from fakes import with_targets
 from graphnorm import cli
 from graphnorm.data import PackedGraphs, synthetic
 from graphnorm.errors import StudyError
 from graphnorm.settings import Grid, Running, Settings
-from graphnorm.study import Callback, Store, make_plan
+from graphnorm.study import Callback, Store, make_plan, settle
 from graphnorm.study.fleets import group_trials
 from graphnorm.study.local import InProcess
 from graphnorm.study.plan import Plan
 from graphnorm.study.runner import Driver
+from graphnorm.study.worker import pack_code
 from graphnorm.training import Trial
 
 OWN_MODEL = Path(__file__).parents[1] / "training" / "own_model.py"
@@ -100,6 +102,33 @@ def test_a_killed_worker_s_fleet_goes_on_in_another(
     assert len(killer.failures) == 1
     assert "a Ray worker was lost" in killer.failures[0]
     assert table(tmp_path / "ray.db") == table(tmp_path / "local.db")
+
+
+@pytest.mark.parametrize(("task", "columns", "own"), [("values", 1, False), ("binary", 3, False), ("values", 2, True)])
+def test_every_task_goes_on_after_a_worker_was_killed(
+    tmp_path: Path, engine: RayEngine, task: str, columns: int, own: bool
+) -> None:
+    """Real values; several binary targets of which some are missing; a user's own model of several real values."""
+    assert len(engine.worker_pids()) == 2  # its cluster is used
+    graphs = with_targets(task, columns)
+    model = {"model": f"{OWN_MODEL}:OwnGIN"} if own else {}
+    plan = make_plan(graphs, settle(graphs, norms="graph,batch", folds=2, epochs=8, hidden=4, batch_size=32, **model))
+    fleets = group_trials(graphs, plan.trials, Running(device="cpu", workers=1))
+    with Store(tmp_path / "local.db") as store:
+        assert Driver(store, store.add(plan, fleets), plan, graphs).run(InProcess(graphs, "cpu"))
+    running = Running(workers=1, cpus_per_worker=0)  # the cores are taken by the engine above
+    other = RayEngine(graphs, running, len(fleets), pack_code(plan.trials))
+    killer = KillOnce(other)
+    try:
+        with Store(tmp_path / "ray.db") as store:
+            study = store.add(plan, fleets)
+            assert Driver(store, study, plan, graphs, callbacks=[killer]).run(other)
+    finally:
+        other.close()
+    assert len(killer.failures) == 1
+    trained = table(tmp_path / "ray.db")
+    assert trained == table(tmp_path / "local.db")
+    assert len(trained) == 4 * (3 + (columns > 1))
 
 
 def test_workers_import_nothing_of_the_current_folder(engine: RayEngine, hostile_folder: Path) -> None:

@@ -73,7 +73,7 @@ def test_fair_reports_the_test_part_and_each_fold_has_its_own_epoch(fleets: type
 
 def test_an_official_split_is_reported_by_seeds() -> None:
     result = compare(replace(TREES, splits=PARTS), norms="batch,graph", seeds=3)
-    assert (result.protocol.name, result.model, result.overlap) == ("ogb", "gin", 0)
+    assert (result.protocol.name, result.model, result.overlap) == ("given", "gin", 0)
     assert list(result.norms["graph"].scores) == [0, 1, 2]
     assert not result.pair("graph", "batch").paired
     assert "ROC-AUC %" in result.table.columns

@@ -78,7 +78,7 @@ def test_official_split_and_everything() -> None:
     graphs = with_classes(4, 4)
     official = replace(graphs, splits={k: torch.tensor(v) for k, v in
                                        {"train": [0, 1, 4, 5], "valid": [2, 6], "test": [3, 7]}.items()})  # fmt: skip
-    (split,) = make_splits(official, [Trial(dataset="dots", protocol="ogb", folds=1)])
+    (split,) = make_splits(official, [Trial(dataset="dots", protocol="given", folds=1)])
     assert [part.tolist() for part in split] == [[0, 1, 4, 5], [2, 6], [3, 7]]
     (split,) = make_splits(graphs, [Trial(dataset="dots", protocol="all", folds=1)])
     assert split.train.tolist() == split.valid.tolist() == list(range(8))
@@ -91,7 +91,7 @@ def test_overlap_is_the_share_of_reported_graphs_to_those_with_a_part_in_the_mod
             split = make_splits(graphs, trials(protocol, folds))[0]
             reported = len(getattr(split, PROTOCOLS[protocol].reported))
             assert find_protocol(protocol).overlap(folds) == pytest.approx(reported / (200 - reported))
-    assert find_protocol("ogb").overlap(1) == 0
+    assert find_protocol("given").overlap(1) == 0
 
 
 @pytest.mark.parametrize(
@@ -102,8 +102,8 @@ def test_overlap_is_the_share_of_reported_graphs_to_those_with_a_part_in_the_mod
         ((30, 10), "fair", 10, r"9 of them train, and no tenth.*protocol paper"),
         ((30, 30), "paper", 1, "1 folds leave nothing to train on"),
         ((30, 0), "paper", 10, "are of one class"),
-        ((30, 30), "ogb", 1, "no split of its own .*protocol fair"),
-        ((30, 30), "best", 10, "known: paper, fair, ogb"),
+        ((30, 30), "given", 1, "no split of its own .*protocol fair"),
+        ((30, 30), "best", 10, "known: paper, fair, given"),
     ],
 )
 def test_what_does_not_fit(sizes: tuple[int, ...], protocol: str, folds: int, message: str) -> None:
@@ -122,10 +122,10 @@ def dots(task: str, targets: torch.Tensor, **more: torch.Tensor) -> PackedGraphs
 def test_three_classes_with_a_split() -> None:
     parts = {name: torch.arange(k, 9, 3) for k, name in enumerate(("train", "valid", "test"))}
     graphs = replace(with_classes(3, 3, 3), splits=parts)
-    (split,) = make_splits(graphs, [Trial(dataset="dots", protocol="ogb", folds=1, task="classes")])
+    (split,) = make_splits(graphs, [Trial(dataset="dots", protocol="given", folds=1, task="classes")])
     assert split.test.tolist() == [2, 5, 8]
     with pytest.raises(GraphnormError, match="make it with task='classes'"):
-        make_splits(graphs, [Trial(dataset="dots", protocol="ogb", folds=1)])
+        make_splits(graphs, [Trial(dataset="dots", protocol="given", folds=1)])
 
 
 @pytest.mark.parametrize("protocol", ["paper", "fair"])
@@ -158,7 +158,7 @@ def test_groups_stay_on_one_side(task: str, protocol: str) -> None:
 def test_a_split_without_a_validation_part_gets_a_tenth_of_the_training_part() -> None:
     parts = {"train": torch.arange(10, 60), "test": torch.arange(10)}
     graphs = replace(with_classes(40, 40), splits=parts | {"test": torch.cat([torch.arange(5), torch.arange(70, 75)])})
-    (split,) = make_splits(graphs, [Trial(dataset="dots", protocol="ogb", folds=1)])
+    (split,) = make_splits(graphs, [Trial(dataset="dots", protocol="given", folds=1)])
     assert sorted([*split.train, *split.valid]) == list(range(10, 60))
     assert len(split.valid) == 5
     assert set(graphs.labels[split.valid].tolist()) == {0, 1}
@@ -182,20 +182,20 @@ def test_wrong_splits_are_refused(changed: dict[str, list[int]], message: str) -
     ids = {name: torch.tensor(part, dtype=torch.int64) for name, part in parts.items()}
     graphs = replace(with_classes(40, 40), splits=ids)
     with pytest.raises(GraphnormError, match=message):
-        make_splits(graphs, [Trial(dataset="dots", protocol="ogb", folds=1)])
+        make_splits(graphs, [Trial(dataset="dots", protocol="given", folds=1)])
 
 
 def test_parts_of_other_names_are_no_missing_split() -> None:
     graphs = replace(with_classes(40, 40), splits={"training": torch.arange(40), "test": torch.arange(40, 80)})
     with pytest.raises(GraphnormError, match=r"part 'training'.*name the parts train"):
-        make_splits(graphs, [Trial(dataset="dots", protocol="ogb", folds=1)])
+        make_splits(graphs, [Trial(dataset="dots", protocol="given", folds=1)])
 
 
 def test_no_tenth_of_few_training_graphs() -> None:
     parts = {"train": torch.arange(3, 11), "test": torch.tensor([0, 1, 60])}
     graphs = replace(with_classes(40, 40), splits=parts)
     with pytest.raises(GraphnormError, match=r"no tenth of its 8 training graphs can be held out.*part 'valid'"):
-        make_splits(graphs, [Trial(dataset="dots", protocol="ogb", folds=1)])
+        make_splits(graphs, [Trial(dataset="dots", protocol="given", folds=1)])
 
 
 def test_parts_on_which_the_metric_is_not_defined() -> None:
@@ -204,7 +204,9 @@ def test_parts_on_which_the_metric_is_not_defined() -> None:
     targets[40:] = torch.nan
     for task in ("binary", "values"):
         with pytest.raises(GraphnormError, match="part 'test' of a split of dots has"):
-            make_splits(dots(task, targets, splits=parts), [Trial(dataset="dots", protocol="ogb", folds=1, task=task)])
+            make_splits(
+                dots(task, targets, splits=parts), [Trial(dataset="dots", protocol="given", folds=1, task=task)]
+            )
 
 
 def test_r2_needs_two_different_values_in_every_part() -> None:

@@ -79,7 +79,7 @@ def test_more_seeds_are_suggested_by_the_effect(fleets: type[FakeFleet]) -> None
     fleets.values = staticmethod(lambda trial, epoch: rising(trial, trial.epochs))  # best at once
     parts = dict(zip(("train", "valid", "test"), torch.arange(400).split([320, 40, 40]), strict=True))
     graphs = replace(TREES, splits=parts)
-    result = compare(graphs, norms="batch,instance", seeds=3, protocol="ogb", model="gin")
+    result = compare(graphs, norms="batch,instance", seeds=3, protocol="given", model="gin")
     effect = result.pair("instance", "batch").effect
     assert effect is not None
     (found,) = [found.options for found in result.findings if found.kind == "NEXT"]

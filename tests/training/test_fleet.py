@@ -12,7 +12,7 @@ from tests.training.plain_loop import plain_losses
 from graphnorm.data import PackedGraphs, synthetic
 from graphnorm.errors import GraphnormError
 from graphnorm.layers import REGISTRY
-from graphnorm.training import Fleet, ModelInputs, Split, Trial, build_model
+from graphnorm.training import TASKS, Fleet, ModelInputs, Split, Trial, build_model, metric_of
 
 TREES = synthetic.trees(num_graphs=60, seed=1)
 KINDS = torch.randint(0, 5, (TREES.num_nodes, 1), generator=torch.manual_seed(0)).to(torch.uint8)
@@ -72,6 +72,29 @@ def test_targets_with_missing_values_train_as_in_a_plain_loop(task: str, norm: s
         np.testing.assert_allclose(outcome.curves["loss"], losses, rtol=2e-3)
         assert outcome.curves["valid"][0] == pytest.approx(scores[0], rel=0.01 if task == "values" else 0, abs=0.09)
         assert ("targets.mean" in outcome.state) == (task == "values")
+
+
+@pytest.mark.parametrize("task", ["binary", "values"])
+def test_the_metric_of_each_target_on_the_reported_part(task: str) -> None:
+    graphs = with_targets(task)
+    members = trials(2, task=task)
+    parts = [Split(np.arange(40), np.arange(40, 50), np.arange(50, 60)), Split(np.arange(20, 60), np.arange(20))]
+    for member, part in zip(members, parts, strict=True):
+        fleet = Fleet(graphs, [member], [part], device="cpu")
+        fleet.advance(2)
+        (outcome,) = fleet.outcomes()
+        curve = outcome.curves["test" if len(part.test) else "valid"]
+        assert outcome.targets.shape == (2, 3)
+        np.testing.assert_allclose(outcome.targets.mean(1), curve, rtol=1e-5)
+        reported = part.test if len(part.test) else part.valid
+        scores = fleet._evaluation._scale.restore if fleet._evaluation._scale else lambda found: found
+        with torch.no_grad():
+            batch = graphs.batch(reported)
+            found = scores(fleet.model(0)(**ModelInputs(graphs, member)(batch, may_pad=False))[None])
+        expected = TASKS[task].each(metric_of(member).key, found, batch.targets[None])[0]
+        np.testing.assert_allclose(outcome.targets[-1], expected, rtol=1e-4)
+        assert len(set(outcome.targets[-1].tolist())) > 1
+    assert Fleet(GRAPHS, trials(1), [split(0)], device="cpu").outcomes()[0].targets.size == 0
 
 
 def test_a_batch_without_any_target_is_no_step() -> None:

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 
 import networkx
 import numpy as np
 import pytest
+import torch
+from tests.training.own_model import OwnGIN
 from tests.training.test_fleet import GRAPHS, NORMS, split, trials
+from tests.training.test_own_models import members as own_members
 
+import graphnorm
 from graphnorm.data import from_networkx, load
+from graphnorm.errors import CodeWarning
 from graphnorm.training import Fleet, Split, Trial
 from graphnorm.training.inputs import Matrices
 
@@ -54,6 +60,53 @@ def test_dense_graphs_train_as_matrices_and_as_edges_alike(monkeypatch):
     np.testing.assert_allclose(curves[0], curves[1], rtol=1e-2)
 
 
+class CopiesANumber(OwnGIN):
+    """``vmap`` takes it, but a copy to the GPU cannot be recorded."""
+
+    def forward(self, x, edge_index, batch, batch_size):
+        return super().forward(x, edge_index, batch, batch_size) * torch.tensor(1.0, device=x.device)
+
+
+class Catches(OwnGIN):
+    """Raises an error of its own where the copy fails."""
+
+    def forward(self, x, edge_index, batch, batch_size):
+        try:
+            return super().forward(x, edge_index, batch, batch_size) * torch.tensor(1.0, device=x.device)
+        except RuntimeError:
+            raise ValueError("no number") from None
+
+
+@pytest.mark.parametrize("model", [CopiesANumber, Catches])
+def test_a_model_that_cannot_be_recorded_trains_without_a_cuda_graph(model):
+    plain, copying = (own_members(model=one) for one in (OwnGIN, model))
+    parts = [split(k) for k in range(3)]
+    recorded, fleet = (Fleet(GRAPHS, members, parts, device="cuda") for members in (plain, copying))
+    assert not fleet.stack.one_by_one
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", CodeWarning)
+        recorded.advance(3)
+    with pytest.warns(CodeWarning, match="without a CUDA graph, which is slower"):
+        fleet.advance(2)
+    fleet.advance(1)
+    for mine, theirs in zip(fleet.outcomes(), recorded.outcomes(), strict=True):
+        np.testing.assert_allclose(mine.curves["loss"], theirs.curves["loss"], rtol=1e-2)
+    assert torch.rand(4, device="cuda").unique().numel() == 4  # torch's generator still works
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", CodeWarning)
+        again = Fleet(GRAPHS, plain, parts, device="cuda")
+        again.advance(3)
+    for mine, theirs in zip(again.outcomes(), recorded.outcomes(), strict=True):
+        np.testing.assert_array_equal(mine.curves["loss"], theirs.curves["loss"])
+
+
+def test_a_comparison_of_models_that_cannot_be_recorded():
+    settings = {"norms": "none,graph", "epochs": 2, "folds": 2, "device": "cuda", "workers": 1, "progress": False}
+    with pytest.warns(CodeWarning, match="without a CUDA graph"):
+        result = graphnorm.compare(GRAPHS, model=CopiesANumber, **settings)
+    assert result.counts == {"done": 4}
+
+
 def test_same_seeds_same_results_on_the_gpu():
     def curves():
         fleet = Fleet(GRAPHS, trials(3), [split(k) for k in range(3)], device="cuda")
@@ -91,7 +144,9 @@ def test_molecular_models_on_the_gpu():
     graphs, ids = load("molecules"), np.arange(100)
     part = Split(ids[:64], ids[64:84], ids[84:])
     for model, norm in (("molecular-gin", "graph"), ("molecular-gcn", "graph"), ("molhiv-gin", "batch")):
-        member = Trial(dataset="molecules", model=model, norm=norm, protocol="ogb", hidden=16, batch_size=32, epochs=2)
+        member = Trial(
+            dataset="molecules", model=model, norm=norm, protocol="given", hidden=16, batch_size=32, epochs=2
+        )
         here, there = (Fleet(graphs, [member], [part], device=device) for device in ("cpu", "cuda"))
         for fleet in (here, there):
             fleet.advance()

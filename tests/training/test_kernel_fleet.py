@@ -95,8 +95,8 @@ def test_epochs_are_candidates():
 def test_what_kernels_cannot_do(monkeypatch):
     members = trials(protocol="paper")
     splits = make_splits(GRAPHS, members)
-    with pytest.raises(GraphnormError, match="protocol ogb"):
-        KernelFleet(GRAPHS, trials(protocol="ogb"), splits)
+    with pytest.raises(GraphnormError, match="protocol given"):
+        KernelFleet(GRAPHS, trials(protocol="given"), splits)
     monkeypatch.setattr("graphnorm.training.kernel_fleet.MOST_GRAPHS", 10)
     with pytest.raises(GraphnormError, match="60 graphs are too many"):
         KernelFleet(GRAPHS, members, splits)

@@ -120,6 +120,16 @@ def test_a_step_that_cannot_be_recorded_is_trained_without_a_cuda_graph(monkeypa
     for one, other in zip(fleet.outcomes(), plain.outcomes(), strict=True):
         np.testing.assert_array_equal(one.curves["loss"], other.curves["loss"])
 
+    def complain(*_):
+        raise ValueError("what the model makes of it")
+
+    monkeypatch.setattr("graphnorm.training.fleet.record_cuda_graph", complain)
+    fleet = Fleet(BONDS, members(), SPLITS, device="cpu")
+    fleet._to_capture = True
+    with pytest.warns(CodeWarning, match=r"\(ValueError: what the model makes of it\)"):
+        fleet.advance(2)
+    np.testing.assert_array_equal(fleet.outcomes()[0].curves["loss"], plain.outcomes()[0].curves["loss"])
+
     def exhaust(*_):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
@@ -407,6 +417,50 @@ def test_mistakes_are_named_before_anything_is_trained(model, words):
 class OneScore(OwnGIN):
     def forward(self, x, edge_index, batch, batch_size):
         return super().forward(x, edge_index, batch, batch_size).squeeze(-1)
+
+
+class TooNarrow(Wrong):
+    """For edge features of another width."""
+
+    def __init__(self, in_features, num_outputs, norm):
+        super().__init__(in_features, num_outputs, norm)
+        self.bonds = nn.Linear(7, 1)
+
+    def forward(self, x, edge_index, batch, batch_size, edge_attr):
+        return super().forward(x, edge_index, batch, batch_size) + self.bonds(edge_attr).sum()
+
+
+def test_a_model_for_edge_features_of_another_width_learns_theirs():
+    (trial,) = members(1, model=TooNarrow)
+    with pytest.raises(GraphnormError, match="mat1 and mat2") as caught:
+        try_model(trial, BONDS, CPU)
+    assert "edge_attr with 4 columns, the edge_features of its constructor" in (caught.value.remedy or "")
+
+
+class RefusesNone(Wrong):
+    def __init__(self, in_features, num_outputs, norm, edge_features):
+        super().__init__(in_features, num_outputs, norm)
+        if not edge_features:
+            raise ValueError("bonds, please")
+
+
+class Infers(Wrong):
+    """As layers of PyTorch Geometric do, a width of 0 leaves the parameters without a shape."""
+
+    def __init__(self, in_features, num_outputs, norm, edge_features):
+        super().__init__(in_features, num_outputs, norm)
+        self.bonds = nn.Linear(edge_features, 4) if edge_features else nn.LazyLinear(4)
+
+
+@pytest.mark.parametrize("model", [RefusesNone, Infers])
+def test_a_constructor_that_needs_edge_features_is_told_that_there_are_none(model):
+    (trial,) = members(1, model=model)
+    with pytest.raises(
+        GraphnormError, match=r"for synthetic:trees, which has no edge features \(edge_features=0\)"
+    ) as caught:
+        try_model(trial, GRAPHS, CPU)
+    assert "choose data with edge features" in (caught.value.remedy or "")
+    try_model(trial, BONDS, CPU)
 
 
 def test_one_score_of_each_graph_may_be_a_vector():

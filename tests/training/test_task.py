@@ -99,11 +99,11 @@ def test_the_default_metric_is_right_for_the_data() -> None:
     few = replace(TREES, labels=(torch.arange(50) < 8).long())
     binary, values = (with_targets(torch.zeros(50, 1), task) for task in ("binary", "values"))
     assert [choose_metric(graphs, "paper", None) for graphs in (TREES, few, binary, values)] == ["", "roc-auc", "", ""]
-    assert choose_metric(few, "ogb", None) == ""
+    assert choose_metric(few, "given", None) == ""
     assert choose_metric(few, "paper", "accuracy") == ""
     assert choose_metric(values, "paper", None, "mae") == "mae"
     assert choose_metric(values, "paper", "rmse", "mae") == ""
-    assert [find_metric(*given).key for given in (("paper",), ("ogb",), ("fair", "values"))] == [
+    assert [find_metric(*given).key for given in (("paper",), ("given",), ("fair", "values"))] == [
         "accuracy",
         "roc-auc",
         "rmse",

@@ -1,7 +1,7 @@
 """How often the advice would have been right, beside an answer that is the same for every dataset.
 
 ``track_record.json`` holds, for the paper's eight datasets, what the advice names first from the graphs alone, and the
-scores of GIN with each normalization that were measured (protocol ``fair``; ``ogb`` for ogbg-molhiv).
+scores of GIN with each normalization that were measured (protocol ``fair``; ``given`` for ogbg-molhiv).
 ``python -m benchmarks.track_record`` makes it.
 """
 

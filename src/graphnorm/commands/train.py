@@ -58,10 +58,10 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from graphnorm.files import refuse_overwriting, refuse_unwritable
+    from graphnorm.files import plain, refuse_overwriting, refuse_unwritable
     from graphnorm.study.api import train
     from graphnorm.study.progress import Display
-    from graphnorm.study.render import counted, facts
+    from graphnorm.study.render import NOTHING, counted, facts
     from graphnorm.study.runner import make_running
     from graphnorm.study.splits import make_splits
     from graphnorm.training import metric_of
@@ -94,6 +94,13 @@ def run(options: argparse.Namespace) -> None:
             shown[words] = (
                 rounded if options.json else f"{counted(count, 'graph')}, {metric.name} {metric.with_unit(value)}"
             )
+    if outcome.targets.size and trial.protocol != "all":
+        each = [float(f"{metric.scale * value:.4g}") for value in outcome.targets[-1].tolist()]
+        by_target = dict(zip(graphs.target_names, plain(each), strict=True))
+        text = ", ".join(f"{name} {NOTHING if value is None else value}" for name, value in by_target.items())
+        shown[f"{'test' if 'test' in outcome.curves else parts['valid']}, by target"] = (
+            by_target if options.json else text
+        )
     shown["seconds"] = round(outcome.seconds, 2)
     print(facts(shown, as_json=options.json))
 

@@ -77,9 +77,9 @@ def download(
     return target
 
 
-def sha256_of(path: Path) -> str:
+def sha256_of(path: str | os.PathLike[str]) -> str:
     try:
-        with path.open("rb") as file:
+        with Path(path).open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         error.filename = str(path)  # which Python does not say of a disk that fails while it is read

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import io
+import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -115,9 +116,9 @@ def _drawn(drawing: Any, graphs: PackedGraphs, graph_id: int) -> Any:
     return drawing.GetDrawingText()
 
 
-def save_drawing(figure: Figure, path: Path) -> None:
+def save_drawing(figure: Figure, path: str | os.PathLike[str]) -> None:
     """Write a figure to a PNG, PDF or SVG file."""
-    supported = figure.canvas.get_supported_filetypes()
+    path, supported = Path(path), figure.canvas.get_supported_filetypes()
     kind = path.suffix.removeprefix(".")
     if kind not in supported:
         remedy = f"use {', '.join(sorted(supported))}"

@@ -45,6 +45,7 @@ from graphnorm.errors import (
 from graphnorm.settings import Loading, TaskName, options_of
 
 __all__ = ["as_graphs", "cache_root", "data_root", "describe_origin", "load", "load_cifar10", "locate", "obtain"]
+__all__ += ["split_option"]
 
 
 def load(
@@ -92,7 +93,7 @@ def load(
     require("split", split, (*PATH, NoneType), "scaffold, random, a column or a file")
     if not os.fspath(name_or_path):
         raise DataError("the name is empty", remedy="give a dataset's name, or the path of graphs")
-    split, split_file = _split_option(split)
+    split, split_file = split_option(split)
     source = _as_path(name_or_path) or find(str(name_or_path))
     kind = source.format if isinstance(source, Entry) else _kind(source)
     given: dict[str, Any] = {
@@ -192,7 +193,7 @@ def as_graphs(data: Any, root: str | os.PathLike[str] | None = None, **loading: 
         return load(data, root, **loading)
     given = {name: value for name, value in loading.items() if value is not None and value is not False}
     given |= {} if root is None else {"data_root": root}
-    split, split_file = _split_option(given.pop("split", None))
+    split, split_file = split_option(given.pop("split", None))
     given |= {} if split in (None, "random") else {"split": split}
     if isinstance(data, PackedGraphs):
         _refuse_options("graphs that are loaded already", given)
@@ -226,7 +227,7 @@ def _as_table(frame: Any) -> InputTable:
     return InputTable({name: frame.iloc[:, k].tolist() for k, name in enumerate(names)}, list(range(len(frame))))
 
 
-def _split_option(split: str | os.PathLike[str] | None) -> tuple[str | None, Path | None]:
+def split_option(split: str | os.PathLike[str] | None) -> tuple[str | None, Path | None]:
     """``--split`` as a name, or as a file."""
     if split is None or split in ("scaffold", "random"):
         return (None if split is None else str(split)), None
@@ -293,7 +294,7 @@ def describe_origin(name_or_path: str | os.PathLike[str], **loading: Any) -> dic
     """
     path = _as_path(name_or_path)
     given = {name: value for name, value in loading.items() if value is not None and value is not False}
-    if "split" in given and (file := _split_option(given["split"])[1]):
+    if "split" in given and (file := split_option(given["split"])[1]):
         given["split"] = str(file.resolve())
     if path is None and not given:
         return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import reprlib
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +21,7 @@ from torch.nn.functional import pad
 
 from graphnorm.data.archive import decoding
 from graphnorm.data.batching import BatchTables, Bounds, GraphBatch, assemble, measure, one_hot
-from graphnorm.errors import CONTROL, DataError, DataWarning, need
+from graphnorm.errors import CONTROL, PATH, DataError, DataWarning, need, require
 from graphnorm.files import save_tensors
 from graphnorm.settings import TaskName
 
@@ -400,23 +401,26 @@ def announce(graphs: PackedGraphs) -> None:
         warnings.warn(f"{graphs.name}: {note}", DataWarning, stacklevel=3)
 
 
-def save_packed(graphs: PackedGraphs, path: Path, *, key: str = "") -> None:
+def save_packed(graphs: PackedGraphs, path: str | os.PathLike[str], *, key: str = "") -> None:
     """Write graphs to a safetensors file that :func:`open_packed` and :func:`~graphnorm.data.load` read.
 
     key: what :func:`open_packed` asks for, in a cache.
     """
+    require("path", path, PATH, "the path of a file")
     arrays = {name: tensor.cpu().contiguous() for name, tensor in graphs.tensors()}
     about = {"format": FORMAT, "checksum": _checksum(graphs), "key": key} | graphs.attributes
-    save_tensors(path, arrays, about, "saving packed graphs")
+    save_tensors(Path(path), arrays, about, "saving packed graphs")
 
 
-def open_packed(path: Path, *, key: str = "") -> PackedGraphs:
+def open_packed(path: str | os.PathLike[str], *, key: str = "") -> PackedGraphs:
     """Open a file that :func:`save_packed` wrote, and check it. Its arrays are memory-mapped.
 
     key: that of a file of our own cache, which may have got another's name. Whether every edge has an edge back, which
         takes long, is then not checked.
     """
     safetensors = need("safetensors", "opening packed graphs", "data")
+    require("path", path, PATH, "the path of a file")
+    path = Path(path)
     if not path.is_file():
         raise DataError("there is no such file", where=path, remedy="check the path")
     with decoding(path), safetensors.safe_open(path, framework="pt") as file:

@@ -6,6 +6,7 @@ import csv
 import difflib
 import gzip
 import io
+import os
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -38,20 +39,22 @@ class InputTable(NamedTuple):
     """The line of each row in its file; for Parquet the row itself, from 1."""
 
 
-def is_table(path: Path) -> bool:
+def is_table(path: str | os.PathLike[str]) -> bool:
     """Whether a path names a table, by its ending.
 
-    >>> is_table(Path("mine.csv.gz")), is_table(Path("MUTAG.zip"))
+    >>> is_table("mine.csv.gz"), is_table(Path("MUTAG.zip"))
     (True, False)
     """
+    path = Path(path)
     return path.name.lower().endswith(TABLE_SUFFIXES) and not path.is_dir()
 
 
-def read_table(path: Path, max_size: float | None = None) -> InputTable:
+def read_table(path: str | os.PathLike[str], max_size: float | None = None) -> InputTable:
     """Read a CSV or TSV file, also compressed with gzip, or a Parquet file; with a header.
 
     max_size: the most that it may unpack to, in GiB; by default see :func:`~graphnorm.data.archive.unpacked_limit`.
     """
+    path = Path(path)
     if not path.exists():
         raise DataError("there is no such file", where=path, remedy="check the path")
     refuse_irregular(path)

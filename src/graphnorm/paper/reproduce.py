@@ -33,6 +33,7 @@ from graphnorm.settings import Running
 from graphnorm.study.plan import Plan
 from graphnorm.study.planning import Dataset
 from graphnorm.study.progress import Display
+from graphnorm.study.protocol import find_protocol
 from graphnorm.study.reading import read
 from graphnorm.study.render import by_key, counted, list_some
 from graphnorm.study.result import Result
@@ -260,7 +261,8 @@ class Reproduction:
 
 def _as_entered(store: Store, plans: Iterable[Plan]) -> list[Plan]:
     """Plans with the specs of their studies in the store, which say more about the graphs or images."""
-    specs = {study.name: study.spec for study in store.studies()}
+    # Studies of given splits were named after OGB first.
+    specs = {study.name.replace("-ogb-", "-given-"): study.spec for study in store.studies()}
     return [replace(plan, spec=specs.get(plan.name, plan.spec)) for plan in plans]
 
 
@@ -296,6 +298,6 @@ def _describe(absent: Sequence[Plan]) -> tuple[str, ...]:
     datasets = {question: ", ".join(plan.spec["dataset"] for plan in plans) for question, plans in asked.items()}
     together = by_key(datasets, lambda question: (question[0], datasets[question]))
     return tuple(
-        f"{', '.join(model for _, model in questions)} under {protocol} on {names}"
+        f"{', '.join(model for _, model in questions)} {find_protocol(protocol).under} on {names}"
         for (protocol, names), questions in together.items()
     )

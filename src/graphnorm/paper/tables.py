@@ -227,8 +227,8 @@ def _about_pairs(tested: Sequence[Mapping[str, Any]]) -> Iterator[str]:
                 differ.append(f"{one['dataset']}, {one['model']} ({leads})")
         count, tests = sum(len(one["significant"]) for one in found), sum(one["pairs"] for one in found)
         yield (
-            f"Under {protocol} {count} of {tests} pairs of normalizations differ significantly, among configurations "
-            f"that all have{': ' if differ else ''}{'; '.join(differ)}."
+            f"{find_protocol(protocol).under.capitalize()} {count} of {tests} pairs of normalizations differ "
+            f"significantly, among configurations that all have{': ' if differ else ''}{'; '.join(differ)}."
         )
 
 

@@ -7,6 +7,7 @@ one family of tests.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -46,7 +47,7 @@ class Chapter:
 
     @property
     def title(self) -> str:
-        title = f"{self.result.dataset}, {self.result.model}, {self.result.protocol.label}"
+        title = f"{self.result.dataset}, {self.result.model}, {self.result.division}"
         return f"{title}: {self.told_apart}" if self.told_apart else title
 
     @property
@@ -121,13 +122,13 @@ def _of_the_paper(items: Sequence[str], result: Result) -> list[dict[str, Any]]:
 # Reading
 
 
-def read_folder(folder: Path) -> Chapter:
+def read_folder(folder: str | os.PathLike[str]) -> Chapter:
     """The chapter of a folder that ``graphnorm compare --out`` wrote."""
     chapter = Chapter(load_result(folder))
     try:
         _ = chapter.result.fingerprint, chapter.scope  # fails if something is missing
     except (KeyError, TypeError, ValueError) as error:
-        where = folder / "result.json"
+        where = Path(folder) / "result.json"
         raise GraphnormError(f"this is no result: {error!r}", where=where, remedy="compare again") from error
     return chapter
 

@@ -11,6 +11,7 @@ import gzip
 import html
 import json
 import math
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -263,9 +264,9 @@ def model_sections(noise: Sequence[NoiseRun], alphas: Sequence[AlphaRun]) -> dic
     return {fingerprint: Section(charts=found) for fingerprint, found in charts.items()}
 
 
-def read_analysis(folder: Path) -> tuple[str, str, Section]:
+def read_analysis(folder: str | os.PathLike[str]) -> tuple[str, str, Section]:
     """The dataset, its fingerprint, and batch noise and α from a folder that ``graphnorm analyze --out`` wrote."""
-    file = folder / "analysis.json"
+    file = Path(folder) / "analysis.json"
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
         parts = {name: content["parts"][name] for name in ("noise", "alpha") if name in content["parts"]}

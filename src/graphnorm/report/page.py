@@ -24,7 +24,7 @@ from graphnorm.report.chapters import Chapter
 from graphnorm.report.charts import Chart, Section, graph_section, packed, result_charts
 from graphnorm.report.reproduced import Reproduced, inline
 from graphnorm.settings import COLOURS, DEFAULT_NORMS, colour, dash
-from graphnorm.study.layout import in_order
+from graphnorm.study.layout import in_order, target_title
 from graphnorm.study.render import NOTHING, by_key, counted, signed
 from graphnorm.study.reported import TABLE_2
 
@@ -159,6 +159,7 @@ def build_page(
             parts=parts,
             overview=overview,
             more=more,
+            target_title=target_title,
             contents=by_key(parts, lambda part: part.chapter.result.dataset),
             charts=packed(json.dumps(_for_plotly(parts), separators=(",", ":"))),
             css=_file("page.css"),

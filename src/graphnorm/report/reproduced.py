@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import html
 import json
+import os
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -43,8 +44,9 @@ class Picture(NamedTuple):
     link: str
 
 
-def read_reproduced(folder: Path) -> Reproduced:
+def read_reproduced(folder: str | os.PathLike[str]) -> Reproduced:
     """Read the claims and Tables 1 and 2 of a folder; those of a quick pass if there are no others."""
+    folder = Path(folder)
     claims = _read(folder, "claims", _claims)
     tables = [_read(folder, item, partial(_table, item, layouts)) for item, layouts in TABLES]
     found = Reproduced(claims, [table for table in tables if table is not None], _read_picture(folder))

@@ -67,9 +67,9 @@ def _split_options(given: Mapping[str, Any]) -> tuple[dict[str, Any], Running, d
     protocol = settings.get("protocol")
     if loading.get("split", "random") != "random" and protocol in PROTOCOLS and PROTOCOLS[protocol].unit == "fold":
         raise GraphnormError(
-            f"the protocol {protocol} draws folds at random, and would not use the split {str(loading['split'])!r}",
-            remedy="leave out the protocol: a given split has a part for selection, and one that is reported; or leave "
-            "out the split",
+            f"the protocol {protocol} draws folds at random, so it cannot keep to the split {str(loading['split'])!r}",
+            remedy="name the protocol given, or leave it out: it selects on the split's validation part and reports "
+            "its test part, which has no influence on any choice; or leave the split out",
         )
     return settings, make_running(**running), loading
 
@@ -118,7 +118,7 @@ def compare(
         refuse_overwriting((data, loading.get("split")), *(Path(out) / file for file in (*WRITTEN, STORE)))
     graphs, origin = _open(data, loading)
     settings, tuned = settle_grid(graphs, **given)
-    plan = make_plan(graphs, settings, tuned, origin=origin)
+    plan = make_plan(graphs, settings, tuned, origin=origin, split=loading.get("split"))
     try_code(plan, graphs, running)  # before anything is written
     shown = [*callbacks, *([Display()] if progress else [])]
     if out is None:
@@ -248,7 +248,9 @@ def plan_search(
     fixed = {option: getattr(settings, option) for option in VARIABLE if given.get(option) is not None} | dict(
         tuned.axes
     )
-    plan = make_plan(graphs, settings, find_grid(grid).fixed(**fixed), name=name, origin=origin)
+    plan = make_plan(
+        graphs, settings, find_grid(grid).fixed(**fixed), name=name, origin=origin, split=loading.get("split")
+    )
     if not (budget or trials):
         return graphs, plan, running
     ending = f"{trials}trials" if trials else f"{budget:g}s"

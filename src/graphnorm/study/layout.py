@@ -13,16 +13,19 @@ import numpy.typing as npt
 
 from graphnorm.study.protocol import ALL_GRAPHS
 from graphnorm.study.render import NOTHING, Cell, Table, counted
+from graphnorm.study.score import Spread
 from graphnorm.study.verdict import explanations
 
 if TYPE_CHECKING:
     from graphnorm.study.result import Result
     from graphnorm.study.score import Score
 
-__all__ = ["grouped", "in_order", "show", "sparkline", "table", "title", "wrapped"]
+__all__ = ["grouped", "in_order", "show", "sparkline", "table", "target_table", "target_title", "title", "wrapped"]
 
 CURVE = (10, 20)
 """The fewest and the most characters of a curve."""
+MOST_TARGETS = 20
+"""Targets whose scores a terminal shows."""
 BARS = "▁▂▃▄▅▆▇█"
 STYLES = {"BEST": "1;32", "TIED": "1;32", "AVOID": "1;31", "SPEED": "1;36", "CAUTION": "1;33", "NEXT": "1;35"}
 BOLD, DIM = "1", "2"
@@ -36,7 +39,7 @@ def title(result: Result) -> str:
     if result.protocol.unit == "fold":
         parts += [f"protocol {result.protocol.label}", f"{spec['folds']} folds"]
     else:
-        parts += ["all graphs train" if result.protocol is ALL_GRAPHS else result.protocol.label]
+        parts += ["all graphs train" if result.protocol is ALL_GRAPHS else result.division]
     parts += [f"{spec['seeds']} seeds"] if spec["seeds"] > 1 else []
     configurations = max((len(score.configurations) for score in result.norms.values()), default=1)
     parts += [counted(configurations, "configuration")] if configurations > 1 else []
@@ -94,6 +97,22 @@ def table(result: Result) -> Table:
     return Table.of(rows, without=[name for name, is_needless in needless.items() if is_needless])
 
 
+def target_title(result: Result) -> str:
+    """The heading of :func:`target_table`."""
+    return f"{result.metric.title} of each of {len(result.targets)} targets"
+
+
+def target_table(result: Result, *, with_std: bool = True) -> Table:
+    """See :attr:`Result.target_table`."""
+    labels = [label for label in in_order(result) if any(label in of for of in result.targets.values())]
+
+    def cell(spread: Spread) -> str:
+        return (spread if with_std else Spread(spread.mean, math.nan)).shown(result.metric)
+
+    rows = [[name, *(cell(of[label]) for label in labels)] for name, of in result.targets.items()]
+    return Table(("target", *labels), rows)
+
+
 def _difference(result: Result, label: str) -> str:
     """The difference to the best with its interval."""
     test = result.against_best(label)
@@ -129,6 +148,7 @@ def show(result: Result, *, width: int, colour: bool = False, command: Sequence[
     lines += [""] if notes else []
     for note in notes:
         lines += [styled(line, DIM) for line in wrapped(note, width, "  ")]
+    lines += _text_targets(result, width, styled)
     if any(len(score.configurations) > 1 for score in result.norms.values()):
         chosen = (f"{name}: {score.chosen_settings}" for name, score in result.norms.items() if score.choices)
         lines += [
@@ -215,6 +235,18 @@ def _text_table(result: Result, width: int, styled: Callable[[str, str], str]) -
         lines += [styled(title, BOLD)] if title else []
         lines += [of_label[label] for label in labels]
     return lines
+
+
+def _text_targets(result: Result, width: int, styled: Callable[[str, str], str]) -> list[str]:
+    """The means of each target, where the worst normalizations are left out if they do not fit."""
+    if not result.targets:
+        return []
+    if len(result.targets) > MOST_TARGETS:
+        text = f"{target_title(result)}: in the JSON (--json), and with --out in scores.csv"
+        return ["", *(styled(line, DIM) for line in wrapped(text, width, "  "))]
+    table = target_table(result, with_std=False)
+    lines = table.to_text(["target"], width=width - 2, spare=table.columns[:1:-1]).splitlines()
+    return ["", styled(target_title(result), BOLD), *(f"  {line}" for line in lines)]
 
 
 def _draw_curves(result: Result, scores: dict[str, Score], width: int) -> list[str]:

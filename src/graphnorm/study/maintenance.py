@@ -22,6 +22,7 @@ from graphnorm.study.schema import WRITE_ERRORS, connect, store_errors, transact
 from graphnorm.study.selection import best_of
 from graphnorm.study.store import Store, Study
 from graphnorm.training import Trial, metric_of
+from graphnorm.training.trial import RENAMED
 
 __all__ = ["Merged", "Pruned", "Recovered", "merge", "prune", "recover"]
 
@@ -138,7 +139,7 @@ def prune(store: Store, studies: Sequence[Study]) -> Pruned:
         with transaction(store._connection):
             store._connection.execute(
                 "WITH mine AS (SELECT value FROM json_each(:studies)) "
-                "DELETE FROM curves WHERE name IN ('loss', 'train') "
+                "DELETE FROM curves WHERE name IN ('loss', 'train', 'targets') "
                 "AND trial IN (SELECT trial FROM members WHERE study IN mine) "
                 "AND trial NOT IN (SELECT trial FROM members WHERE study NOT IN mine) "
                 "AND trial NOT IN (SELECT id FROM trials WHERE key IN (SELECT value FROM json_each(:keep)))",
@@ -339,7 +340,8 @@ def _incomplete(goal: sqlite3.Connection) -> set[int]:
         "SELECT o.trial, json_extract(c.settings, '$.protocol') FROM outcomes o JOIN trials t ON t.id = o.trial "
         "JOIN configurations c ON c.id = t.configuration WHERE o.status != 'failed'"
     )
-    return {t for t, protocol in trained if not {"valid", find_protocol(protocol).reported} <= curves.get(t, set())}
+    reported = {t: find_protocol(RENAMED.get(protocol, protocol)).reported for t, protocol in trained}
+    return {t for t, curve in reported.items() if not {"valid", curve} <= curves.get(t, set())}
 
 
 def _is_trial(row: tuple[Any, ...], settings: Mapping[int, str]) -> bool:

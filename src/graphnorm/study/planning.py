@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 from graphnorm.data import CATALOG, Entry, PackedGraphs
+from graphnorm.data.loading import split_option
 from graphnorm.errors import GraphnormError, unknown
 from graphnorm.layers import REGISTRY, norm_code
 from graphnorm.models import BASELINES, MODELS, NORMALIZED, find_model, name_model
@@ -42,6 +44,24 @@ def catalogued(graphs: PackedGraphs) -> Entry | None:
     return entry if entry is not None and entry.counts in (None, found) else None
 
 
+def name_split(graphs: PackedGraphs | Dataset, asked: str | os.PathLike[str] | None = None) -> str:
+    """What kind of split the graphs have, in two or three words.
+
+    asked: the option ``split`` that they were loaded with.
+
+    >>> from graphnorm.data import load
+    >>> [name_split(load("synthetic:trees"), asked) for asked in ("scaffold", "part", "mine.csv", None)]
+    ['scaffold split', 'split by part', 'split of mine.csv', 'given split']
+    """
+    name, file = split_option(asked)
+    entry = CATALOG.get(graphs.name) if isinstance(graphs, Dataset) else catalogued(graphs)
+    if name is None and entry is not None:
+        name = entry.split or ("official" if entry.format == "ogb" else None)
+    if file is not None:
+        return f"split of {file.name}"
+    return f"split by {name}" if name not in (None, "scaffold", "official") else f"{name or 'given'} split"
+
+
 def settle_grid(graphs: PackedGraphs, **given: Any) -> tuple[Settings, Grid]:
     """As :func:`settle`, and a grid of the settings that have several values."""
     about = options_of(Hyperparameters)
@@ -57,10 +77,11 @@ def settle_grid(graphs: PackedGraphs, **given: Any) -> tuple[Settings, Grid]:
 def settle(graphs: PackedGraphs, **given: Any) -> Settings:
     """Fill in defaults for settings that are not given (None), and refuse those that do not fit.
 
-    For data with a split of their own, the default protocol is ``ogb``, with several seeds; for those of OGB, the model
-    and settings are then those of the paper's Table 2. For other data the defaults are the settings of the paper's
-    training curves with fewer epochs. Molecules are given to a GIN that sees their bonds, other graphs to a GIN. The
-    readout is that of the catalogue, or the sum. For the metric see :func:`~graphnorm.training.task.choose_metric`.
+    For data with a split of their own, the default protocol is ``given``, with several seeds; for those of OGB, the
+    model and settings are then those of the paper's Table 2. For other data the defaults are the settings of the
+    paper's training curves with fewer epochs. Molecules are given to a GIN that sees their bonds, other graphs to a
+    GIN. The readout is that of the catalogue, or the sum. For the metric see
+    :func:`~graphnorm.training.task.choose_metric`.
 
     given: fields of :class:`Settings`.
     """
@@ -70,7 +91,7 @@ def settle(graphs: PackedGraphs, **given: Any) -> Settings:
     if given.get("model") is not None:
         given["model"] = name_model(given["model"])
     chosen = {name: options[name].check(name, value) for name, value in given.items() if value is not None}
-    protocol = chosen.setdefault("protocol", "ogb" if graphs.splits else "paper")
+    protocol = chosen.setdefault("protocol", "given" if graphs.splits else "paper")
     one_split = find_protocol(protocol).unit == "seed"
     entry = catalogued(graphs)
     ogb = entry is not None and entry.format == "ogb"
@@ -133,6 +154,7 @@ def make_plan(
     *,
     name: str | None = None,
     origin: Mapping[str, Any] | None = None,
+    split: str | os.PathLike[str] | None = None,
 ) -> Plan:
     """Plan every configuration of the grid for every normalization, fold and seed, and baselines on the same folds.
 
@@ -140,6 +162,7 @@ def make_plan(
 
     grid: without a grid, the settings are the only configuration.
     origin: arguments of :func:`graphnorm.data.load` that load the same graphs again.
+    split: the option of that name, if it was given, for titles.
 
     >>> from graphnorm.data import load
     >>> from graphnorm.settings import GRIDS
@@ -186,6 +209,7 @@ def make_plan(
         "baselines": list(settings.baselines),
         "grid": grid.to_dict(),
         "protocol": protocol.name,
+        **({"split": name_split(graphs, split)} if protocol.name == "given" else {}),
         "folds": folds,
         "seeds": settings.seeds,
         **{option: value for option, value in shared.items() if option not in grid.axes and option != "model"},

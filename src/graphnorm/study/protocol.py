@@ -7,7 +7,8 @@ protocol    split                           epoch selected         on           
 ``fair``    k folds; of each                for each fold          the held-out tenth     the fold
             training part, a tenth is held
             out
-``ogb``     the data's own split            for each seed          its validation part    its test part
+``given``   the split that the data has,    for each seed          its validation part    its test part
+            or that the user names
 ``all``     all graphs train                no: the last epoch     –                      nothing
 ==========  ==============================  =====================  =====================  ==============
 
@@ -42,6 +43,15 @@ class Protocol:
     """Scores are averaged over folds or over seeds."""
 
     @property
+    def under(self) -> str:
+        """For sentences.
+
+        >>> find_protocol("fair").under, find_protocol("given").under
+        ('under fair', 'under the given split')
+        """
+        return f"under {self.name if self.unit == 'fold' else 'the ' + self.label}"
+
+    @property
     def paired(self) -> bool:
         """Whether tests pair units: equal folds have the same graphs, equal seeds have nothing in common."""
         return self.unit == "fold"
@@ -60,7 +70,7 @@ class Protocol:
 PROTOCOLS: dict[str, Protocol] = {
     "paper": Protocol(name="paper", label="paper", reported="valid", one_epoch=True, nested=False, unit="fold"),
     "fair": Protocol(name="fair", label="fair", reported="test", one_epoch=False, nested=True, unit="fold"),
-    "ogb": Protocol(name="ogb", label="given split", reported="test", one_epoch=False, nested=False, unit="seed"),
+    "given": Protocol(name="given", label="given split", reported="test", one_epoch=False, nested=False, unit="seed"),
 }
 ALL_GRAPHS = Protocol(name="all", label="all", reported="valid", one_epoch=False, nested=False, unit="seed")
 

@@ -25,11 +25,12 @@ from graphnorm.settings import Hyperparameters, options_of
 from graphnorm.study import layout, verdict
 from graphnorm.study.protocol import Protocol, find_protocol
 from graphnorm.study.render import Table
-from graphnorm.study.score import DIGITS, Convergence, Score
+from graphnorm.study.score import DIGITS, Convergence, Score, Spread
 from graphnorm.study.significance import ALPHA, CONFIDENCE, PairTest, compare_all
 from graphnorm.study.store import UNFIT
 from graphnorm.study.verdict import Finding
 from graphnorm.training import Metric, find_metric
+from graphnorm.training.trial import renamed
 
 if TYPE_CHECKING:
     import pandas
@@ -86,6 +87,11 @@ class Result:
         return find_protocol(self.spec["protocol"])
 
     @property
+    def division(self) -> str:
+        """How the graphs were divided, for titles: the label of the protocol, or the kind of split that was given."""
+        return str(self.spec.get("split") or self.protocol.label)
+
+    @property
     def metric(self) -> Metric:
         """The metric that selects and is reported."""
         return _metric_of(self.spec)
@@ -118,6 +124,18 @@ class Result:
     def scores(self) -> dict[str, Score]:
         """Those of normalizations by name, and those of baselines as ``baseline NAME``."""
         return {**self.norms, **{f"baseline {name}": score for name, score in self.baselines.items()}}
+
+    @cached_property
+    def targets(self) -> dict[str, dict[str, Spread]]:
+        """Of several targets, the metric of each: by the target's name, then as :attr:`scores`; empty for one target.
+
+        A score of trainings that have no metric by target is left out.
+        """
+        names = self.spec.get("target_names") or ()
+        known = {label: score.targets for label, score in self.scores.items() if len(score.targets) == len(names) > 1}
+        if not known:
+            return {}
+        return {name: {label: spreads[k] for label, spreads in known.items()} for k, name in enumerate(names)}
 
     @property
     def devices(self) -> tuple[str, ...]:
@@ -217,6 +235,11 @@ class Result:
         """A row for each normalization and each baseline: the best first, then the others, group by group."""
         return layout.table(self)
 
+    @property
+    def target_table(self) -> Table:
+        """A row for each of several targets, a column for each score, in the order of :attr:`table`."""
+        return layout.target_table(self)
+
     def __str__(self) -> str:
         return self.to_text()
 
@@ -238,6 +261,7 @@ class Result:
         return (
             f"<p>{escape(self.title)}</p>{self.table.to_html([True] * leaders)}<p><b>{escape(self.verdict)}</b></p>"
             + (f"<ul>{notes}</ul>" if notes else "")
+            + (f"<p>{layout.target_title(self)}</p>{self.target_table.to_html()}" if self.targets else "")
         )
 
     def plot(self) -> Figure:
@@ -290,6 +314,9 @@ class Result:
         for name, written in norms.items():
             speed = {"epochs": convergence.epochs.get(name), "area": convergence.area.get(name)}
             written["convergence"] = plain(speed, DIGITS)
+        for label, written in zip(self.scores, [*norms.values(), *baselines.values()], strict=True):
+            each = {target: of[label]._asdict() for target, of in self.targets.items() if label in of}
+            written |= {"targets": plain(each, DIGITS)} if each else {}
         for name, written in baselines.items():
             if (kernel := self.baselines[name].kernel) is not None:
                 written["candidates"] = kernel.candidates
@@ -341,7 +368,7 @@ class Result:
         try:
             if values["format"] != FORMAT:
                 raise GraphnormError(f"the format is {values['format']!r}, not {FORMAT!r}", remedy="compare again")
-            spec = values["spec"]
+            spec = renamed(dict(values["spec"]))
             protocol, metric = find_protocol(spec["protocol"]), _metric_of(spec)
             norms, baselines = (
                 {name: Score.from_dict(name, protocol, metric, one) for name, one in values[kind].items()}
@@ -351,7 +378,7 @@ class Result:
                 raise KeyError("norms")
             found = cls(
                 str(values["study"]),
-                dict(spec),
+                spec,
                 norms,
                 baselines,
                 int(values["trials"]),
@@ -382,8 +409,9 @@ def write_result(result: Result, folder: Path) -> None:
     with replacing(folder / "result.csv") as fresh:
         result.to_frame().to_csv(fresh, float_format="%.6g")
     content = result.to_dict()
+    columns, targets = ("fold", "seed", "status", "epoch", "score"), len(result.targets)
     scores = [
-        [name, *(member[key] for key in ("fold", "seed", "status", "epoch", "score"))]
+        [name, *(member[key] for key in columns), *member.get("targets", [None] * targets)[:targets]]
         for name, norm in content["norms"].items()
         for member in norm["members"]
     ]
@@ -394,7 +422,7 @@ def write_result(result: Result, folder: Path) -> None:
         for epoch, (mean, std) in enumerate(zip(values["mean"], values["std"], strict=True), start=1)
     ]
     texts = {
-        "scores.csv": Table(("norm", "fold", "seed", "status", "epoch", "score"), scores).to_csv(),
+        "scores.csv": Table(("norm", *columns, *(f"score {name}" for name in result.targets)), scores).to_csv(),
         "curves.csv": Table(("norm", "curve", "epoch", "mean", "std"), curves).to_csv(),
         "result.json": json.dumps(content, indent=1) + "\n",
     }

@@ -8,7 +8,7 @@
 * ``sessions``: one run of the program over a study: host, process, engine, versions, start and end.
 * ``outcomes``, ``curves`` and ``seen``: how a trial ended, its curves, and what a probe measured during training. They
   are written in one transaction. ``best`` is the largest value of the curve ``valid``; with it, selection need not
-  read most curves.
+  read most curves. Of several targets, the curve ``targets`` has the reported metric of each, epoch by epoch.
 
 ``application_id`` distinguishes a store from other SQLite files. A file whose ``user_version`` is not
 :data:`VERSION` is refused.

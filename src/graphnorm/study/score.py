@@ -18,17 +18,36 @@ from graphnorm.files import plain
 from graphnorm.models import MODELS
 from graphnorm.models.registry import Kernel
 from graphnorm.study.protocol import Protocol
-from graphnorm.study.render import NOTHING, short
+from graphnorm.study.render import NOTHING, by_key, short
 from graphnorm.study.reported import Reported
 from graphnorm.study.selection import Choice, mean_and_std
 from graphnorm.training import Metric
 
-__all__ = ["DIGITS", "Convergence", "Curve", "Score"]
+__all__ = ["DIGITS", "Convergence", "Curve", "Score", "Spread"]
 
 DIGITS = 6
 """Decimal places of numbers in JSON; below 0.1 the digits."""
 
 Curve = npt.NDArray[np.float64]
+
+
+class Spread(NamedTuple):
+    """Mean and sample standard deviation; NaN if there are too few values."""
+
+    mean: float
+    std: float
+
+    def shown(self, metric: Metric) -> str:
+        """As text.
+
+        >>> from graphnorm.training import METRICS
+        >>> Spread(75.123, 2.5).shown(METRICS["accuracy"]), Spread(0.5832, math.nan).shown(METRICS["rmse"])
+        ('75.1 ± 2.5', '0.583')
+        """
+        if not math.isfinite(self.mean):
+            return NOTHING
+        spread = f" ± {metric.text(self.std, like=self.mean)}" if math.isfinite(self.std) else ""
+        return metric.text(self.mean) + spread
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,6 +99,23 @@ class Score:
         """Sample standard deviation (n − 1) over folds or seeds; NaN for fewer than two."""
         return mean_and_std(list(self.scores.values()))[1]
 
+    @cached_property
+    def targets(self) -> tuple[Spread, ...]:
+        """Of several targets, mean and standard deviation of the metric of each, over folds or seeds as the score.
+
+        Empty for one target, and if a training has no metric by target.
+        """
+        alive = [choice for choice in self.choices if choice.epoch is not None]
+        if not alive or len({len(choice.targets) for choice in alive}) != 1:
+            return ()
+        units = by_key(alive, lambda choice: getattr(choice, self.protocol.unit)).values()
+        rows = [
+            [mean_and_std(values)[0] for values in zip(*(choice.targets for choice in unit), strict=True)]
+            for unit in units
+        ]
+        scaled = ([self.metric.scale * value for value in values] for values in zip(*rows, strict=True))
+        return tuple(Spread(*mean_and_std(values)) for values in scaled)
+
     @property
     def epochs(self) -> list[int]:
         """The selected epochs of the trainings that did not diverge."""
@@ -111,8 +147,7 @@ class Score:
         """Mean ± standard deviation, as text."""
         if not math.isfinite(self.mean):
             return NOTHING if not self.choices else "diverged"
-        spread = f" ± {self.metric.text(self.std, like=self.mean)}" if math.isfinite(self.std) else ""
-        return self.metric.text(self.mean) + spread
+        return Spread(self.mean, self.std).shown(self.metric)
 
     @property
     def kernel(self) -> Kernel | None:
@@ -139,10 +174,12 @@ class Score:
 
     def to_dict(self) -> dict[str, Any]:
         scale = self.metric.scale
-        members = [
-            choice._asdict() | {"score": scale * choice.score, "status": "diverged" if choice.epoch is None else "done"}
-            for choice in self.choices
-        ]
+        members = []
+        for choice in self.choices:
+            member = choice._asdict() | {"score": scale * choice.score}
+            member |= {"status": "diverged" if choice.epoch is None else "done"}
+            member |= {"targets": [scale * value for value in choice.targets]}
+            members.append({name: value for name, value in member.items() if name != "targets" or value})
         values = {
             "mean": self.mean,
             "std": self.std,
@@ -166,7 +203,10 @@ class Score:
     def from_dict(cls, name: str, protocol: Protocol, metric: Metric, values: Mapping[str, Any]) -> Score:
         """Undo :meth:`to_dict`; wrong values raise KeyError or TypeError."""
         choices = (
-            Choice(*(member[field] for field in Choice._fields))._replace(score=_number(member["score"]) / metric.scale)
+            Choice(*(member[field] for field in Choice._fields if field != "targets"))._replace(
+                score=_number(member["score"]) / metric.scale,
+                targets=tuple(_number(value) / metric.scale for value in member.get("targets", ())),
+            )
             for member in values["members"]
         )
         curves = {

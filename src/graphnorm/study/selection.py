@@ -18,10 +18,12 @@ from graphnorm.training.trial import Outcome, metric_of
 if TYPE_CHECKING:
     from graphnorm.study.store import Record, Store
 
-__all__ = ["Choice", "Chosen", "best_of", "choose", "mean_and_std", "select"]
+__all__ = ["TARGETS", "Choice", "Chosen", "best_of", "choose", "mean_and_std", "select"]
 
 SAME = 2e-7
 """Values within this share of the best tie with it. Curves are float32; real differences of accuracies are larger."""
+TARGETS = "targets"
+"""The name of :attr:`Outcome.targets` among the curves of a store, which has them epoch by epoch."""
 AT_ONCE = 32
 """Configurations whose curves are read together."""
 DONE, DIVERGED, OPEN = range(3)
@@ -44,6 +46,8 @@ class Choice(NamedTuple):
     """The reported metric at that epoch; NaN for a member that diverged."""
     ties: int = 1
     """Number of pairs of configuration and epoch that tie for best; the score is their average."""
+    targets: tuple[float, ...] = ()
+    """Of several targets, the metric of each, at the same epochs; NaN where it is not defined."""
 
 
 def select(candidates: Sequence[Sequence[Outcome]]) -> tuple[Choice, ...]:
@@ -70,10 +74,13 @@ def select(candidates: Sequence[Sequence[Outcome]]) -> tuple[Choice, ...]:
         equal = [grid for grid, tied in zip(grids, ties, strict=True) if tied]
         for (fold, seed), epoch in zip(group, options[best].epochs, strict=True):
             if protocol.nested:
-                scores = np.concatenate([_at_ties(grid[fold, seed], protocol.reported, sign) for grid in equal])
+                chosen = [(grid[fold, seed], _tied_epochs(grid[fold, seed], sign)) for grid in equal]
             else:
-                scores = NONE if epoch is None else grids[best][fold, seed].curves[protocol.reported][[epoch - 1]]
-            choices.append(Choice(fold, seed, best, epoch, mean_and_std(scores.tolist())[0], max(1, len(scores))))
+                chosen = [(grids[best][fold, seed], [] if epoch is None else [epoch - 1])]
+            chosen = [(outcome, epochs) for outcome, epochs in chosen if epochs]
+            scores = np.concatenate([NONE, *(outcome.curves[protocol.reported][epochs] for outcome, epochs in chosen)])
+            score, tied = mean_and_std(scores.tolist())[0], max(1, len(scores))
+            choices.append(Choice(fold, seed, best, epoch, score, tied, _by_target(chosen)))
     return tuple(choices)
 
 
@@ -159,13 +166,18 @@ def _valid(outcome: Outcome) -> Curve | None:
     return None if outcome.status == "diverged" else outcome.curves["valid"]
 
 
-def _at_ties(outcome: Outcome, curve: str, sign: int) -> Curve:
-    """The values at all epochs that tie for the best validation; empty for a member that diverged."""
+def _tied_epochs(outcome: Outcome, sign: int) -> list[int]:
+    """All epochs that tie for the best validation, counted from 0; none for a member that diverged."""
     valid = _valid(outcome)
-    if valid is None:
-        return NONE
-    at: Curve = outcome.curves[curve][_ties(_chosen_by(valid, sign))]
-    return at
+    return [] if valid is None else np.flatnonzero(_ties(_chosen_by(valid, sign))).tolist()
+
+
+def _by_target(chosen: Sequence[tuple[Outcome, list[int]]]) -> tuple[float, ...]:
+    """The metric of each target, averaged over epochs of outcomes; nothing if an outcome does not have it."""
+    if not chosen or not all(outcome.targets.size for outcome, _ in chosen):
+        return ()
+    rows = np.concatenate([outcome.targets[epochs] for outcome, epochs in chosen])
+    return tuple(mean_and_std(column.tolist())[0] for column in rows.T)
 
 
 # From a store
@@ -280,6 +292,6 @@ class _Candidates:
 
     def outcomes(self, configuration: int, unit: list[int]) -> list[Outcome]:
         """The outcomes of a configuration, with the curves that select and report."""
-        names = sorted({"valid", self._protocol.reported})
+        names = sorted({"valid", self._protocol.reported, TARGETS})
         records = self._store.records(self._plan, curves=names, places=self.places[configuration, unit].tolist())
         return [record.outcome for record in records]

@@ -21,7 +21,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import NoneType, TracebackType
 from typing import Any, Literal, NamedTuple
@@ -35,9 +35,9 @@ from graphnorm.study.compression import compress_array, compress_curve, decompre
 from graphnorm.study.plan import Plan
 from graphnorm.study.protocol import ALL_GRAPHS
 from graphnorm.study.schema import EmptyStoreError, connect, damaged, store_errors, transaction
-from graphnorm.study.selection import best_of
+from graphnorm.study.selection import TARGETS, best_of
 from graphnorm.training import Outcome, Trial, metric_of
-from graphnorm.training.trial import KINDS
+from graphnorm.training.trial import KINDS, renamed
 
 __all__ = [
     "FINAL",
@@ -138,7 +138,9 @@ class Record:
     @property
     def outcome(self) -> Outcome:
         status: Literal["done", "diverged"] = "diverged" if self.status == "diverged" else "done"
-        return Outcome(self.trial, dict(self.curves), status, self.seconds, self.device)
+        outcome = Outcome(self.trial, dict(self.curves), status, self.seconds, self.device)
+        targets = outcome.curves.pop(TARGETS, None)
+        return outcome if targets is None else replace(outcome, targets=targets.reshape(self.epochs, -1))
 
 
 OUTCOME: dict[str, Any] = {
@@ -264,7 +266,7 @@ class Store:
             raise damaged(self.path, f"the spec of a study is {spec!r:.20}")
         if wrong := [name for name, kind in SPEC.items() if name in spec and not isinstance(spec[name], kind)]:
             raise damaged(self.path, f"the spec of a study does not fit: {listing(wrong)}")
-        return spec
+        return renamed(spec)
 
     def study(self, name: str) -> Study:
         """Find a study by its name, or by a prefix that no other study has."""
@@ -410,6 +412,7 @@ class Store:
         row = (id_, status, epochs, outcome.seconds, outcome.device, session, int(time.time()), error, best)
         execute("INSERT INTO outcomes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
         curves = [(id_, name, compress_curve(curve)) for name, curve in outcome.curves.items()]
+        curves += [(id_, TARGETS, compress_curve(outcome.targets.ravel()))] if outcome.targets.size else []
         self._connection.executemany("INSERT INTO curves VALUES (?, ?, ?)", curves)
         seen = [(id_, name, compress_array(values)) for name, values in outcome.seen.items()]
         self._connection.executemany("INSERT INTO seen VALUES (?, ?, ?)", seen)

@@ -41,7 +41,7 @@ __all__ = [
     "unpack_checkpoint",
 ]
 
-MAGIC = b"graphnorm-fleet-2\n"
+MAGIC = b"graphnorm-fleet-3\n"
 CODE = f"graphnorm {__version__}, torch {torch.__version__}"
 """Checkpoints of other versions are not used: they may train differently."""
 
@@ -261,6 +261,7 @@ def pack_checkpoint(keys: Sequence[str], epoch: int, outcomes: Sequence[Outcome]
             "status": outcome.status,
             "seconds": outcome.seconds,
             "device": outcome.device,
+            "targets": torch.from_numpy(outcome.targets),
         }
         for outcome in outcomes
     ]
@@ -280,7 +281,9 @@ def unpack_checkpoint(data: bytes) -> Checkpoint | None:
     if values["code"] != CODE:
         return None
     outcomes = [
-        part | {name: {k: v.numpy() for k, v in part[name].items()} for name in ("curves", "seen")}
+        part
+        | {name: {k: v.numpy() for k, v in part[name].items()} for name in ("curves", "seen")}
+        | {"targets": part["targets"].numpy()}
         for part in values["outcomes"]
     ]
     return Checkpoint(tuple(values["keys"]), values["epoch"], outcomes, values["state"])

@@ -12,6 +12,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -110,14 +111,15 @@ class Fleet:
         if self.task.name == "values":
             targets = self.task.wanted(graphs).cpu()
             self._scale = Scale(*(t.to(self.device) for t in scale_of(targets, [split.train for split in splits])))
-        score = partial(self.task.score, metric_of(trials[0]).key)
         models = [build_model(trial, graphs) for trial in trials]
         one_by_one = bool(why_one_by_one(models[0], trials[0], graphs, self.device))
         self.stack = Stack(models, self.device, one_by_one=one_by_one)
         rows = _ROWS[self.device.type] // (1 if one_by_one else len(trials))
-        self._evaluation = _Evaluation(self.graphs, splits, self._model_inputs, self.task, score, self._scale, rows)
+        metric = metric_of(trials[0]).key
+        self._evaluation = _Evaluation(self.graphs, splits, self._model_inputs, self.task, metric, self._scale, rows)
         self.names = ("loss", *self._evaluation.names)
-        self._history = np.full((trials[0].epochs, len(trials), len(self.names)), np.nan, dtype=np.float32)
+        columns = len(self.names) + self._evaluation.targets
+        self._history = np.full((trials[0].epochs, len(trials), columns), np.nan, dtype=np.float32)
         self._decay = torch.tensor([trial.weight_decay for trial in trials], device=self.device)
         self._rate = torch.tensor([trial.dropout for trial in trials], device=self.device)
         members, batch = len(trials), trials[0].batch_size
@@ -125,7 +127,7 @@ class Fleet:
         self._keys = torch.zeros(members, dtype=torch.int64, device=self.device)
         self._lr = torch.zeros(members, device=self.device)
         self._losses = torch.zeros(2, members, device=self.device)  # summed over the epoch's steps, and their number
-        self._metrics = torch.zeros(members, len(self._evaluation.names), device=self.device)
+        self._metrics = torch.zeros(members, columns - 1, device=self.device)
         self._captured: _Captured | None = None
         self._to_capture = self.device.type == "cuda" and not one_by_one
 
@@ -162,7 +164,7 @@ class Fleet:
                 row = self._record(epoch)
                 self.epoch, self.seconds = epoch + 1, self.seconds + time.perf_counter() - began
                 if on_epoch is not None:
-                    metrics = dict(zip(self.names, row.T, strict=True))
+                    metrics = dict(zip(self.names, row.T, strict=False))
                     on_epoch(Progress(self.trials, self.epoch, metrics, self.seconds))
 
     def _capture(self) -> _Captured | None:
@@ -175,7 +177,7 @@ class Fleet:
             return _Captured(self)
         except torch.OutOfMemoryError:
             raise  # a smaller fleet may fit
-        except RuntimeError as error:
+        except Exception as error:  # an error of the model itself comes again in the next step
             reason = f"{type(error.__context__ or error).__name__}: {error.__context__ or error}".splitlines()[0]
             warnings.warn(
                 f"{self.trials[0].model}: trained without a CUDA graph, which is slower, since its step cannot be "
@@ -206,7 +208,10 @@ class Fleet:
             self._captured.evaluate()
 
     def _record(self, epoch: int) -> npt.NDArray[np.float32]:
-        """(M, curves): the epoch's values, read from the device. A member that diverged has NaN from then on."""
+        """(M, curves + targets): the epoch's values, read from the device.
+
+        A member that diverged has NaN from then on.
+        """
         loss = self._losses[0] / self._losses[1]
         row: npt.NDArray[np.float32] = torch.cat([loss[:, None], self._metrics], dim=1).cpu().numpy()
         diverged = ~np.isfinite(row[:, 0]) | np.isnan(self._history[epoch - 1, :, 0] if epoch else 0.0)
@@ -219,10 +224,11 @@ class Fleet:
         return [
             Outcome(
                 trial=trial,
-                curves=dict(zip(self.names, self._history[: self.epoch, member].T.copy(), strict=True)),
+                curves=dict(zip(self.names, self._history[: self.epoch, member].T.copy(), strict=False)),
                 status="diverged" if np.isnan(self._history[: self.epoch, member, 0]).any() else "done",
                 seconds=self.seconds / len(self.trials),
                 device=device_name(self.device),
+                targets=self._history[: self.epoch, member, len(self.names) :].copy(),
                 state=self.model_state(member) | self._scale_of_member(member) if keep_state else {},
             )
             for member, trial in enumerate(self.trials)
@@ -306,11 +312,12 @@ class _Evaluation:
         splits: Sequence[Split],
         inputs: ModelInputs,
         task: Task,
-        score: Callable[[Tensor, Tensor], Tensor],
+        metric: str,
         scale: Scale | None,
         rows: int,
     ) -> None:
-        self._score, self._scale, self._inputs = score, scale, partial(inputs, may_pad=False)
+        self._task, self._metric, self._scale = task, metric, scale
+        self._inputs = partial(inputs, may_pad=False)
         device = graphs.device
         sets = {name: padded_ids([getattr(split, name) for split in splits]) for name in Split._fields}
         sets = {name: ids for name, ids in sets.items() if ids.numel()}
@@ -325,6 +332,8 @@ class _Evaluation:
         wanted = torch.cat([task.wanted(batch) for batch in self._batches])
         self._wanted = wanted.expand(len(splits), *wanted.shape)
         self._missing = torch.nan if wanted.is_floating_point() else -1
+        self.targets = wanted.shape[1] if wanted.ndim == 2 and wanted.shape[1] > 1 else 0
+        """How many targets have a metric of their own: those of several."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -333,7 +342,8 @@ class _Evaluation:
 
     @torch.no_grad()
     def __call__(self, stack: Stack) -> Tensor:
-        """(M, sets): every member's metric on each of its sets."""
+        """(M, sets + targets): every member's metric on each of its sets; of several targets, also that of each target
+        on the last set, which is the reported one."""
         scores = torch.cat(
             [stack.forward(self._inputs, batch, training=False, stacked=False) for batch in self._batches], dim=1
         )
@@ -342,8 +352,10 @@ class _Evaluation:
         for ids in self._sets.values():
             real = (ids >= 0).view(*ids.shape, *(1,) * (self._wanted.ndim - 2))
             wanted = torch.where(real, select(self._wanted, ids), self._missing)
-            columns.append(self._score(select(scores, ids), wanted))
-        return torch.stack(columns, dim=1)
+            own = select(scores, ids)
+            each = self._task.each(self._metric, own, wanted)
+            columns.append(self._task.mean(each, own, wanted))
+        return torch.cat([torch.stack(columns, dim=1), each[:, : self.targets].to(torch.float32)], dim=1)
 
 
 _ONE_RECORDING = threading.Lock()
@@ -367,9 +379,26 @@ def record_cuda_graph(work: Callable[[], None], pool: Any = None, *, warm_up: in
             work()
     current.wait_stream(aside)
     recording = torch.cuda.graph(graph, pool=pool, stream=aside, capture_error_mode="thread_local")
-    with torch.cuda.stream(aside), _ONE_RECORDING, recording:  # the recording alone stays on its stream after an error
-        work()
+    try:
+        with (
+            torch.cuda.stream(aside),
+            _ONE_RECORDING,
+            recording,
+        ):  # the recording alone stays on its stream after an error
+            work()
+    except Exception:
+        with suppress(RuntimeError):
+            _end_recording(aside)
+        raise
     return graph
+
+
+def _end_recording(stream: torch.cuda.Stream) -> None:
+    """After a recording that failed torch draws no random numbers on the GPU until another one succeeds: record one."""
+    number = torch.zeros(1, device=stream.device)
+    recording = torch.cuda.graph(torch.cuda.CUDAGraph(), stream=stream, capture_error_mode="thread_local")
+    with torch.cuda.stream(stream), _ONE_RECORDING, recording:
+        number += 1
 
 
 def device_name(device: torch.device) -> str:

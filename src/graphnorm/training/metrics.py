@@ -140,14 +140,14 @@ USUAL = {"classes": "accuracy", "binary": "roc-auc", "values": "rmse"}
 
 
 def implied_task(protocol: str) -> str:
-    """The task of a trial that names none: classes, or under ``ogb`` two of them as one binary target."""
-    return "binary" if protocol == "ogb" else "classes"
+    """The task of a trial that names none: classes, or under ``given`` two of them as one binary target."""
+    return "binary" if protocol == "given" else "classes"
 
 
 def find_metric(protocol: str, task: str = "", metric: str = "") -> Metric:
     """The metric of a trial, from its ``protocol``, ``task`` and ``metric``.
 
-    >>> find_metric("ogb").name, find_metric("paper", metric="f1").name
+    >>> find_metric("given").name, find_metric("paper", metric="f1").name
     ('ROC-AUC', 'F1')
     """
     return METRICS[metric or USUAL[task or implied_task(protocol)]]

@@ -63,9 +63,12 @@ class Task:
 
     def score(self, metric: str, scores: Tensor, wanted: Tensor) -> Tensor:
         """(M,): the mean over the targets for which the metric is defined; NaN if a score is NaN."""
+        return self.mean(self.each(metric, scores, wanted), scores, wanted)
+
+    def mean(self, each: Tensor, scores: Tensor, wanted: Tensor) -> Tensor:
+        """:meth:`score`, from the metric of each target."""
         real = present(wanted) if wanted.ndim == scores.ndim else present(wanted)[..., None]
-        mean = self.each(metric, scores, wanted).nanmean(1)
-        return torch.where((scores.isnan() & real).any(-1).any(-1), torch.nan, mean).to(torch.float32)
+        return torch.where((scores.isnan() & real).any(-1).any(-1), torch.nan, each.nanmean(1)).to(torch.float32)
 
     def chance(self, metric: str, graphs: PackedGraphs) -> float:
         """The best value of the metric for a model that gives all graphs the same scores."""
@@ -211,21 +214,21 @@ TASKS: dict[str, Task] = {
 def task_name(graphs: PackedGraphs, protocol: str) -> str:
     """The task of these graphs, empty if it is what the protocol implies: the form of :attr:`Trial.task`.
 
-    Two classes are one binary target under ``ogb``; all other classes are classes.
+    Two classes are one binary target under ``given``; all other classes are classes.
 
     >>> from graphnorm.data import load
-    >>> task_name(load("synthetic:trees"), "ogb")
+    >>> task_name(load("synthetic:trees"), "given")
     ''
     """
     if graphs.task == "classes":
-        return "classes" if protocol == "ogb" and graphs.num_classes != 2 else ""
+        return "classes" if protocol == "given" and graphs.num_classes != 2 else ""
     return graphs.task
 
 
 def find_task(protocol: str, task: str = "") -> Task:
     """The task of a trial, from its ``protocol`` and ``task``.
 
-    >>> find_task("paper").name, find_task("ogb").name, find_task("ogb", "values").name
+    >>> find_task("paper").name, find_task("given").name, find_task("given", "values").name
     ('classes', 'binary', 'values')
     """
     return TASKS[task or implied_task(protocol)]

@@ -19,7 +19,11 @@ from graphnorm.models.registry import find_model
 from graphnorm.settings import Hyperparameters, options_of
 from graphnorm.training.metrics import Metric, find_metric
 
-__all__ = ["Outcome", "Split", "Trial", "metric_of"]
+__all__ = ["RENAMED", "Outcome", "Split", "Trial", "metric_of", "renamed"]
+
+RENAMED = {"ogb": "given"}
+"""Protocols by the names that stores may have. Keys are made from these, so that stored trials are found."""
+_STORED_AS = {name: stored for stored, name in RENAMED.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,8 +47,8 @@ class Trial(Hyperparameters):
     protocol: str = "paper"
     """How ``fold`` splits the graphs; see :mod:`graphnorm.study.protocol`."""
     task: str = field(default="", metadata={"later": True})
-    """A key of :data:`~graphnorm.training.TASKS`; empty for what the protocol implies: classes, or under ``ogb`` two of
-    them as one binary target."""
+    """A key of :data:`~graphnorm.training.TASKS`; empty for what the protocol implies: classes, or under ``given`` two
+    of them as one binary target."""
     metric: str = field(default="", metadata={"later": True})
     """A key of :data:`~graphnorm.training.METRICS`; empty for the default of the task. It selects and is reported."""
     folds: int = 10
@@ -52,6 +56,10 @@ class Trial(Hyperparameters):
     seed: int = 0
     norm_digest: str = field(default="", metadata={"later": True})
     """Of a user's own normalization, the digest of its source, so that edited code is trained again."""
+
+    def __post_init__(self) -> None:
+        if self.protocol in RENAMED:
+            object.__setattr__(self, "protocol", RENAMED[self.protocol])
 
     @cached_property
     def key(self) -> str:
@@ -65,6 +73,7 @@ class Trial(Hyperparameters):
             for name, kind, default, later in _IDENTITY
             if (value := getattr(self, name)) != default or not later
         }
+        identity["protocol"] = _STORED_AS.get(self.protocol, self.protocol)
         return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
 
     @property
@@ -109,6 +118,15 @@ _IDENTITY: tuple[tuple[str, Any, Any, bool], ...] = tuple(
 KINDS: dict[str, type] = {name: kind for name, kind, *_ in _IDENTITY}
 """The types of all values of a trial."""
 _CHOSEN = attrgetter(*(name for name in KINDS if name not in ("fold", "seed")))
+
+
+def renamed(spec: dict[str, Any]) -> dict[str, Any]:
+    """A stored spec with the name that its protocol has now.
+
+    >>> renamed({"protocol": "ogb"}), renamed({"protocol": "fair"}), renamed({})
+    ({'protocol': 'given'}, {'protocol': 'fair'}, {})
+    """
+    return spec | {"protocol": RENAMED.get(spec["protocol"], spec["protocol"])} if "protocol" in spec else spec
 
 
 def metric_of(trial: Trial) -> Metric:
@@ -172,6 +190,8 @@ class Outcome:
     seconds: float = 0.0
     """The member's share of its fleet's time."""
     device: str = ""
+    targets: npt.NDArray[np.float32] = field(default_factory=lambda: np.empty((0, 0), np.float32), repr=False)
+    """(epochs, T): of several targets, the metric of each on the part that is reported; NaN where it is not defined."""
     seen: dict[str, npt.NDArray[Any]] = field(default_factory=dict, repr=False)
     """The measurements of a probe: an array for each name, with a row for each look."""
     state: dict[str, Any] = field(default_factory=dict, repr=False)

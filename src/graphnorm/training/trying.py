@@ -20,6 +20,7 @@ from graphnorm.models.build import prepare
 from graphnorm.models.graph import DropoutKey
 from graphnorm.models.own import NormOfNodes, OwnModel
 from graphnorm.models.registry import find_model
+from graphnorm.own_code import parameters_of
 from graphnorm.training.inputs import ModelInputs, build_model
 from graphnorm.training.stack import Stack
 from graphnorm.training.trial import Trial
@@ -37,11 +38,16 @@ def try_model(trial: Trial, graphs: PackedGraphs, device: torch.device) -> None:
     if spec.inputs != "edges":
         return
     files = frozenset(map(str, spec.code.files)) if spec.code else frozenset()
-    with _explained(trial.model, "cannot be made", files):
+    width = graphs.num_edge_features
+    lacks = bool(spec.code and "edge_features" in parameters_of(spec.code.thing, spec.name) and not width)
+    of_edges = f" for {graphs.name}, which has no edge features (edge_features=0)" if lacks else ""
+    remedy = "let its constructor do without where edge_features is 0, or choose data with edge features"
+    with _explained(trial.model, f"cannot be made{of_edges}", files, remedy if lacks else _CORRECT):
         model = build_model(trial, graphs).to(device)
     values = (*model.named_parameters(), *model.named_buffers())
     if lazy := [name for name, value in values if nn.parameter.is_lazy(value)]:
-        raise _wrong(trial, f"has parameters without a shape ({_own(lazy[0])})", "give every layer its input width")
+        problem = f"has parameters without a shape ({_own(lazy[0])}){of_edges}"
+        raise _wrong(trial, problem, remedy if lacks else "give every layer its input width")
     if wrong := [name for name, value in model.named_parameters() if value.dtype != torch.float32]:
         raise _wrong(trial, f"has parameters that are not float32 ({_own(wrong[0])})", "leave them float32")
     inputs = ModelInputs(prepare(graphs, trial).to(device), trial)
@@ -62,7 +68,9 @@ def try_model(trial: Trial, graphs: PackedGraphs, device: torch.device) -> None:
     if isinstance(model, OwnModel):
         model.model.register_forward_pre_hook(remember, with_kwargs=True)
     action, remedy = f"fails on two graphs with {sizes} nodes", _CORRECT
-    if isinstance(model, OwnModel) and model.sees_edges and not graphs.num_edge_features:
+    if isinstance(model, OwnModel) and model.sees_edges and width:
+        remedy = f"{_CORRECT}, and edge_attr with {width} columns, the edge_features of its constructor"
+    elif isinstance(model, OwnModel) and model.sees_edges:
         action = f"asks for edge_attr, and {graphs.name} has no edge features: given None, it {action}"
         remedy = "let its forward do without where edge_attr is None, or choose data with edge features"
     with _explained(trial.model, action, files, remedy), torch.random.fork_rng(devices=[]):

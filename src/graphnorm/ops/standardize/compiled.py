@@ -115,26 +115,32 @@ register_operator(
 # ---- coefficients of all rows as one segment ---------------------------------------------------------------------
 
 
-def _coefficients_of_all(x: Tensor, problem: Problem) -> tuple[Tensor, Tensor, Tensor]:
-    """As the operator, but (3, 1, C)."""
-    weight, bias, alpha = _parameters(problem, x)
-    mean, var = problem.mean, problem.var
-    if mean is None or var is None:
-        first = x[:1]  # of n values, each is within √n standard deviations of their mean, so nothing cancels
-        var, shift = torch.var_mean(x - first, 0, correction=0, keepdim=True)
-        m = first + shift
-        rest = (first - m) + shift
-        mean = m.to(torch.float64) + rest
-    else:
-        m = mean.to(x.dtype)
-        rest = (mean - m).to(x.dtype)
+def _statistics_of_all(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean (double) and variance, (1, C)."""
+    first = x[:1]  # of n values, each is within √n standard deviations of their mean, so nothing cancels
+    var, shift = torch.var_mean(x - first, 0, correction=0, keepdim=True)
+    rough = first + shift
+    return rough.to(torch.float64) + ((first - rough) + shift), var
+
+
+def _coefficients_of_all(x: Tensor, problem: Problem) -> tuple[Tensor, ...]:
+    """m, s and t, (1, C), for an output of s·((x - m) + t) + β.
+
+    As t has no factor s, no product here joins mean and variance. Triton 3.6 fails to compile one where both come from
+    the same reduction.
+    """
+    assert problem.mean is not None and problem.var is not None
+    weight, _, alpha = _parameters(problem, x)
+    m = problem.mean.to(x.dtype)
     kept = (1 - alpha) * m
-    s = weight * torch.rsqrt(var + kept * kept + problem.eps)
-    return torch.stack([m, s, bias + s * (kept - rest)]), mean, var
+    s = weight * torch.rsqrt(problem.var + kept * kept + problem.eps)
+    return _once(m, s, kept - (problem.mean - m).to(x.dtype))
 
 
-def _slopes_of_all(dz: Tensor, d: Tensor, m: Tensor, problem: Problem) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """As the operator, but (2, 1, C), with d = x - m; ``ops.standardize.reference`` has the formulas."""
+def _slopes_of_all(
+    dz: Tensor, d: Tensor, m: Tensor, problem: Problem
+) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor, Tensor]]:
+    """u and v, (1, C), and the gradients of the parameters; d = x - m. ``reference`` has the formulas."""
     assert problem.mean is not None and problem.var is not None
     weight, _, alpha = _parameters(problem, d)
     rest, kept = (problem.mean - m).to(d.dtype), (1 - alpha) * m
@@ -143,10 +149,17 @@ def _slopes_of_all(dz: Tensor, d: Tensor, m: Tensor, problem: Problem) -> tuple[
     p, q = total / n, ((dz * d).sum(0, keepdim=True) - rest * total) / n
     along = q + kept * p
     through = r * r * ((problem.var + problem.eps) * p - kept * q)
-    v = r * r * along
-    slopes = torch.stack([(1 - alpha) * through - p + v * rest, v])
-    slopes = slopes if problem.statistics == LIVE else torch.zeros_like(slopes)
-    return slopes, (n * r * along)[0], total[0], (-n * m * weight * r * through)[0]
+    u = v = torch.zeros_like(p)
+    if problem.statistics == LIVE:
+        v = r * r * along
+        u = (1 - alpha) * through - p + v * rest
+    u, v = _once(u, v)
+    return u, v, ((n * r * along)[0], total[0], (-n * m * weight * r * through)[0])
+
+
+def _once(*coefficients: Tensor) -> tuple[Tensor, ...]:
+    """Computed before the rows on a CPU; on a GPU within the pass over the rows, where a launch costs more."""
+    return torch.stack(coefficients).unbind(0) if coefficients[0].is_cpu else coefficients
 
 
 def _parameters(problem: Problem, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -160,9 +173,15 @@ def _parameters(problem: Problem, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _of_rows(coefficients: Tensor, ids: Tensor | None) -> tuple[Tensor, ...]:
-    """The coefficients of every row, (N, C) each, or (1, C) where all rows are one segment."""
-    planes = coefficients.unbind(0)
-    return tuple(plane[:1] if ids is None else plane.index_select(0, ids) for plane in planes)
+    """The coefficients of every row, (N, C) each."""
+    assert ids is not None
+    return tuple(plane.index_select(0, ids) for plane in coefficients.unbind(0))
+
+
+def _output_of_all(s: Tensor, d: Tensor, t: Tensor, bias: Tensor | None) -> Tensor:
+    """The rows before the ReLU, where all are one segment; d = x - m."""
+    z = s * (d + t)
+    return z if bias is None else z + bias.to(z.dtype)
 
 
 def _is_one_segment(x: Tensor, ptr: Tensor | None) -> bool:
@@ -194,13 +213,17 @@ def _rows(
         return y, mean.new_empty(0) if given else mean, var.new_empty(0) if given else var, var.new_empty(0)
     wide = x.to(accumulation_dtype(x.dtype))
     if one:
-        found, live_mean, live_var = _coefficients_of_all(wide, _problem(*rest))
-        if statistics == GIVEN:
-            live_mean, live_var = live_mean.new_empty(0), live_var.new_empty(0)
+        found = live_mean = live_var = wide.new_empty(0)
+        problem = _problem(*rest)
+        if statistics != GIVEN:
+            live_mean, live_var = _statistics_of_all(wide)
+            problem = problem._replace(mean=live_mean, var=live_var)
+        m, s, t = _coefficients_of_all(wide, problem)
+        z = _output_of_all(s, wide - m, t, bias)
     else:
         found, live_mean, live_var = torch.ops.graphnorm.standardize_coefficients(x, *rest)
-    m, s, b = _of_rows(found, ids)
-    z = s * (wide - m) + b
+        m, s, b = _of_rows(found, ids)
+        z = s * (wide - m) + b
     if relu:
         z = torch.relu(z)
     if residual is not None:
@@ -224,18 +247,20 @@ def _gradients(ctx: Any, dy: Tensor | None, *_: Any) -> tuple[Tensor | None, ...
     one, dresidual = _is_one_segment(x, rest[3]), dy if ctx.needs_input_grad[1] else None
     if not one and x.is_cuda:
         dx, shares = _gradient_on_gpu(dy, x, *rest, ctx.relu, *ctx.options)
-        return dx, dresidual, *_as_parameters(shares.sum(1, dtype=torch.float64), rest), *[None] * 9
-    m, s, b = _of_rows(found, ids)
+        total = shares.sum(1, dtype=torch.float64).to(shares.dtype)  # before it is split, so that it is one launch
+        return dx, dresidual, *_as_parameters(total, rest), *[None] * 9
+    problem = _problem(*rest, *ctx.options)
+    m, s, b = _coefficients_of_all(x.to(found.dtype), problem) if one else _of_rows(found, ids)
     back = m - x.to(found.dtype)  # the forward pass has x - m: a compiler would store that, which is as large as x
     dz = dy
     if ctx.relu:
-        z = b - s * back
+        z = _output_of_all(s, -back, b, problem.bias) if one else b - s * back
         dz = torch.where(z <= 0 if ctx.relu == RELU_OF_TORCH else z < 0, 0, dy)
     if one:
-        slopes, *gradients = _slopes_of_all(dz.to(found.dtype), -back, m, _problem(*rest, *ctx.options))
+        u, v, gradients = _slopes_of_all(dz.to(found.dtype), -back, m, problem)
     else:
         slopes, *gradients = torch.ops.graphnorm.standardize_slopes(dz, x, *rest, *ctx.options)
-    u, v = _of_rows(slopes, ids)
+        u, v = _of_rows(slopes, ids)
     dx = (s * ((dz.to(found.dtype) + u) + v * back)).to(x.dtype)
     return dx, dresidual, *_as_parameters(gradients, rest), *[None] * 9
 

@@ -11,10 +11,20 @@ import torch
 from torch import Tensor
 
 from graphnorm.backends import contiguous, library, member_stride
-from graphnorm.launch import Launch, Launches, Tile, can_be_early, on_device, power_of_two, scratch
+from graphnorm.launch import (
+    GraphScratch,
+    Launch,
+    Launches,
+    Scratch,
+    Tile,
+    can_be_early,
+    on_device,
+    power_of_two,
+    scratch,
+)
 from graphnorm.ops.precision import accumulation_dtype
 from graphnorm.ops.standardize import kernels
-from graphnorm.ops.standardize.reference import GIVEN, LIVE, Parameters, Problem, statistics_shape
+from graphnorm.ops.standardize.reference import GIVEN, LIVE, Parameters, Problem
 from graphnorm.ops.tiles_gpu import accumulator
 
 _UNLIMITED = 2**31 - 1  # rows: no segment is longer
@@ -89,34 +99,52 @@ def _address(tensor: Tensor | None) -> int | None:
     return None if tensor is None else tensor.data_ptr()
 
 
+def _stream(index: int | None) -> int:
+    """The current stream; 0 on a CPU, where Triton's interpreter runs."""
+    return 0 if index is None else torch._C._cuda_getCurrentRawStream(index)
+
+
 def _type(tensor: Tensor | None) -> torch.dtype | None:
     return None if tensor is None else tensor.dtype
 
 
-class Call:
-    """All that calls of one shape over the same segments share: the cut into programs, and launches without tensors."""
+class Shape(NamedTuple):
+    """What a call's launches depend on: everything but the tensors' addresses."""
 
-    def __init__(self, x: Tensor, problem: Problem) -> None:
-        rows, channels = x.shape[-2:]
-        members = x.shape[0] if x.dim() == 3 else 1
-        graphs, ptr, order = problem.graphs, contiguous(problem.ptr), contiguous(problem.order)
-        largest = rows if ptr is None or problem.max_size is None else min(rows, problem.max_size)
-        self.problem, self.cut = problem, cut(members, rows, channels, graphs, largest)
-        per = 1 if ptr is None else 2
+    device: torch.device
+    dtype: torch.dtype
+    x: torch.Size
+    graphs: int
+    largest: int
+    """A bound on the rows of one segment."""
+    ptr: int | None
+    """From one member's entries to the next one's; ``None`` without the array."""
+    order: int | None
+    eps: float
+    relu: bool
+    statistics: str
+
+
+class Work:
+    """All that calls of one shape share: the cut into programs, sizes of memory, and launches without tensors."""
+
+    def __init__(self, shape: Shape) -> None:
+        rows, channels = shape.x[-2:]
+        members = shape.x[0] if len(shape.x) == 3 else 1
+        self.shape, self.graphs = shape, shape.graphs
+        self.cut = cut(members, rows, channels, shape.graphs, shape.largest)
+        per = 1 if shape.ptr is None else 2
         self.per = per if self.cut.window else 0
-        if ptr is None and self.cut.fits:  # one small segment: the kernel for tiles needs its boundaries
-            ptr = torch.arange(0, rows + 1, rows, device=x.device)
-        self.ptr, self.order = ptr, order
-        self.members, self.channels, self.graphs = members, channels, graphs
-        self.layout = (rows, graphs, member_stride(ptr), member_stride(order))
-        self.device, self.acc = x.device, accumulation_dtype(x.dtype)
-        self.index = x.device.index if x.is_cuda else None
-        self.key = (self.index, x.dtype, ptr is None, order is None)
-        self.shape = statistics_shape(x, graphs)
-        self.dparameters = (*x.shape[:-2], channels)
+        self.members, self.channels = members, channels
+        self.layout = (rows, shape.graphs, shape.ptr or 0, shape.order or 0)
+        self.device, self.acc = shape.device, accumulation_dtype(shape.dtype)
+        self.index = shape.device.index if shape.device.type == "cuda" else None
+        self.key = (self.index, shape.dtype, shape.ptr is None, shape.order is None)
+        self.statistics = (*shape.x[:-2], shape.graphs, channels)
+        self.dparameters = (*shape.x[:-2], channels)
         # the first kernel has short segments to do, or rows outside of any
-        has_short = ptr is not None or not self.cut.window
-        self.runs = -(-graphs // self.cut.run) if has_short else 0
+        has_short = shape.ptr is not None or not self.cut.window
+        self.runs = -(-shape.graphs // self.cut.run) if has_short else 0
         groups = -(-self.runs // kernels.GROUP.value)
         self.slots = 0 if self.per == 1 else self.runs + (self.cut.windows if self.per else groups)
         self.places = members * self.per * self.cut.windows
@@ -127,10 +155,17 @@ class Call:
         forward, backward = self.cut.forward.channels, self.cut.backward.channels
         self.forward_counters = self.places * -(-channels // forward)
         self.backward_counters = (self.places or members * (groups + 1)) * -(-channels // backward)
-        self._forward: Launches | None = None
-        self._backward: Launches | None = None
-
-    # ---- launches, made when first needed ---------------------------------------------------------------------
+        # mean and variance that an eager layer keeps, in one buffer
+        self.in_registers = self.cut.fits  # then backward computes them again
+        self.kept_types = (None, None) if self.in_registers else (torch.float64, self.acc)
+        count = math.prod(self.statistics)
+        self.var_at = -(-8 * count // 16) * 16  # bytes: kernels need addresses divisible by 16
+        self.kept = self.var_at // 8 + -(-count * self.acc.itemsize // 8)
+        self.forward = self._forward_launches()
+        self.backward = self._backward_launches()
+        self.averages: dict[float, Launches] = {}  # by the weight of a batch
+        # types of parameters whose gradients the kernels give in that same type
+        self.summed_types = frozenset(itertools.product((None, self.acc), repeat=3))
 
     def _launch(
         self, kernel: Any, count: int, tile: Tile, sizes: tuple[int, ...], *constants: Any, more: int = 0, **rest: Any
@@ -147,7 +182,7 @@ class Call:
 
     def _forward_launches(self) -> Launches:
         c, channels, per, acc = self.cut, self.channels, self.per, accumulator(self.acc)
-        eps, relu, given = self.problem.eps, self.problem.relu, self.problem.statistics == GIVEN
+        eps, relu, given = self.shape.eps, self.shape.relu, self.shape.statistics == GIVEN
         first, second, early = None, None, bool(per) and can_be_early(self.index)
         sizes: tuple[int, ...]
         constants: tuple[Any, ...]
@@ -167,12 +202,11 @@ class Call:
             count = self.members * per * c.fine_windows
             rest = {"without": (10, 11), "early": early}
             second = self._launch(kernels.long_apply, count, c.write, sizes, *constants, **rest)
-        self._forward = Launches(first, second)
-        return self._forward
+        return Launches(first, second)
 
     def _backward_launches(self) -> Launches:
         c, channels, per, acc = self.cut, self.channels, self.per, accumulator(self.acc)
-        eps, relu, live = self.problem.eps, self.problem.relu, self.problem.statistics == LIVE
+        eps, relu, live = self.shape.eps, self.shape.relu, self.shape.statistics == LIVE
         second, early = None, bool(per) and can_be_early(self.index)
         sizes: tuple[int, ...]
         constants: tuple[Any, ...]
@@ -197,115 +231,66 @@ class Call:
             count = self.members * per * c.fine_windows
             rest = {"more": adds, "without": (11,), "early": early}
             second = self._launch(kernels.long_gradient, count, c.write, sizes, *constants, **rest)
-        self._backward = Launches(first, second)
-        return self._backward
+        return Launches(first, second)
 
-    # ---- every call -------------------------------------------------------------------------------------------
-
-    def _stream(self) -> int:
-        """The current stream; 0 on a CPU, where Triton's interpreter runs."""
-        return 0 if self.index is None else torch._C._cuda_getCurrentRawStream(self.index)
-
-    def new_statistics(self) -> tuple[Tensor, Tensor]:
-        mean = torch.empty(self.shape, dtype=torch.float64, device=self.device)
-        return mean, torch.empty(self.shape, dtype=self.acc, device=self.device)
-
-    def _gradient_of(self, parameter: Tensor | None) -> Tensor:
-        if parameter is not None and parameter.dtype is self.acc and parameter.shape == self.dparameters:
-            return torch.empty_like(parameter)
-        return torch.empty(self.dparameters, dtype=self.acc, device=self.device)
-
-    def apply(
-        self, x: Tensor, residual: Tensor | None, parameters: Parameters, mean: Tensor | None, var: Tensor | None
-    ) -> Tensor:
-        """y. Statistics are read from or written to ``mean`` and ``var``, if these are not ``None``."""
-        x, residual = x if x.is_contiguous() else x.contiguous(), contiguous(residual)
-        weight, bias, mean_scale = map(contiguous, parameters)
-        y, slots, counters = torch.empty_like(x), None, None
-        kind = (_type(weight), _type(bias), _type(mean_scale)), (_type(mean), _type(var)), residual is None
-        with on_device(self.device):
-            stream = self._stream()
-            if self.per and self.problem.statistics != GIVEN:
-                memory = scratch(self.device, self.index, stream)
-                slots = memory.room(self.slot_statistics, torch.float64)
-                counters = memory.counters(self.forward_counters)
-            tensors = (x, y, residual, self.ptr, self.order, weight, bias, mean_scale, mean, var, slots, counters)
-            (self._forward or self._forward_launches())(kind, stream, *tensors)
-        return y
-
-    def gradient(
-        self,
-        dy: Tensor,
-        x: Tensor,
-        parameters: Parameters,
-        mean: Tensor | None,
-        var: Tensor | None,
-        wanted: tuple[bool, bool, bool] | None = None,
-    ) -> tuple[Tensor, Parameters]:
-        """dx, and the gradients of the parameters that are there, or those ``wanted``."""
-        x, dy = x if x.is_contiguous() else x.contiguous(), dy if dy.is_contiguous() else dy.contiguous()
-        weight, bias, mean_scale = map(contiguous, parameters)
-        dx = torch.empty_like(x)
-        there = wanted or (weight is not None, bias is not None, mean_scale is not None)
-        dweight = self._gradient_of(weight) if there[0] else None
-        dbias = self._gradient_of(bias) if there[1] else None
-        dmean_scale = self._gradient_of(mean_scale) if there[2] else None
-        kind = (_type(weight), _type(bias), _type(mean_scale)), (_type(mean), _type(var)), wanted
-        with on_device(self.device):
-            stream = self._stream()
-            memory = scratch(self.device, self.index, stream)
-            counters = memory.counters(self.backward_counters)
-            if self.per:  # two launches, and another call's may come between them
-                shares = torch.empty((self.shares,), dtype=self.acc, device=self.device)
-            else:
-                shares = memory.room(self.shares, self.acc)
-            tensors = (x, dy, dx, self.ptr, self.order, weight, bias, mean_scale, mean, var, shares, counters)
-            (self._backward or self._backward_launches())(kind, stream, *tensors, dweight, dbias, dmean_scale)
-        return dx, (dweight, dbias, dmean_scale)
+    def average(self, weight: float) -> Launches:
+        """The launch that moves running averages by ``weight``."""
+        found = self.averages.get(weight)
+        if found is None:
+            tile, constants = Tile(1, min(256, power_of_two(self.channels)), 1), (self.channels, weight)
+            found = Launches(self._launch(kernels.move_averages, 1, tile, self.layout[:1], *constants))
+            self.averages[weight] = found
+        return found
 
 
-class CallPlan(Call):
-    """A call that an eager layer repeats: a variant that was launched before goes straight to the driver."""
+_work = lru_cache(maxsize=1024)(Work)
+
+
+class CallPlan:
+    """Calls of one shape over the same segments. For a fresh batch of a known shape there is nothing to work out."""
+
+    __slots__ = ("_order", "_ptr", "order", "problem", "ptr", "work")
 
     def __init__(self, x: Tensor, problem: Problem) -> None:
-        super().__init__(x, problem)
-        self._in_registers = self.cut.fits  # then backward computes the statistics again
-        self._kept_types = (None, None) if self._in_registers else (torch.float64, self.acc)
-        count = math.prod(self.shape)
-        self._var_at = -(-8 * count // 16) * 16  # bytes: kernels need addresses divisible by 16
-        self._kept = self._var_at // 8 + -(-count * self.acc.itemsize // 8)
-        self._ptr, self._order = _address(self.ptr), _address(self.order)
-        # new_empty of these is quicker than torch.empty with a type and a device
-        self._double, self._acc = x.new_empty(0, dtype=torch.float64), x.new_empty(0, dtype=self.acc)
-        self._forward_variants = self._forward_launches().variants
-        self._backward_variants = self._backward_launches().variants
-        self._averages: dict[float, Launches] = {}  # by the weight of a batch
-        # types of parameters whose gradients the kernels give in that same type
-        self._summed_types = frozenset(itertools.product((None, self.acc), repeat=3))
+        rows, ptr, order = x.shape[-2], contiguous(problem.ptr), contiguous(problem.order)
+        largest = rows if ptr is None or problem.max_size is None else min(rows, problem.max_size)
+        if ptr is None and rows <= _LARGEST_TILE:  # one small segment: the kernel for tiles needs its boundaries
+            ptr = torch.arange(0, rows + 1, max(rows, 1), device=x.device)
+        self.work = _work(
+            Shape(
+                x.device, x.dtype, x.shape, problem.graphs, largest,
+                None if ptr is None else member_stride(ptr), None if order is None else member_stride(order),
+                problem.eps, problem.relu, problem.statistics,
+            )
+        )  # fmt: skip
+        self.problem, self.ptr, self.order = problem, ptr, order
+        self._ptr, self._order = _address(ptr), _address(order)
+
+    # ---- for eager layers: a variant that was launched before goes straight to the driver -----------------------
 
     def forward(self, x: Tensor, residual: Tensor | None, parameters: Parameters) -> tuple[Tensor, tuple[Tensor, ...]]:
         """y, and for :meth:`backward` the statistics in one buffer: all means (double), then all variances.
 
         There is no buffer where backward computes the statistics again.
         """
-        weight, bias, mean_scale = parameters
+        work, (weight, bias, mean_scale) = self.work, parameters
         types = (
             None if weight is None else weight.dtype, None if bias is None else bias.dtype,
             None if mean_scale is None else mean_scale.dtype,
         )  # fmt: skip
         kept: tuple[Tensor, ...] = ()
         mean = var = slots = counters = None
-        if not self._in_registers:
-            buffer = self._double.new_empty(self._kept)
+        if not work.in_registers:
+            buffer = torch.empty(work.kept, dtype=torch.float64, device=work.device)
             kept, mean = (buffer,), buffer.data_ptr()
-            var = mean + self._var_at
-        variants = self._forward_variants.get((types, self._kept_types, residual is None))
-        if variants is not None and self.index == torch._C._cuda_getDevice():
-            stream = torch._C._cuda_getCurrentRawStream(self.index)
-            if self.per:
-                memory = scratch(self.device, self.index, stream)
-                slots = memory.room(self.slot_statistics, torch.float64)
-                counters = memory.counters(self.forward_counters)
+            var = mean + work.var_at
+        variants = work.forward.variants.get((types, work.kept_types, residual is None))
+        if variants is not None and work.index == torch._C._cuda_getDevice():
+            stream = torch._C._cuda_getCurrentRawStream(work.index)
+            if work.per:
+                memory = scratch(work.device, work.index, stream)
+                slots = memory.room(work.slot_statistics, torch.float64)
+                counters = memory.counters(work.forward_counters)
             y = torch.empty_like(x)
             if _launch_again(
                 variants, stream, x, y, residual, self._ptr, self._order, weight, bias, mean_scale, mean, var,
@@ -316,19 +301,18 @@ class CallPlan(Call):
 
     def backward(self, dy: Tensor, x: Tensor, parameters: Parameters, *kept: Tensor) -> tuple[Tensor, Parameters]:
         """dx, and the gradients of those parameters that are there."""
-        weight, bias, mean_scale = parameters
+        work, (weight, bias, mean_scale) = self.work, parameters
         types = (
             None if weight is None else weight.dtype, None if bias is None else bias.dtype,
             None if mean_scale is None else mean_scale.dtype,
         )  # fmt: skip
-        variants = self._backward_variants.get((types, self._kept_types, None))
-        if variants is not None and types in self._summed_types and self.index == torch._C._cuda_getDevice():
+        variants = work.backward.variants.get((types, work.kept_types, None))
+        if variants is not None and types in work.summed_types and work.index == torch._C._cuda_getDevice():
             mean = kept[0].data_ptr() if kept else None
-            var = None if mean is None else mean + self._var_at
-            stream = torch._C._cuda_getCurrentRawStream(self.index)
-            memory = scratch(self.device, self.index, stream)
-            counters = memory.counters(self.backward_counters)
-            shares = self._acc.new_empty(self.shares) if self.per else memory.room(self.shares, self.acc)
+            var = None if mean is None else mean + work.var_at
+            stream = torch._C._cuda_getCurrentRawStream(work.index)
+            memory = scratch(work.device, work.index, stream)
+            counters, shares = memory.counters(work.backward_counters), self._shares(memory)
             dx, dweight = torch.empty_like(x), None if weight is None else torch.empty_like(weight)
             dbias = None if bias is None else torch.empty_like(bias)
             dmean_scale = None if mean_scale is None else torch.empty_like(mean_scale)
@@ -342,44 +326,101 @@ class CallPlan(Call):
 
     def average(self, kept: Tensor, running_mean: Tensor, running_var: Tensor, weight: float, unbias: float) -> None:
         """Move running averages towards the statistics in ``kept``, the variance times n/(n-1)."""
-        launches = self._averages.get(weight)
-        if launches is None:
-            tile, constants = Tile(1, min(256, power_of_two(self.channels)), 1), (self.channels, weight)
-            launches = Launches(self._launch(kernels.move_averages, 1, tile, self.layout[:1], *constants))
-            self._averages[weight] = launches
+        work, launches = self.work, self.work.average(weight)
         variants = launches.variants.get(())
-        if variants is not None and self.index == torch._C._cuda_getDevice():
-            stream, mean = self._stream(), kept.data_ptr()
-            if _launch_again(variants, stream, mean, mean + self._var_at, running_mean, running_var) == 0:
+        if variants is not None and work.index == torch._C._cuda_getDevice():
+            stream, mean = _stream(work.index), kept.data_ptr()
+            if _launch_again(variants, stream, mean, mean + work.var_at, running_mean, running_var) == 0:
                 return
-        with on_device(self.device):
-            launches((), self._stream(), *self.statistics(kept), running_mean, running_var)
+        with on_device(work.device):
+            launches((), _stream(work.index), *self.statistics(kept), running_mean, running_var)
 
     def statistics(self, *kept: Tensor) -> tuple[Tensor | None, Tensor | None]:
         """Mean and variance, in the buffer of :meth:`forward`; ``None`` where there is none."""
         if not kept:
             return None, None
-        count, (mean, var) = math.prod(self.shape), kept[0].tensor_split((self._var_at // 8,))
-        return mean[:count].view(self.shape), var.view(self.acc)[:count].view(self.shape)
+        shape = self.work.statistics
+        count, (mean, var) = math.prod(shape), kept[0].tensor_split((self.work.var_at // 8,))
+        return mean[:count].view(shape), var.view(self.work.acc)[:count].view(shape)
+
+    # ---- for all, through Triton --------------------------------------------------------------------------------
+
+    def apply(
+        self, x: Tensor, residual: Tensor | None, parameters: Parameters, mean: Tensor | None, var: Tensor | None
+    ) -> Tensor:
+        """y. Statistics are read from or written to ``mean`` and ``var``, if these are not ``None``."""
+        work, x, residual = self.work, x if x.is_contiguous() else x.contiguous(), contiguous(residual)
+        weight, bias, mean_scale = map(contiguous, parameters)
+        y, slots, counters = torch.empty_like(x), None, None
+        kind = (_type(weight), _type(bias), _type(mean_scale)), (_type(mean), _type(var)), residual is None
+        with on_device(work.device):
+            stream = _stream(work.index)
+            if work.per and self.problem.statistics != GIVEN:
+                memory = scratch(work.device, work.index, stream)
+                slots = memory.room(work.slot_statistics, torch.float64)
+                counters = memory.counters(work.forward_counters)
+            tensors = (x, y, residual, self.ptr, self.order, weight, bias, mean_scale, mean, var, slots, counters)
+            work.forward(kind, stream, *tensors)
+        return y
+
+    def gradient(
+        self,
+        dy: Tensor,
+        x: Tensor,
+        parameters: Parameters,
+        mean: Tensor | None,
+        var: Tensor | None,
+        wanted: tuple[bool, bool, bool] | None = None,
+    ) -> tuple[Tensor, Parameters]:
+        """dx, and the gradients of the parameters that are there, or those ``wanted``."""
+        work = self.work
+        x, dy = x if x.is_contiguous() else x.contiguous(), dy if dy.is_contiguous() else dy.contiguous()
+        weight, bias, mean_scale = map(contiguous, parameters)
+        dx = torch.empty_like(x)
+        there = wanted or (weight is not None, bias is not None, mean_scale is not None)
+        dweight = self._gradient_of(weight) if there[0] else None
+        dbias = self._gradient_of(bias) if there[1] else None
+        dmean_scale = self._gradient_of(mean_scale) if there[2] else None
+        kind = (_type(weight), _type(bias), _type(mean_scale)), (_type(mean), _type(var)), wanted
+        with on_device(work.device):
+            stream = _stream(work.index)
+            memory = scratch(work.device, work.index, stream)
+            counters, shares = memory.counters(work.backward_counters), self._shares(memory)
+            tensors = (x, dy, dx, self.ptr, self.order, weight, bias, mean_scale, mean, var, shares, counters)
+            work.backward(kind, stream, *tensors, dweight, dbias, dmean_scale)
+        return dx, (dweight, dbias, dmean_scale)
+
+    def _shares(self, memory: Scratch | GraphScratch) -> Tensor:
+        work = self.work
+        if work.per:  # two launches, and another call's may come between them
+            return torch.empty((work.shares,), dtype=work.acc, device=work.device)
+        return memory.room(work.shares, work.acc)
+
+    def _gradient_of(self, parameter: Tensor | None) -> Tensor:
+        work = self.work
+        if parameter is not None and parameter.dtype is work.acc and parameter.shape == work.dparameters:
+            return torch.empty_like(parameter)
+        return torch.empty(work.dparameters, dtype=work.acc, device=work.device)
 
 
 def forward(x: Tensor, residual: Tensor | None, problem: Problem) -> tuple[Tensor, Tensor, Tensor]:
     """As :func:`graphnorm.ops.standardize.reference.forward`."""
-    call = Call(x, problem)
+    plan = CallPlan(x, problem)
     if problem.mean is not None and problem.var is not None:
         mean, var = problem.mean.contiguous(), problem.var.contiguous()
     else:
-        mean, var = call.new_statistics()
-    return call.apply(x, residual, problem.parameters, mean, var), mean, var
+        shape, acc = plan.work.statistics, plan.work.acc
+        mean, var = x.new_empty(shape, dtype=torch.float64), x.new_empty(shape, dtype=acc)
+    return plan.apply(x, residual, problem.parameters, mean, var), mean, var
 
 
 def backward(dy: Tensor, x: Tensor, problem: Problem) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """As :func:`graphnorm.ops.standardize.reference.backward`."""
-    call = Call(x, problem)
+    plan = CallPlan(x, problem)
     mean, var = contiguous(problem.mean), contiguous(problem.var)
-    if mean is None and not call.cut.fits:
+    if mean is None and not plan.work.in_registers:
         _, mean, var = forward(x, None, problem)
     wanted = (True, True, True)
-    dx, (dweight, dbias, dmean_scale) = call.gradient(dy, x, problem.parameters, mean, var, wanted)
+    dx, (dweight, dbias, dmean_scale) = plan.gradient(dy, x, problem.parameters, mean, var, wanted)
     assert dweight is not None and dbias is not None and dmean_scale is not None
     return dx, dweight, dbias, dmean_scale
