@@ -108,6 +108,38 @@ def test_compile_with_batch_alone():
         assert torch.allclose(compiled(x, shuffled), network(x, shuffled), atol=1e-5)
 
 
+@pytest.mark.parametrize("name", ["graph", "batch", "instance"])
+@pytest.mark.parametrize("training", [True, False])
+def test_one_graph_of_any_number_of_rows(name, training):
+    """None, one, or a number that only the values of a mask decide."""
+    norm, compiled = make_norm(name, 4).train(training), partial(torch.compile, backend="aot_eager")
+    for rows in (0, 1, 5):
+        x = torch.randn(rows, 4)
+        assert agree([compiled(norm)(x)], [norm(x)])
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
+        x, mask = torch.randn(9, 4), torch.arange(9) > 3
+        assert agree([compiled(lambda x, mask: norm(x[mask]))(x, mask)], [norm(x[mask])])
+
+
+@pytest.mark.parametrize("segments", [None, Segments(sizes=[4, 5])])
+@pytest.mark.parametrize("name", ["graph", "batch"])
+def test_gradients_of_gradients_with_a_backend_that_allows_them(name, segments):
+    norm = make_norm(name, 4).double()
+    x, v, w = torch.randn(3, 9, 4, dtype=torch.float64)
+    found = []
+    for program in (torch.compile(norm, backend="eager"), norm):
+        leaf = x.clone().requires_grad_()
+        (first,) = torch.autograd.grad(program(leaf, segments), leaf, v, create_graph=True)
+        found.append(torch.autograd.grad(first, leaf, w)[0])
+    torch.testing.assert_close(*found)
+
+
+def test_evaluation_without_inductor():
+    norm, x = make_norm("batch", 4).eval(), torch.randn(9, 4)
+    for backend in ("eager", "aot_eager"):
+        assert agree([torch.compile(norm, backend=backend)(x)], [norm(x)])
+
+
 @pytest.mark.parametrize(
     ("ids", "graphs", "error", "words"),
     [

@@ -1,6 +1,8 @@
 """The kernels that compiled programs launch on a GPU, alone and in a compiled network."""
 
+import operator
 import warnings
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -9,6 +11,7 @@ from torch import nn
 import oracle
 from graphnorm import Segments, make_norm
 from graphnorm.backends import triton_kernels
+from graphnorm.ops.standardize.compiled import FuseReLU
 from graphnorm.ops.standardize.reference import GIVEN, LIVE, Problem
 
 SIZES = [3, 1, 0, 70, 18, 2, 0]
@@ -43,6 +46,52 @@ def test_values_and_gradients(device_of_triton, relu, channels, shuffled):
         assert oracle.error(f, r) < 1e-12
     given = problem._replace(mean=mean, var=var, statistics=GIVEN)
     assert oracle.error(gpu.forward(to(x), None, given, relu)[0], right) < 1e-12
+
+
+@pytest.mark.interpreted
+def test_memory_in_any_layout(device_of_triton):
+    gpu = triton_kernels("graphnorm.ops.standardize.compiled_gpu")
+    x, dy = torch.randn(2, 71, 9, device=device_of_triton).transpose(1, 2)
+    ptr = torch.tensor([0, 4, 9], device=device_of_triton)
+    parameters = (torch.randn(142)[::2], torch.randn(1).expand(71), torch.randn(71, 2)[:, 0])
+    strided = Problem(*(p.to(device_of_triton) for p in parameters), ptr, None, None, None, 1e-5, False, LIVE, None)
+    packed = strided._replace(**{name: getattr(strided, name).contiguous() for name in oracle.PARAMETERS})
+    results = []
+    for problem, values, gradient in ((strided, x, dy), (packed, x.contiguous(), dy.contiguous())):
+        y, mean, var = gpu.forward(values, values, problem, 0)
+        results.append((y, *gpu.backward(gradient, values, problem._replace(mean=mean, var=var), 0)))
+    torch.testing.assert_close(*results, rtol=0, atol=0)
+
+
+class Fusion:
+    """A compiler's backend that fuses as on a GPU, and counts what is left."""
+
+    def __call__(self, module, inputs):
+        for node in module.graph.find_nodes(op="call_function", target=operator.getitem):
+            node.meta["example_value"] = SimpleNamespace(is_cuda=True)
+        FuseReLU()(module.graph)
+        self.left = sum(node.target is torch.relu for node in module.graph.nodes)
+        return module
+
+
+def test_a_relu_is_fused_where_it_alone_reads_the_output():
+    norm, x, ids = make_norm("graph", 3), torch.randn(6, 3), torch.tensor([0, 0, 1, 1, 1, 2])
+
+    def without_gradients(x):
+        y = norm(x, ids, 3)
+        with torch.no_grad():
+            clipped = torch.relu(y)
+        return y - y.detach() + clipped
+
+    def twice(x):
+        y = norm(x, ids, 3)
+        return torch.relu(y) + y
+
+    for function, left in ((lambda x: torch.relu(norm(x, ids, 3)), 0), (twice, 1), (without_gradients, 1)):
+        fusion = Fusion()
+        y = torch.compile(function, backend=fusion)(x)
+        assert fusion.left == left
+        torch.testing.assert_close(y, function(x))
 
 
 class Network(nn.Module):

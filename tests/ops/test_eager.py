@@ -170,30 +170,3 @@ def test_batch_norm_by_the_quick_path(device, dtype):
     torch.testing.assert_close(quick.weight.grad, general.weight.grad)
     torch.testing.assert_close(quick.state_dict(), general.state_dict())
     assert quick.num_batches_tracked == 3
-
-
-def test_batch_norm_by_torch(monkeypatch):
-    """As small batches have it on a GPU."""
-    monkeypatch.setattr(graphnorm.BatchNorm, "_suits_torch", lambda norm, x: norm is ours)
-    for options in ({}, {"affine": False}, {"track_running_stats": False}, {"momentum": 0.3}):
-        ours, general = (graphnorm.BatchNorm(3, **options) for _ in range(2))
-        x = torch.randn(100, 3) + 7
-        results = []
-        for norm in (ours, general):
-            leaves = [x.clone().requires_grad_(), *norm.parameters()]
-            y = norm(leaves[0])
-            results.append([y, *torch.autograd.grad(y, leaves, torch.ones_like(y).cumsum(0)), norm.eval()(x)])
-        torch.testing.assert_close(*results, rtol=1e-4, atol=1e-4)
-        torch.testing.assert_close(ours.state_dict(), general.state_dict())
-
-
-@pytest.mark.gpu
-def test_small_batches_on_a_gpu_go_to_torch():
-    norm, x = graphnorm.BatchNorm(3).cuda(), torch.randn(100, 3, device="cuda", requires_grad=True)
-    for special in ({"act": "relu"}, {"momentum": None}):
-        assert "NativeBatchNorm" not in type(graphnorm.BatchNorm(3, **special).cuda()(x).grad_fn).__name__
-    assert "NativeBatchNorm" not in type(norm(x, residual=x).grad_fn).__name__
-    y = norm(x)
-    assert "NativeBatchNorm" in type(y.grad_fn).__name__
-    torch.testing.assert_close(y, torch.nn.BatchNorm1d(3).cuda()(x))
-    assert norm(torch.zeros(1, 3, device="cuda")).tolist() == [[0, 0, 0]]

@@ -88,6 +88,8 @@ def test_standardize(kernels):
             problem = Problem(*parameters, bounds, order, None, None, 1e-5, True, LIVE, max(sizes))
             _, mean, var = gpu.forward(x, x if order is None else None, problem)
             gpu.backward(x, x, problem._replace(mean=mean, var=var))
+    plan = gpu.CallPlan(x, Problem(*[None] * 7, 1e-5, True, LIVE, None))
+    plan.average(plan.forward(x, None, (None,) * 3)[1][0], weight, weight.clone(), 0.1, 1.0)
     assert compiled(made) == set(made)
 
 

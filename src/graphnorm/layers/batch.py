@@ -6,18 +6,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch._C import _are_functorch_transforms_active
 
-from graphnorm.backends import chosen_backend
 from graphnorm.layers.base import Norm
-from graphnorm.ops.dispatch import is_plain
 from graphnorm.ops.standardize import standardize
 from graphnorm.ops.standardize.eager import standardize_graphs
 from graphnorm.segments import Segments
 from graphnorm.tracing import may_cache
-
-_SMALL = 1 << 22
-"""Elements of a batch. On a GPU smaller ones take as long on the host as on the device."""
 
 
 def _of_module(name: str) -> Any:
@@ -121,10 +115,7 @@ class BatchNorm(Norm):
         if tracks and (not self.training or (self.allow_single_element and x.shape[0] <= 1)):
             return self._by_running_averages(x, segments, residual)
         if not torch.compiler.is_compiling() and (segments is None or not segments.may_pad):
-            averages = module if tracks and self.training else None
-            if self.training and residual is None and self._suits_torch(x):
-                return _by_torch(x, module, averages)
-            y = self._quickly(x, residual, averages)
+            y = self._quickly(x, residual, module if tracks and self.training else None)
             if y is not None:
                 return y
         statistics = self.statistics_in_training
@@ -132,23 +123,6 @@ class BatchNorm(Norm):
         if self.training and tracks:
             update_averages(module, mean[0].detach(), var[0].detach(), x.shape[0], segments)
         return y
-
-    def _suits_torch(self, x: Tensor) -> bool:
-        """Whether torch's own does the same, and sooner: on a GPU its backward pass has no Python."""
-        if not x.is_cuda or x.dtype is not torch.float32 or not 1 < x.shape[0] <= _SMALL / x.shape[1]:
-            return False
-        if self.act is not None or self.statistics_in_training != "live" or chosen_backend() != "auto":
-            return False
-        module: Any = self._modules["module"]
-        own = [*module._parameters.values(), *(module._buffers[name] for name in ("running_mean", "running_var"))]
-        return (
-            module.momentum is not None
-            and self.mean_scale is None
-            and len(own) == 4  # none is parametrized
-            and not _are_functorch_transforms_active()
-            and is_plain(x, *own)
-            and all(tensor is None or (tensor.dtype is x.dtype and tensor.device == x.device) for tensor in own)
-        )
 
     def _quickly(self, x: Tensor, residual: Tensor | None, averages: nn.BatchNorm1d | None) -> Tensor | None:
         """The output over all rows, and the update of running averages; ``None`` where the quick path cannot do it."""
@@ -213,18 +187,6 @@ class RunningBatchNorm(BatchNorm):
             _, mean, var = standardize(x.detach(), segments, scope="batch")
             update_averages(self.module, mean[0], var[0], x.shape[0], segments)
         return self._by_running_averages(x, segments, residual)
-
-
-def _by_torch(x: Tensor, module: nn.BatchNorm1d, averages: nn.BatchNorm1d | None) -> Tensor:
-    """By the batch's statistics. Not ``module(x)``: cuDNN may come to other sums where means are large."""
-    mean, var = None, None
-    if averages is not None:
-        mean, var = averages.running_mean, averages.running_var
-        assert averages.num_batches_tracked is not None
-        averages.num_batches_tracked.add_(1)
-    momentum = module.momentum or 0.0
-    y: Tensor = torch.native_batch_norm(x, module.weight, module.bias, mean, var, True, momentum, module.eps)[0]
-    return y
 
 
 def averages_of(module: nn.BatchNorm1d) -> dict[str, Any]:

@@ -213,7 +213,7 @@ def _rows(
         return y, mean.new_empty(0) if given else mean, var.new_empty(0) if given else var, var.new_empty(0)
     wide = x.to(accumulation_dtype(x.dtype))
     if one:
-        found = live_mean = live_var = wide.new_empty(0)
+        found, live_mean, live_var = wide.new_empty(0), wide.new_empty(0, dtype=torch.float64), wide.new_empty(0)
         problem = _problem(*rest)
         if statistics != GIVEN:
             live_mean, live_var = _statistics_of_all(wide)
@@ -245,11 +245,16 @@ def _gradients(ctx: Any, dy: Tensor | None, *_: Any) -> tuple[Tensor | None, ...
         return (None,) * 14
     x, ids, found, *rest = ctx.saved_tensors
     one, dresidual = _is_one_segment(x, rest[3]), dy if ctx.needs_input_grad[1] else None
-    if not one and x.is_cuda:
+    if not one and x.is_cuda and not torch.is_grad_enabled():
         dx, shares = _gradient_on_gpu(dy, x, *rest, ctx.relu, *ctx.options)
         total = shares.sum(1, dtype=torch.float64).to(shares.dtype)  # before it is split, so that it is one launch
         return dx, dresidual, *_as_parameters(total, rest), *[None] * 9
     problem = _problem(*rest, *ctx.options)
+    if torch.is_grad_enabled():  # the gradient of this gradient is wanted, which the formulas below are not made for
+        from graphnorm.ops.standardize.api import standardize_op  # which imports this module
+
+        dx, *gradients = standardize_op.backward(dy, x, *problem._replace(relu=bool(ctx.relu)))
+        return dx, dresidual, *_as_parameters(gradients, rest), *[None] * 9
     m, s, b = _coefficients_of_all(x.to(found.dtype), problem) if one else _of_rows(found, ids)
     back = m - x.to(found.dtype)  # the forward pass has x - m: a compiler would store that, which is as large as x
     dz = dy
@@ -307,6 +312,8 @@ class FuseReLU(CustomGraphPass):
     """Let the kernels apply a ReLU that is all that reads a layer's output."""
 
     def __call__(self, graph: fx.Graph) -> None:
+        if graph.find_nodes(op="call_function", target=torch._C._set_grad_enabled):
+            return  # the ReLU may be outside of what has gradients
         for node in graph.find_nodes(op="call_function", target=torch.ops.graphnorm.standardize_rows.default):
             outputs = [user for user in node.users if user.args[1] == 0]
             y = outputs[0] if len(outputs) == 1 else None
@@ -349,7 +356,7 @@ if torch._inductor.config.post_grad_custom_pre_pass is None:
 
 def can_fuse(x: Tensor, problem: Problem) -> bool:
     """Whether a compiled program is to see through the operation. Inside ``vmap`` the operation has its own rule."""
-    if _are_functorch_transforms_active():
+    if _are_functorch_transforms_active() or (problem.ptr is None and not _is_one_segment(x, problem.ptr)):
         return False
     if x.is_cpu:
         return library is not None and chosen_backend() in ("auto", "cpu")

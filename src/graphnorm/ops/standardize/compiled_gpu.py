@@ -12,6 +12,7 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from torch.fx.experimental.symbolic_shapes import guard_or_false
 from torch.library import wrap_triton
 
 from graphnorm.backends import contiguous, interpreted
@@ -173,7 +174,7 @@ def backward_graphs(
 
 def suits(x: Tensor, problem: Problem) -> bool:
     """Whether these kernels are the better ones. While compiling, a guard on sizes that are not constants."""
-    return bool(x.shape[0] <= _LONG * problem.graphs)
+    return guard_or_false(x.shape[0] <= _LONG * problem.graphs)
 
 
 def _launch(kernel: Any, count: int, width: int, *arguments: Any) -> None:
@@ -184,14 +185,14 @@ def _launch(kernel: Any, count: int, width: int, *arguments: Any) -> None:
 
 def forward(x: Tensor, residual: Tensor | None, problem: Problem, relu: int) -> tuple[Tensor, Tensor, Tensor]:
     """y; mean and variance of each graph, those given if they are."""
-    acc, (rows, width) = accumulation_dtype(x.dtype), x.shape
-    x, y, mean, var = x.contiguous(), torch.empty_like(x), contiguous(problem.mean), contiguous(problem.var)
+    acc, (rows, width), x = accumulation_dtype(x.dtype), x.shape, x.contiguous()
+    y, mean, var = torch.empty_like(x), contiguous(problem.mean), contiguous(problem.var)
     if mean is None or var is None:
         shape = statistics_shape(x, problem.graphs)
         mean, var = x.new_empty(shape, dtype=torch.float64), x.new_empty(shape, dtype=acc)
-    arrays = (contiguous(residual), contiguous(problem.ptr), contiguous(problem.order), *problem.parameters, mean, var)
+    arrays = (residual, problem.ptr, problem.order, *problem.parameters, mean, var)
     _launch(
-        forward_graphs, problem.graphs, width, x, y, *arrays, rows, problem.graphs,
+        forward_graphs, problem.graphs, width, x, y, *map(contiguous, arrays), rows, problem.graphs,
         width, problem.eps, relu, problem.statistics == GIVEN, acc == torch.float64,
     )  # fmt: skip
     return y, mean, var

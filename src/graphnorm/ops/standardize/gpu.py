@@ -163,6 +163,7 @@ class Work:
         self.kept = self.var_at // 8 + -(-count * self.acc.itemsize // 8)
         self.forward = self._forward_launches()
         self.backward = self._backward_launches()
+        self.averages: dict[float, Launches] = {}  # by the weight of a batch
         # types of parameters whose gradients the kernels give in that same type
         self.summed_types = frozenset(itertools.product((None, self.acc), repeat=3))
 
@@ -231,6 +232,15 @@ class Work:
             rest = {"more": adds, "without": (11,), "early": early}
             second = self._launch(kernels.long_gradient, count, c.write, sizes, *constants, **rest)
         return Launches(first, second)
+
+    def average(self, weight: float) -> Launches:
+        """The launch that moves running averages by ``weight``."""
+        found = self.averages.get(weight)
+        if found is None:
+            tile, constants = Tile(1, min(256, power_of_two(self.channels)), 1), (self.channels, weight)
+            found = Launches(self._launch(kernels.move_averages, 1, tile, self.layout[:1], *constants))
+            self.averages[weight] = found
+        return found
 
 
 _work = lru_cache(maxsize=1024)(Work)
@@ -316,10 +326,14 @@ class CallPlan:
 
     def average(self, kept: Tensor, running_mean: Tensor, running_var: Tensor, weight: float, unbias: float) -> None:
         """Move running averages towards the statistics in ``kept``, the variance times n/(n-1)."""
-        mean, var = self.statistics(kept)
-        assert mean is not None and var is not None
-        running_mean.lerp_(mean[0].to(running_mean.dtype), weight)
-        running_var.lerp_(var[0] * unbias, weight)
+        work, launches = self.work, self.work.average(weight)
+        variants = launches.variants.get(())
+        if variants is not None and work.index == torch._C._cuda_getDevice():
+            stream, mean = _stream(work.index), kept.data_ptr()
+            if _launch_again(variants, stream, mean, mean + work.var_at, running_mean, running_var) == 0:
+                return
+        with on_device(work.device):
+            launches((), _stream(work.index), *self.statistics(kept), running_mean, running_var)
 
     def statistics(self, *kept: Tensor) -> tuple[Tensor | None, Tensor | None]:
         """Mean and variance, in the buffer of :meth:`forward`; ``None`` where there is none."""

@@ -1031,3 +1031,24 @@ def whole_gradient(
     constant = tl.load(home + slot_plane, mask=in_channels, other=0.0)
     found = gradient_of(dy_values, values - centre[None, :], scale, offset, slope, constant, RELU)
     tl.store(dx + at, found, mask=mask)
+
+
+# ---- running averages ------------------------------------------------------------------------------------------
+
+
+@triton.jit(do_not_specialize=SIZES)
+def move_averages(
+    mean, var, running_mean, running_var, rows,
+    CHANNELS: tl.constexpr, WEIGHT: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
+):  # fmt: skip
+    """Running averages after a batch of this weight; the variance is that of a sample, n/(n-1) times the batch's."""
+    channel = tl.program_id(0) * BC + tl.arange(0, BC)
+    mask = channel < CHANNELS
+    acc = running_mean.dtype.element_ty
+    unbias = rows.to(acc) / tl.maximum(rows - 1, 1).to(acc)
+    new = tl.load(mean + channel, mask=mask, other=0).to(acc)
+    old = tl.load(running_mean + channel, mask=mask, other=0)
+    tl.store(running_mean + channel, old + WEIGHT * (new - old), mask=mask)
+    new = unbias * tl.load(var + channel, mask=mask, other=0)
+    old = tl.load(running_var + channel, mask=mask, other=0)
+    tl.store(running_var + channel, old + WEIGHT * (new - old), mask=mask)
