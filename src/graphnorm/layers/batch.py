@@ -222,7 +222,9 @@ def _running_weights(
     """
     share = 1.0 if momentum is None else momentum
     if segments is None or not segments.may_pad:
-        return (share if rows else 0.0), rows / max(rows - 1, 1)
+        smaller: Any = torch.sym_min  # while compiling, the number of rows may be a symbol
+        larger: Any = torch.sym_max
+        return share * smaller(rows, 1), rows / larger(rows - 1, 1)
     key = ("running averages", share)
     found: tuple[Tensor, Tensor] | None = segments.plans.get(key)
     if found is None:
