@@ -31,7 +31,6 @@ def stream(monkeypatch, cache):
     """Makes CPU tensors count as a GPU's; the one entry is the stream, ``None`` while a CUDA graph is captured."""
     current = [0]
     monkeypatch.setattr(graphnorm.segments, "_stream", lambda batch: current[0])
-    monkeypatch.setattr(graphnorm.segments, "_state", lambda batch: batch._version)
     return current
 
 

@@ -18,8 +18,9 @@ from graphnorm.launch import Launch, Launches, Tile, on_device
 __all__ = ["can_read", "read"]
 
 _MOST_COMPARISONS = 1 << 30  # of a row with a graph, by the second kernel; beyond that a radix sort is quicker
-_FIRST = Tile(1024, 1024, 4)  # rows; and flags that the second kernel looks at together
+_FIRST = Tile(1024, 1, 4)  # rows
 _SECOND = Tile(256, 16, 4)  # rows × graphs
+_FLAGS = 1024  # that the second kernel looks at together
 
 # Integer arguments, which Triton must not compile in: they change from batch to batch.
 SIZES = ("rows", "graphs", "parts")
@@ -27,7 +28,7 @@ SIZES = ("rows", "graphs", "parts")
 
 @triton.jit
 def _ids(batch, position, rows, graphs):
-    """The graph of each position, -1 and `graphs` outside of the batch and for ids out of range."""
+    """The id at each position: -1 before the batch and for negative ids, `graphs` behind it and for ids too large."""
     ids = tl.load(batch + position, mask=(position >= 0) & (position < rows), other=0)
     ids = tl.minimum(tl.maximum(ids, -1), graphs)
     return tl.where(position < 0, -1, tl.where(position < rows, ids, graphs))
@@ -35,14 +36,16 @@ def _ids(batch, position, rows, graphs):
 
 @triton.jit(do_not_specialize=SIZES)
 def find_boundaries(batch, ptr, order, falls, rows, graphs, BR: tl.constexpr, BC: tl.constexpr):
-    """Write ptr[g], the first row whose id is at least g, and rows in order; a flag per program where ids fall."""
+    """Write rows in order, and a flag per program where ids fall; elsewhere ptr[g], the first row of id g or more."""
     position = tl.program_id(0).to(tl.int64) * BR + tl.arange(0, BR)
     here = _ids(batch, position, rows, graphs)
     gap = here - _ids(batch, position - 1, rows, graphs)
     tl.store(order + position, position, mask=position < rows)
-    tl.store(falls + tl.program_id(0), tl.max((gap < 0).to(tl.int32), 0))
-    for step in range(tl.max(gap, 0)):  # more than one where graphs are empty
-        tl.store(ptr + here - step, position, mask=step < gap)
+    fall = tl.max((gap < 0).to(tl.int32), 0)
+    tl.store(falls + tl.program_id(0), fall)
+    if fall == 0:  # otherwise the next kernel writes ptr
+        for step in range(tl.max(gap, 0)):  # more than one where graphs are empty
+            tl.store(ptr + here - step, position, mask=step < gap)
 
 
 @triton.jit(do_not_specialize=SIZES)
@@ -80,7 +83,7 @@ def _launches(index: int | None, rows: int, graphs: int) -> tuple[int, Launches]
     """How many flags there are, and both kernels."""
     parts, blocks = -(-(rows + 1) // _FIRST.rows), -(-(graphs + 2) // _SECOND.channels)
     first = Launch(find_boundaries, parts, _FIRST, (rows, graphs), (index,))
-    second = Launch(sort_if_they_fall, blocks, _SECOND, (rows, graphs, parts), (index,), _FIRST.channels)
+    second = Launch(sort_if_they_fall, blocks, _SECOND, (rows, graphs, parts), (index,), _FLAGS)
     return parts, Launches(first, second)
 
 

@@ -41,7 +41,8 @@ class Segments:
         batch_size: the number of graphs G, with ``batch``. On a GPU it saves a device synchronisation.
         num_rows: the number of rows N, with ``ptr`` or ``sizes``. It may exceed ``ptr[-1]``: the rows left over are
             padding. They belong to no graph, and layers give them zeros.
-        assume_sorted: with ``batch`` on a GPU, skip the sort. Wrong on unsorted ids; checked by ``graphnorm.debug()``.
+        assume_sorted: with ``batch`` on a GPU, take the ids as sorted, which saves launches and ``order``. Wrong on
+            unsorted ids; checked by ``graphnorm.debug()``.
         max_size: an upper bound on the rows of one graph, where it is known beforehand. On a CPU it is computed; on a
             GPU that would synchronise.
 
@@ -139,7 +140,7 @@ class Segments:
             _check_number_of_graphs(f"batch_size is {batch_size}", batch_size, self.num_rows)
         if not can_read_values(batch):
             compiled = torch.compiler.is_compiling() and not is_exporting()
-            if compiled and (batch.is_cpu or batch.is_cuda) and batch_size is not None:
+            if compiled and batch_size is not None and (batch.is_cpu or (batch.is_cuda and not assume_sorted)):
                 self.ptr, self.order = torch.ops.graphnorm.read_batch(batch, batch_size)
                 self._ids, self.may_pad = batch, not batch.is_cpu
                 return None
@@ -393,8 +394,9 @@ def as_segments(batch: Tensor | Segments | None, batch_size: int | None = None) 
     if found is not None and found.still_holds(batch):
         return found.segments
     entry = _CacheEntry(batch, _drop_from_cache)
-    ids = batch.detach() if batch.is_cuda else batch.clone()
-    entry.key, entry.state = key, batch._version if batch.is_cuda else ids
+    on_gpu = key[2] >= 0
+    ids = batch.detach() if on_gpu else batch.clone()
+    entry.key, entry.state = key, batch._version if on_gpu else ids
     entry.segments = _read_quickly(ids, batch_size) or Segments.temporary(ids, batch_size)
     if len(_cache) >= _MAX_CACHED:
         _cache.clear()

@@ -163,8 +163,9 @@ def test_batch_norm_by_the_quick_path(device, dtype):
     quick, general = (graphnorm.BatchNorm(3, act="relu", dtype=dtype, device=device) for _ in range(2))
     general.module.running_mean = torch.zeros(6, dtype=quick.running_mean.dtype, device=device)[::2]
     x, dy = (torch.randn(100, 3, dtype=dtype, device=device) for _ in range(2))
-    for _ in range(2):
+    for momentum in (0.1, 0.3):
         for norm in (quick, general):
+            norm.momentum = momentum
             norm(x + 7).backward(dy)
     torch.testing.assert_close(quick(x), general(x))
     torch.testing.assert_close(quick.weight.grad, general.weight.grad)

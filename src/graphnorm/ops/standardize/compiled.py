@@ -1,6 +1,7 @@
 r"""Standardization under ``torch.compile``: operators that compilers see through.
 
-Behind an opaque operator a ReLU stores a mask, and each call costs the host more than a small kernel takes.
+A compiler cannot look into an ordinary operator. A ReLU behind one stores a mask, and each call costs the host more
+than a small kernel takes.
 
 *On a CPU*, the output per segment and channel is :math:`s\,(x - m) + b`, and the gradient of x is
 :math:`s\,[(dz + u) - v\,(x - m)]`. The library computes these coefficients, a few numbers for each segment. The rows
@@ -248,13 +249,13 @@ def _gradients(ctx: Any, dy: Tensor | None, *_: Any) -> tuple[Tensor | None, ...
     if not one and x.is_cuda and not torch.is_grad_enabled():
         dx, shares = _gradient_on_gpu(dy, x, *rest, ctx.relu, *ctx.options)
         total = shares.sum(1, dtype=torch.float64).to(shares.dtype)  # before it is split, so that it is one launch
-        return dx, dresidual, *_as_parameters(total, rest), *[None] * 9
+        return dx, dresidual, *_as_parameters(total, rest[:3]), *[None] * 9
     problem = _problem(*rest, *ctx.options)
     if torch.is_grad_enabled():  # the gradient of this gradient is wanted, which the formulas below are not made for
         from graphnorm.ops.standardize.api import standardize_op  # which imports this module
 
         dx, *gradients = standardize_op.backward(dy, x, *problem._replace(relu=bool(ctx.relu)))
-        return dx, dresidual, *_as_parameters(gradients, rest), *[None] * 9
+        return dx, dresidual, *_as_parameters(gradients, rest[:3]), *[None] * 9
     m, s, b = _coefficients_of_all(x.to(found.dtype), problem) if one else _of_rows(found, ids)
     back = m - x.to(found.dtype)  # the forward pass has x - m: a compiler would store that, which is as large as x
     dz = dy
@@ -267,11 +268,11 @@ def _gradients(ctx: Any, dy: Tensor | None, *_: Any) -> tuple[Tensor | None, ...
         slopes, *gradients = torch.ops.graphnorm.standardize_slopes(dz, x, *rest, *ctx.options)
         u, v = _of_rows(slopes, ids)
     dx = (s * ((dz.to(found.dtype) + u) + v * back)).to(x.dtype)
-    return dx, dresidual, *_as_parameters(gradients, rest), *[None] * 9
+    return dx, dresidual, *_as_parameters(gradients, rest[:3]), *[None] * 9
 
 
 def _as_parameters(gradients: Iterable[Tensor], parameters: Sequence[Tensor | None]) -> list[Tensor | None]:
-    return [None if p is None else g.to(p.dtype) for p, g in zip(parameters, gradients, strict=False)]
+    return [None if p is None else g.to(p.dtype) for p, g in zip(parameters, gradients, strict=True)]
 
 
 def _backward_on_gpu(
@@ -303,8 +304,9 @@ _gradient_on_gpu: Any = torch.library.triton_op("graphnorm::standardize_gradient
 
 # ---- the compiler ------------------------------------------------------------------------------------------------
 
-_DIGEST = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
-# Compiled programs are kept on disk by the names of their operators. Those of another version of this file are others.
+# Torch keeps compiled programs on disk by the names of their operators. With other kernels they are other programs.
+_SOURCES = sorted(Path(__file__).parents[1].rglob("*.py"))
+_DIGEST = hashlib.sha256(b"".join(path.read_bytes() for path in _SOURCES)).hexdigest()
 torch.compiler.config.cache_key_tag += f"{__name__} {_DIGEST}"
 
 

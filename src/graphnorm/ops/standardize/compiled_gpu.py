@@ -16,7 +16,7 @@ from torch.fx.experimental.symbolic_shapes import guard_or_false
 from torch.library import wrap_triton
 
 from graphnorm.backends import contiguous, interpreted
-from graphnorm.launch import power_of_two
+from graphnorm.launch import on_device, power_of_two
 from graphnorm.ops.precision import accumulation_dtype
 from graphnorm.ops.standardize.kernels import (
     SIZES,
@@ -42,8 +42,8 @@ _RUN = 2  # graphs of a program, backward: half the memory for their shares
 _LONG = 1024  # rows of a graph on average, from which on a graph is better shared by several programs
 
 
-# The compiler follows the address of each store back to find which arguments a kernel changes, and copies those that it
-# cannot rule out. It passes over loads, but not over functions that load: so addresses are computed in the kernels.
+# Inductor copies every argument that a kernel may change. To find those it follows the address of each store back, and
+# gives up at a function that loads. So the kernels load `order` themselves.
 
 
 @triton.jit(do_not_specialize=SIZES)
@@ -116,6 +116,7 @@ def backward_graphs(
     ACC: tl.constexpr = tl.float64 if DOUBLE else tl.float32
     blocks: tl.constexpr = (CHANNELS + BC - 1) // BC
     run = (tl.program_id(0) // blocks).to(tl.int64)
+    plane = tl.cast(plane, tl.int64)  # not .to: a plane of 1 may be a constant
     channel = tl.program_id(0) % blocks * BC + tl.arange(0, BC)
     in_channels = channel < CHANNELS
     tile = tl.arange(0, BR)
@@ -177,10 +178,12 @@ def suits(x: Tensor, problem: Problem) -> bool:
     return guard_or_false(x.shape[0] <= _LONG * problem.graphs)
 
 
-def _launch(kernel: Any, count: int, width: int, *arguments: Any) -> None:
+def _launch(kernel: Any, count: int, x: Tensor, *arguments: Any) -> None:
+    width = x.shape[1]
     block = min(64, power_of_two(width))
     kernel = kernel if interpreted() else wrap_triton(kernel)
-    kernel[(count * -(-width // block),)](*arguments, _ROWS, block, num_warps=_WARPS)
+    with on_device(x.device):
+        kernel[(count * -(-width // block),)](x, *arguments, _ROWS, block, num_warps=_WARPS)
 
 
 def forward(x: Tensor, residual: Tensor | None, problem: Problem, relu: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -192,7 +195,7 @@ def forward(x: Tensor, residual: Tensor | None, problem: Problem, relu: int) -> 
         mean, var = x.new_empty(shape, dtype=torch.float64), x.new_empty(shape, dtype=acc)
     arrays = (residual, problem.ptr, problem.order, *problem.parameters, mean, var)
     _launch(
-        forward_graphs, problem.graphs, width, x, y, *map(contiguous, arrays), rows, problem.graphs,
+        forward_graphs, problem.graphs, x, y, *map(contiguous, arrays), rows, problem.graphs,
         width, problem.eps, relu, problem.statistics == GIVEN, acc == torch.float64,
     )  # fmt: skip
     return y, mean, var
@@ -205,7 +208,7 @@ def backward(dy: Tensor, x: Tensor, problem: Problem, relu: int) -> tuple[Tensor
     dx, shares = torch.empty_like(x), x.new_empty(3, parts, width, dtype=acc)
     arrays = (problem.ptr, problem.order, *problem.parameters, problem.mean, problem.var)
     _launch(
-        backward_graphs, parts, width, x, dy.contiguous(), dx, *map(contiguous, arrays), shares,
+        backward_graphs, parts, x, dy.contiguous(), dx, *map(contiguous, arrays), shares,
         rows, problem.graphs, parts * width,
         width, problem.eps, relu, problem.statistics == LIVE, acc == torch.float64, _RUN,
     )  # fmt: skip

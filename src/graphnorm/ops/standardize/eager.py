@@ -26,7 +26,7 @@ from graphnorm.segments import Segments
 
 _FEW_ROWS = 64  # of a single graph: GPU kernels then need its boundaries, and the segments have them already
 _MAX_PLANS = 64  # per segments; far more than a model has widths
-_plans_of_one_graph: dict[Any, Any] = defaultdict(dict)  # by device, for calls without segments: they hold numbers
+_plans_of_one_graph: dict[Any, Any] = defaultdict(dict)  # by device, without segments: they hold no tensors
 
 
 class _Planned(torch.autograd.Function):

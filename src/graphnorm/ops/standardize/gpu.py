@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import struct
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -29,6 +30,7 @@ from graphnorm.ops.tiles_gpu import accumulator
 
 _UNLIMITED = 2**31 - 1  # rows: no segment is longer
 _LARGEST_TILE = 64  # rows of a segment that still fits the registers of one program
+_MAX_WEIGHTS = 64  # of batches in running averages, whose launches are kept
 _PROGRAMS = 528  # that share one graph, forward: as many as an H200 runs at a time
 
 _launch_again: Any = None if library is None else library.launch
@@ -237,8 +239,11 @@ class Work:
         """The launch that moves running averages by ``weight``."""
         found = self.averages.get(weight)
         if found is None:
-            tile, constants = Tile(1, min(256, power_of_two(self.channels)), 1), (self.channels, weight)
-            found = Launches(self._launch(kernels.move_averages, 1, tile, self.layout[:1], *constants))
+            low, high = struct.unpack("<ii", struct.pack("<d", weight))
+            tile, sizes = Tile(1, min(256, power_of_two(self.channels)), 1), (self.layout[0], high, low)
+            found = Launches(self._launch(kernels.move_averages, 1, tile, sizes, self.channels))
+            if len(self.averages) >= _MAX_WEIGHTS:
+                self.averages.clear()
             self.averages[weight] = found
         return found
 
@@ -255,7 +260,7 @@ class CallPlan:
         rows, ptr, order = x.shape[-2], contiguous(problem.ptr), contiguous(problem.order)
         largest = rows if ptr is None or problem.max_size is None else min(rows, problem.max_size)
         if ptr is None and rows <= _LARGEST_TILE:  # one small segment: the kernel for tiles needs its boundaries
-            ptr = torch.arange(0, rows + 1, max(rows, 1), device=x.device)
+            ptr = torch.arange(0, rows + 1, rows, device=x.device)
         self.work = _work(
             Shape(
                 x.device, x.dtype, x.shape, problem.graphs, largest,

@@ -38,7 +38,7 @@ except ImportError:  # a Triton for other devices, where no kernel is EARLY
 # Integer arguments, which Triton must not compile in: they change from batch to batch.
 SIZES = (
     "rows", "segments", "ptr_stride", "order_stride", "runs", "run", "limit", "slots", "plane", "window", "windows",
-    "slot_plane", "fine_window", "fine_windows", "shorts", "adds", "tiles",
+    "slot_plane", "fine_window", "fine_windows", "shorts", "adds", "tiles", "high", "low",
 )  # fmt: skip
 
 GROUP = tl.constexpr(64)
@@ -1038,17 +1038,21 @@ def whole_gradient(
 
 @triton.jit(do_not_specialize=SIZES)
 def move_averages(
-    mean, var, running_mean, running_var, rows,
-    CHANNELS: tl.constexpr, WEIGHT: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
+    mean, var, running_mean, running_var, rows, high, low,
+    CHANNELS: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
-    """Running averages after a batch of this weight; the variance is that of a sample, n/(n-1) times the batch's."""
+    """Running averages after a batch; the variance is that of a sample, n/(n-1) times the batch's.
+
+    The batch's weight is a double, given as two integers: a schedule of it needs no new kernels.
+    """
     channel = tl.program_id(0) * BC + tl.arange(0, BC)
     mask = channel < CHANNELS
     acc = running_mean.dtype.element_ty
+    weight = ((high.to(tl.int64) << 32) | (low.to(tl.int64) & 0xFFFFFFFF)).to(tl.float64, bitcast=True).to(acc)
     unbias = rows.to(acc) / tl.maximum(rows - 1, 1).to(acc)
     new = tl.load(mean + channel, mask=mask, other=0).to(acc)
     old = tl.load(running_mean + channel, mask=mask, other=0)
-    tl.store(running_mean + channel, old + WEIGHT * (new - old), mask=mask)
+    tl.store(running_mean + channel, old + weight * (new - old), mask=mask)
     new = unbias * tl.load(var + channel, mask=mask, other=0)
     old = tl.load(running_var + channel, mask=mask, other=0)
-    tl.store(running_var + channel, old + WEIGHT * (new - old), mask=mask)
+    tl.store(running_var + channel, old + weight * (new - old), mask=mask)
