@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from graphnorm._version import exact_version
-from graphnorm.training.fleet import device_name
+from graphnorm.training.devices import device_name
 
 __all__ = ["RESULTS", "announce", "facts", "write_table"]
 

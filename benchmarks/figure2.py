@@ -18,7 +18,7 @@ from benchmarks.facts import announce, write_table
 from graphnorm.data import PackedGraphs, find, load
 from graphnorm.settings import GRIDS, Running, Settings
 from graphnorm.study import Store, make_plan, run
-from graphnorm.study.reported import TU
+from graphnorm.study.paper_numbers import TU
 from graphnorm.training import default_device
 
 FEW, ALL = 2, 400

@@ -29,10 +29,10 @@ from graphnorm.models import GIN, GINConvolution, name_model
 from graphnorm.models.own import OwnModel
 from graphnorm.settings import Running
 from graphnorm.study.fleets import make_fleet
-from graphnorm.study.local import local_engine
+from graphnorm.study.local_engine import local_engine
 from graphnorm.study.worker import Advance, Begin, Engine, Question, Step, pack_code
 from graphnorm.training import Fleet, Split, Trial, build_model
-from graphnorm.training.fleet import device_name
+from graphnorm.training.devices import device_name
 
 GPU_CASES = [(name, 10) for name in ("MUTAG", "PTC", "PROTEINS", "NCI1", "IMDB-BINARY", "COLLAB", "REDDIT-BINARY")]
 GPU_CASES += [("MUTAG", 60), ("NCI1", 60), ("MUTAG", 300), ("NCI1", 300)]

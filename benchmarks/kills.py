@@ -56,7 +56,7 @@ def read_table(path: Path) -> Table:
 
 def workers_of(driver: int, engine: str) -> list[psutil.Process]:
     """The processes that train for a driver."""
-    mark = "ray::_Actor" if engine == "ray" else "graphnorm.study.local"
+    mark = "ray::_Actor" if engine == "ray" else "graphnorm.study.local_engine"
     found = []
     try:
         for process in psutil.Process(driver).children(recursive=True):

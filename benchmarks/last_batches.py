@@ -20,7 +20,7 @@ import torch
 from benchmarks.facts import RESULTS, announce, write_table
 from graphnorm.data import load
 from graphnorm.settings import DEFAULT_NORMS
-from graphnorm.study.splits import make_splits
+from graphnorm.study.folds import make_splits
 from graphnorm.training import Fleet, Outcome, Progress, Split, Trial
 
 LEFT_OVER = (0, 1, 8, 64)

@@ -19,7 +19,7 @@ import torch
 from benchmarks.facts import announce, write_table
 from graphnorm.data import load
 from graphnorm.settings import Running
-from graphnorm.study.planning import make_plan, settle
+from graphnorm.study.plan_from_settings import make_plan, settle
 from graphnorm.study.runner import run
 from graphnorm.study.store import Store
 

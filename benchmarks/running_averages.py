@@ -22,7 +22,7 @@ from graphnorm import BatchNorm
 from graphnorm.data import PackedGraphs, load
 from graphnorm.data.batching import GraphBatch
 from graphnorm.models import Dropout
-from graphnorm.study.splits import make_splits
+from graphnorm.study.folds import make_splits
 from graphnorm.training import Fleet, Trial, build_model
 
 DATASETS = ("synthetic:regular", "molecules")

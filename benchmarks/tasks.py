@@ -25,8 +25,8 @@ from benchmarks.fleet import PygGIN, as_pyg, check, pyg_loop, pyg_model, setting
 from graphnorm.data import PackedGraphs, load
 from graphnorm.models import MolecularGIN, name_model
 from graphnorm.models.molecules import MolecularConvolution
-from graphnorm.study.planning import make_plan, settle
-from graphnorm.study.splits import make_splits
+from graphnorm.study.folds import make_splits
+from graphnorm.study.plan_from_settings import make_plan, settle
 from graphnorm.training import Fleet, Trial, build_model
 
 BARS = {"tox21": 80, "own": 10}

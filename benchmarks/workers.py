@@ -33,7 +33,7 @@ from graphnorm.data import synthetic
 from graphnorm.settings import Grid, Running, Settings
 from graphnorm.study import Callback, Plan, Store, make_plan, make_splits
 from graphnorm.study.fleets import make_fleet
-from graphnorm.study.local import WorkerProcesses
+from graphnorm.study.local_engine import WorkerProcesses
 from graphnorm.study.ray_engine import RayEngine
 from graphnorm.study.runner import STEP_SECONDS, Driver
 from graphnorm.study.worker import Advance, Begin, Step, Worker

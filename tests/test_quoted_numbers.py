@@ -13,7 +13,7 @@ import pytest
 
 from graphnorm.analysis.track_record import read_cases, track_record
 from graphnorm.study import Store, read
-from graphnorm.study.reported import reported
+from graphnorm.study.paper_numbers import reported
 from graphnorm.study.significance import compare_all, paired_test
 
 ROOT = Path(__file__).parents[1]

@@ -19,7 +19,7 @@ from typing import Any
 
 from graphnorm.errors import PATH, GraphnormError, need
 
-__all__ = ["plain", "read_text", "refuse_overwriting", "refuse_unwritable", "replacing", "save_tensors"]
+__all__ = ["plain", "read_text", "refuse_overwriting", "refuse_unwritable", "replacing", "save_tensors", "write_text"]
 
 LARGEST_TEXT = 256 << 20
 
@@ -66,6 +66,12 @@ def refuse_unwritable(folder: Path) -> None:
     if (free := shutil.disk_usage(there).free) < ROOM:
         problem = f"only {free >> 10:,} KiB are free there"
         raise GraphnormError(problem, where=there, remedy="make room there, or name another place")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file, completely or not at all."""
+    with replacing(path) as fresh:
+        fresh.write_text(text, encoding="utf-8")
 
 
 @contextmanager

@@ -8,10 +8,14 @@ usual statistical tests.
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
 import torch
 from torch import Tensor
 
-__all__ = ["bits", "derive", "uniform"]
+__all__ = ["bits", "derive", "seeded", "uniform"]
 
 _GOLDEN, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 _WORD = (1 << 64) - 1
@@ -35,6 +39,23 @@ def derive(key: int, *path: int) -> int:
         word = ((word ^ (word >> 27)) * _SECOND) & _WORD
         key = word ^ (word >> 31)
     return _signed(key)
+
+
+_ONE_AT_A_TIME = threading.Lock()
+
+
+@contextmanager
+def seeded(seed: int, gpus: Sequence[torch.device] = ()) -> Iterator[None]:
+    """Seed torch's own generators, those of a CPU and of these GPUs, and restore them afterwards.
+
+    All threads share these generators, so one thread at a time may do this.
+    """
+    with _ONE_AT_A_TIME, torch.random.fork_rng(gpus):
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed would seed every GPU
+        for gpu in gpus:
+            with torch.cuda.device(gpu):
+                torch.cuda.manual_seed(seed)
+        yield
 
 
 def _shifted(word: Tensor, places: int) -> Tensor:

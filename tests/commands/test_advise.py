@@ -12,7 +12,7 @@ import pytest
 from fakes import FakeFleet, fill
 from graphnorm.analysis import conditions, regularity, spectra
 from graphnorm.data import load, synthetic
-from graphnorm.paper.probed import noise_plan
+from graphnorm.paper.noise_and_alpha import noise_plan
 from graphnorm.settings import Settings
 from graphnorm.study import Store, load_result, make_plan
 

@@ -14,10 +14,10 @@ import pytest
 from fakes import fill, outcome
 from graphnorm.data import load
 from graphnorm.files import plain
-from graphnorm.paper.probed import alpha_plan
+from graphnorm.paper.noise_and_alpha import alpha_plan
 from graphnorm.settings import Grid
 from graphnorm.study import Store
-from graphnorm.study.planning import baseline_plan
+from graphnorm.study.plan_from_settings import baseline_plan
 from pages import EVIL, ONE, Reader, alpha_run, enter, noise_run
 
 pytest.importorskip("plotly")

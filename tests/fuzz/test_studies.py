@@ -27,8 +27,8 @@ from graphnorm.data import load
 from graphnorm.errors import CONTROL, GraphnormError
 from graphnorm.settings import Grid, Loading, Running, Settings, find_grid, options_of
 from graphnorm.study import Result, Store, load_result, make_plan, read, settle
+from graphnorm.study.folds import make_splits
 from graphnorm.study.runner import make_running
-from graphnorm.study.splits import make_splits
 from graphnorm.training import Fleet, Trial
 from graphnorm.training.model_file import SavedModel, load_model, save_model
 

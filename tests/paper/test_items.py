@@ -11,8 +11,8 @@ from graphnorm.paper.item import CURVES, QUICK, Item, covers, describe_narrow, i
 from graphnorm.paper.items import ITEMS, find_items
 from graphnorm.paper.reproduce import Reproduction
 from graphnorm.settings import DEFAULT_NORMS, GRIDS, find_grid
+from graphnorm.study.paper_numbers import TU
 from graphnorm.study.plan import Plan
-from graphnorm.study.reported import TU
 
 BASELINES = ("wl", "awl", "dcnn", "dgcnn", "mlp")
 

@@ -16,9 +16,9 @@ from graphnorm.paper.image_fleet import IMAGES
 from graphnorm.paper.item import CURVES, AlphaRuns, Baselines, Item, NoiseRuns, Trainings
 from graphnorm.paper.reproduce import Reproduction, known_datasets
 from graphnorm.settings import Grid
-from graphnorm.study import reported
-from graphnorm.study.planning import BASELINE_SETTING
-from graphnorm.study.reported import Reported
+from graphnorm.study import paper_numbers
+from graphnorm.study.paper_numbers import Reported
+from graphnorm.study.plan_from_settings import BASELINE_SETTING
 from graphnorm.study.store import Store
 
 TREES, REGULAR = "synthetic:trees", "synthetic:regular"
@@ -52,7 +52,7 @@ def test_a_normalization_that_failed_is_shown_as_far_as_it_came(
 
 def test_baselines_are_studies_of_the_same_store(reproduction: Reproduction, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(BASELINE_SETTING, "epochs", 2)
-    monkeypatch.setitem(reported.BASELINES["WL subtree"], TREES, Reported(90.0, 1.0, 1))
+    monkeypatch.setitem(paper_numbers.BASELINES["WL subtree"], TREES, Reported(90.0, 1.0, 1))
     beside = Baselines(baselines=("wl", "mlp"), datasets=(TREES,), protocols=("paper", "fair"), folds=2)
     wanted = item(trained=(), baselines=beside)
     assert [len(reproduction.missing(plan)) for plan in reproduction.plans(wanted)] == [2] * 4

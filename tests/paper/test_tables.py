@@ -25,8 +25,8 @@ from graphnorm.paper.output import Output
 from graphnorm.paper.reproduce import Reproduction
 from graphnorm.paper.tables import pairs
 from graphnorm.settings import Grid
-from graphnorm.study import reported
-from graphnorm.study.reported import MOLHIV, Reported
+from graphnorm.study import paper_numbers
+from graphnorm.study.paper_numbers import MOLHIV, Reported
 from graphnorm.study.selection import Choice
 from graphnorm.training import Trial
 
@@ -75,7 +75,7 @@ def as_printed(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
     def say(dataset: str = TREES, std: float | None = 2.0, **means: float) -> None:
         for norm, value in means.items():
-            monkeypatch.setitem(reported.GIN[norm], dataset, Reported(value, std, 1))
+            monkeypatch.setitem(paper_numbers.GIN[norm], dataset, Reported(value, std, 1))
 
     return say
 
@@ -306,7 +306,7 @@ def test_where_fair_has_a_part_of_the_grid(made: Made) -> None:
 
 def test_the_layout_of_the_paper(made: Made, as_printed: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
     as_printed(REGULAR, graph=90.0)
-    monkeypatch.setitem(reported.BASELINES["WL subtree"], REGULAR, Reported(80.0, 1.0, 1))
+    monkeypatch.setitem(paper_numbers.BASELINES["WL subtree"], REGULAR, Reported(80.0, 1.0, 1))
     wanted = item(
         datasets=(TREES, REGULAR),
         models=("gin", "gcn"),

@@ -15,7 +15,7 @@ from graphnorm.data import PackedGraphs, load
 from graphnorm.report import Chapter, join_baselines, read_studies, tell_apart
 from graphnorm.settings import GRIDS, Grid
 from graphnorm.study import Result, Store
-from graphnorm.study.planning import baseline_plan
+from graphnorm.study.plan_from_settings import baseline_plan
 from graphnorm.study.significance import holm
 from pages import ONE, TWO, enter
 

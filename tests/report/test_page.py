@@ -18,8 +18,8 @@ from graphnorm.report import Chapter, build_page, model_sections, read_studies
 from graphnorm.report.page import leading
 from graphnorm.settings import Grid, colour
 from graphnorm.study import Result, Score, Store
+from graphnorm.study.paper_numbers import Reported
 from graphnorm.study.protocol import find_protocol
-from graphnorm.study.reported import Reported
 from graphnorm.training import find_metric
 from pages import EVIL, ONE, TWO, Reader, alpha_run, enter
 

@@ -20,7 +20,7 @@ from graphnorm.errors import StudyError
 from graphnorm.settings import Grid, Running, Settings
 from graphnorm.study import Callback, Store, make_plan, settle
 from graphnorm.study.fleets import group_trials
-from graphnorm.study.local import InProcess
+from graphnorm.study.local_engine import InProcess
 from graphnorm.study.plan import Plan
 from graphnorm.study.runner import Driver
 from graphnorm.study.worker import pack_code

@@ -10,8 +10,8 @@ from graphnorm.data import synthetic
 from graphnorm.errors import GraphnormError
 from graphnorm.models import MODELS
 from graphnorm.models.kernels import cosine, graph_arrays, wl_kernels
+from graphnorm.study.folds import make_splits
 from graphnorm.study.selection import select
-from graphnorm.study.splits import make_splits
 from graphnorm.training import KernelFleet, Trial
 
 GRAPHS = synthetic.trees(num_graphs=60, seed=0)

@@ -19,7 +19,7 @@ from graphnorm.models import name_model
 from graphnorm.models.own import NormOfNodes, OwnModel, norm_of_nodes
 from graphnorm.randomness import derive
 from graphnorm.training import Fleet, Split, Trial, build_model
-from graphnorm.training.trying import try_model, why_not_stacked
+from graphnorm.training.own_model_check import try_model, why_not_stacked
 
 CPU = torch.device("cpu")
 KINDS = torch.randint(0, 3, (GRAPHS.num_edges, 1), generator=torch.manual_seed(1)).to(torch.uint8)

@@ -22,7 +22,7 @@ from tqdm import tqdm
 from graphnorm.analysis.measurement import Integers
 from graphnorm.data import GraphBatch, PackedGraphs
 from graphnorm.errors import GraphnormError
-from graphnorm.study.splits import make_splits
+from graphnorm.study.folds import make_splits
 from graphnorm.training import Fleet, ModelInputs, Split, Trial
 
 __all__ = ["Probe", "brief_layer", "checkpoints", "log_spaced_epochs", "readable_layer", "run_probe", "trial_on_all"]

@@ -22,7 +22,7 @@ from graphnorm.analysis.regularity import regularity, typical_graphs
 from graphnorm.analysis.spectrum import affordable, conditions, interlacing, spectra
 from graphnorm.data import CATALOG, PackedGraphs
 from graphnorm.errors import GraphnormError
-from graphnorm.training.fleet import default_device
+from graphnorm.training.devices import default_device
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

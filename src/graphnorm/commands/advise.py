@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from graphnorm.commands.analyze import default_folder
 from graphnorm.commands.options import add_data, add_json, fitted, load_graphs
 from graphnorm.errors import GraphnormError
+from graphnorm.files import read_text
 
 if TYPE_CHECKING:
     from graphnorm.data import PackedGraphs
@@ -108,13 +109,12 @@ def _parts(options: argparse.Namespace, graphs: PackedGraphs) -> dict[str, Any]:
             raise GraphnormError("there is no analysis here", where=folder, remedy="run graphnorm analyze --out DIR")
         return {}
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
+        content = json.loads(read_text(file))
         if content["fingerprint"] == graphs.fingerprint:
             return {part: values["summary"] for part, values in content["parts"].items()}
     except (json.JSONDecodeError, KeyError, TypeError) as error:
         raise GraphnormError("this is no analysis", where=file, remedy="run graphnorm analyze again") from error
     if options.analysis is not None:
-        raise GraphnormError(
-            f"this is the analysis of other graphs ({content['dataset']})", where=file, remedy="analyze the same data"
-        )
+        problem = f"this is the analysis of other graphs ({content.get('dataset', 'unnamed')})"
+        raise GraphnormError(problem, where=file, remedy="analyze the same data")
     return {}  # another dataset of the same name

@@ -146,7 +146,7 @@ def _say(message: str, options: argparse.Namespace) -> None:
 
 def _write(folder: Path, graphs: PackedGraphs, findings: dict[str, PartResult], numbers: dict[str, Any]) -> None:
     from graphnorm.data import save_drawing
-    from graphnorm.files import replacing
+    from graphnorm.files import write_text
 
     for finding in findings.values():
         for name, figure in finding.figures.items():
@@ -157,8 +157,7 @@ def _write(folder: Path, graphs: PackedGraphs, findings: dict[str, PartResult], 
         "summary.md": _page(graphs, findings),
     }
     for name, text in texts.items():
-        with replacing(folder / name) as fresh:
-            fresh.write_text(text + "\n", encoding="utf-8")
+        write_text(folder / name, text + "\n")
 
 
 def _page(graphs: PackedGraphs, findings: dict[str, PartResult]) -> str:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import json
 
-from graphnorm.commands.options import add_json, add_study, refuse_failure, result_text, results_alone, study_keywords
+from graphnorm.commands.options import add_json, add_study, print_result, result_text, results_alone, study_keywords
 
 DESCRIPTION = """\
 Train the same model with several normalizations on the same folds, and test whether the best is significantly better.
@@ -44,10 +43,5 @@ def run(options: argparse.Namespace) -> None:
         if options.out is None:
             stop.args = ("stopped; nothing is saved. With --out DIR the same command would continue",)
         raise
-    if options.json:
-        print(json.dumps(result.to_dict(), indent=1))
-    else:
-        print(result_text(result, options.words))
-        if options.out:
-            print(f"\nwritten to {options.out}: result.json, tables as .csv, curves as .png and .svg")
-    refuse_failure(result)
+    written = f"written to {options.out}: result.json, tables as .csv, curves as .png and .svg"
+    print_result(result, options, note=written if options.out else "")

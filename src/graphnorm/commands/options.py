@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import os
 import shutil
 import sys
@@ -28,7 +29,7 @@ __all__ = [
     "fitted",
     "given",
     "load_graphs",
-    "refuse_failure",
+    "print_result",
     "register_own_norms",
     "result_text",
     "results_alone",
@@ -118,8 +119,12 @@ def study_keywords(options: argparse.Namespace) -> dict[str, Any]:
     return keywords
 
 
-def refuse_failure(result: Result) -> None:
-    """Raise an error if every trial failed."""
+def print_result(result: Result, options: argparse.Namespace, note: str = "") -> None:
+    """Print a result as text, with a note below, or as JSON; raise an error if every trial failed."""
+    if options.json:
+        print(json.dumps(result.to_dict(), indent=1))
+    else:
+        print(result_text(result, options.words), *([f"\n{note}"] if note else []), sep="\n")
     if result.trials and result.counts.get("failed") == result.trials:
         remedy = "correct the cause, and give the same command again with --retry-failed"
         raise StudyError(f"all {result.trials} trials failed: {result.errors[0]}", remedy=remedy)

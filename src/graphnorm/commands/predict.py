@@ -43,7 +43,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from graphnorm.files import refuse_overwriting, replacing
+    from graphnorm.files import refuse_overwriting, write_text
     from graphnorm.study import render
     from graphnorm.training.model_file import load_model
 
@@ -65,8 +65,7 @@ def run(options: argparse.Namespace) -> None:
         print(text.getvalue(), end="")
         print("; ".join(f"{name}: {_said(value)}" for name, value in facts.items()), file=sys.stderr)
         return
-    with replacing(options.out) as fresh:
-        fresh.write_text(text.getvalue(), encoding="utf-8")
+    write_text(options.out, text.getvalue())
     print(render.facts({"predictions": str(options.out)} | {name: _said(value) for name, value in facts.items()}))
 
 

@@ -54,7 +54,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from graphnorm.files import replacing
+    from graphnorm.files import write_text
     from graphnorm.report import build_page, read_reproduced, tell_apart
     from graphnorm.study.render import facts
 
@@ -76,8 +76,7 @@ def run(options: argparse.Namespace) -> None:
         reproduced=reproduced,
         progress=lambda title: None if options.json else print(f"{title} …", file=sys.stderr, flush=True),
     )
-    with replacing(options.out) as fresh:
-        fresh.write_text(page, encoding="utf-8")
+    write_text(options.out, page)
     size = f"{options.out.stat().st_size / 1e6:.1f} MB"
     print(facts({"written": str(options.out), "size": size, "parts": len(chapters)}, as_json=options.json))
     if options.open:
@@ -121,7 +120,7 @@ def _read_chapters(what: Sequence[str], store: Path) -> list[Chapter]:
 
 def _read_models(analyses: Sequence[Path], store: Path, chapters: Sequence[Chapter]) -> list[tuple[str, Section]]:
     """Sections on batch noise and the learned α, from analyses and the store, with the graphs' fingerprints."""
-    from graphnorm.paper.probed import alpha_runs, noise_runs
+    from graphnorm.paper.noise_and_alpha import alpha_runs, noise_runs
     from graphnorm.report import model_sections, read_analysis
     from graphnorm.study.store import open_store
 

@@ -171,7 +171,7 @@ def _make(options: argparse.Namespace, reproduction: Reproduction, items: list[I
 
 def _write_claims(folder: Path, quick: bool) -> list[str]:
     """Judge the claims of all items in the folder."""
-    from graphnorm.files import replacing
+    from graphnorm.files import write_text
     from graphnorm.paper.claims import claims_markdown, judge_claims
     from graphnorm.paper.items import ITEMS
 
@@ -181,8 +181,7 @@ def _write_claims(folder: Path, quick: bool) -> list[str]:
     files = []
     for ending, text in texts.items():
         files.append(folder / f"claims{'-quick' if quick else ''}{ending}")
-        with replacing(files[-1]) as fresh:
-            fresh.write_text(text, encoding="utf-8")
+        write_text(files[-1], text)
     return [str(path) for path in files]
 
 

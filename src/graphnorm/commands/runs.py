@@ -146,23 +146,19 @@ def _export(options: argparse.Namespace) -> dict[str, object]:
 def _delete(options: argparse.Namespace) -> dict[str, object]:
     from graphnorm.study.store import open_store
 
-    with open_store(options.store) as reading:
-        name = reading.study(options.study).name  # raises before a new file is created
     with open_store(options.store, writable=True) as store:
-        study = store.study(name)
+        study = store.study(options.study)
         with store.lock(study):
             store.delete(study)
-    return {"deleted": name}
+    return {"deleted": study.name}
 
 
 def _prune(options: argparse.Namespace) -> dict[str, object]:
     from graphnorm.study.maintenance import prune
     from graphnorm.study.store import open_store
 
-    with open_store(options.store) as reading:
-        names = [reading.study(name).name for name in options.study]
     with open_store(options.store, writable=True) as store:
-        found = prune(store, [store.study(name) for name in names])
+        found = prune(store, [store.study(name) for name in options.study])
     return {"written": str(options.store), **found._asdict()}
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphnorm.commands.options import (
     add_json,
     add_study,
-    refuse_failure,
+    print_result,
     result_text,
     results_alone,
     study_keywords,
@@ -72,16 +71,12 @@ def run(options: argparse.Namespace) -> None:
         if not options.json:
             print(result_text(stop.result, options.words))
         raise
-    if options.json:
-        print(json.dumps(result.to_dict(), indent=1))
-    else:
-        print(result_text(result, options.words))
-        print(f"\nstudy {result.study} in {store}")
-    refuse_failure(result)
+    print_result(result, options, note=f"study {result.study} in {store}")
 
 
 def _show_plan(graphs: PackedGraphs, plan: Plan, running: Running, store: Path, *, as_json: bool) -> None:
     from graphnorm.study.forecast import forecast
+    from graphnorm.study.plan import role
     from graphnorm.study.render import clock, facts
     from graphnorm.study.store import is_begun, open_store
 
@@ -90,13 +85,14 @@ def _show_plan(graphs: PackedGraphs, plan: Plan, running: Running, store: Path, 
         with open_store(store) as known:
             done = known.finished_keys()
     fleets, at_once, seconds = forecast(graphs, plan, running, done)
-    configurations = plan.spec.get("configurations") or len({trial.configuration for trial in plan.trials})
+    first = role(plan.trials[0])
+    configurations = len({trial.configuration for trial in plan.trials if role(trial) == first})
     shown: dict[str, Any] = {
         "study": plan.name,
         "data": f"{graphs.name}, {graphs.num_graphs:,} graphs",
         "protocol": plan.spec["protocol"],
         "normalizations": plan.spec["norms"],
-        "configurations": configurations if plan.rungs else configurations // len(plan.spec["norms"]),
+        "configurations": configurations,
         "trials": len(plan.trials),
         "trials_done_before": len(plan.trials) - sum(map(len, fleets)),
         "fleets": len(fleets),

@@ -60,10 +60,10 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     from graphnorm.files import plain, refuse_overwriting, refuse_unwritable
     from graphnorm.study.api import train
+    from graphnorm.study.folds import make_splits
     from graphnorm.study.progress import Display
     from graphnorm.study.render import NOTHING, counted, facts
     from graphnorm.study.runner import make_running
-    from graphnorm.study.splits import make_splits
     from graphnorm.training import metric_of
 
     if options.out.suffix != ".safetensors":
@@ -118,10 +118,14 @@ def _norm(options: argparse.Namespace) -> str:
 def _trial(options: argparse.Namespace, norm: str, graphs: PackedGraphs) -> Trial:
     from graphnorm.models import find_model
     from graphnorm.study import find_protocol, make_plan, settle
+    from graphnorm.training import metric_of, task_of
 
     settings = settle(graphs, norms=[norm], **given(options, Settings) | {"folds": options.folds})
     own = find_protocol(settings.protocol).unit == "seed" and "epochs" in find_model(settings.model).defaults
     if options.epochs is None and not own:
         settings = replace(settings, epochs=EPOCHS)
     trial = replace(make_plan(graphs, settings).trials[0], fold=options.fold, seed=options.seed)
-    return replace(trial, protocol="all", folds=1, fold=0) if options.all else trial
+    if not options.all:
+        return trial
+    task, metric = task_of(trial).name, metric_of(trial).key  # a default depends on the protocol
+    return replace(trial, protocol="all", folds=1, fold=0, task=task, metric=metric)

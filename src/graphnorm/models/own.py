@@ -7,7 +7,6 @@ predictions need not know the difference.
 from __future__ import annotations
 
 import inspect
-import threading
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -24,6 +23,7 @@ from graphnorm.models.graph import DropoutKey, segments_of
 from graphnorm.models.registry import OFFERED
 from graphnorm.ops.dropout import drop
 from graphnorm.own_code import parameters_of
+from graphnorm.randomness import seeded
 from graphnorm.segments import Segments
 from graphnorm.settings import Hyperparameters
 from graphnorm.tracing import is_abstract
@@ -34,8 +34,6 @@ Factory = Callable[..., nn.Module]
 """(in_features, num_outputs, norm) -> module; it may also ask for the settings of :data:`OFFERED`, and for
 ``edge_features``, the width of ``edge_attr``."""
 
-_SEEDING = threading.Lock()
-"""Held while a model draws from torch's generator, which all threads share."""
 ARGUMENTS = ("x", "edge_index", "batch", "batch_size", "edge_attr")
 """What the ``forward`` of a model may ask for."""
 
@@ -153,10 +151,7 @@ class OwnModel(nn.Module):
             with _Stacked(dropout_key.key, ids, graphs if segments.may_pad else None):
                 scores = self.model(**arguments)
         else:
-            with _SEEDING, torch.random.fork_rng([x.device] if x.is_cuda else []):
-                torch.default_generator.manual_seed(int(dropout_key.key))  # torch.manual_seed formats the stack, too
-                if x.is_cuda:
-                    torch.cuda.manual_seed(int(dropout_key.key))
+            with seeded(int(dropout_key.key), [x.device] if x.is_cuda else []):
                 scores = self.model(**arguments)
         if self.num_outputs == 1 and isinstance(scores, Tensor) and scores.ndim == 1:
             scores = scores[:, None]

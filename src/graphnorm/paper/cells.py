@@ -13,11 +13,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from graphnorm.files import plain
+from graphnorm.study.paper_numbers import MOLHIV, Reported, reported
 from graphnorm.study.plan import Plan
 from graphnorm.study.protocol import find_protocol
 from graphnorm.study.reading import read
 from graphnorm.study.render import by_key, short
-from graphnorm.study.reported import MOLHIV, Reported, reported, reported_baseline
 from graphnorm.study.result import Result
 from graphnorm.study.score import Score
 from graphnorm.training import Trial, find_metric
@@ -192,8 +192,6 @@ def leading_protocol(protocols: Sequence[str]) -> str:
 
 def reported_cell(dataset: str, model: str, norm: str, protocol: str) -> Reported | None:
     """The paper's number for a cell."""
-    if norm == BASELINE:
-        return reported_baseline(dataset, model, protocol)
     return reported(dataset, model, "graph" if norm == FULL_SHIFT else norm, protocol)
 
 

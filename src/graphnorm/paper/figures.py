@@ -13,10 +13,11 @@ import numpy as np
 
 from graphnorm.analysis import Aggregation, plots, readable_layer, regularity, spectra, typical_graphs
 from graphnorm.analysis.measurement import Floats
+from graphnorm.errors import StudyError
 from graphnorm.files import plain
 from graphnorm.paper.image_fleet import IMAGES
+from graphnorm.paper.noise_and_alpha import NoiseRun, origin, read_alpha, read_noise
 from graphnorm.paper.output import NothingThereError
-from graphnorm.paper.probed import NoiseRun, origin, read_alpha, read_noise
 from graphnorm.study.plots import MOST_BANDS, draw_curve, label_ends, new_figure, style_axis
 from graphnorm.study.protocol import find_protocol
 from graphnorm.study.reading import average_curves
@@ -116,6 +117,11 @@ def find_curves(records: Sequence[Record], variant: str | None = None) -> list[C
     ended = [record for record in records if record.status in ("done", "diverged")]
     for (norm, value), members in by_key(ended, which).items():
         alive = [record for record in members if record.status == "done"]
+        if any("train" not in record.curves for record in alive):
+            raise StudyError(
+                f"the training curves of {norm} on {alive[0].trial.dataset} are no longer in this store",
+                remedy="use a store that was not pruned, or train again in a new one",
+            )
         scale = metric_of(members[0].trial).scale
         averages = {
             key: scale * float(np.mean([record.curves["train"] for record in of_unit], dtype=np.float64))

@@ -15,8 +15,10 @@ from torch import Tensor, nn
 from graphnorm.analysis import NoiseProbe, compare_batches, layer_moments
 from graphnorm.data import Images
 from graphnorm.models import ResNet18
-from graphnorm.training import OnEpoch, Outcome, Progress, Trial, device_name
-from graphnorm.training.fleet import record_cuda_graph
+from graphnorm.randomness import seeded
+from graphnorm.training import OnEpoch, Outcome, Trial, device_name
+from graphnorm.training.cuda_graph import record_cuda_graph
+from graphnorm.training.history import History
 
 __all__ = ["BATCH_SIZE", "IMAGES", "IMAGE_LAYERS", "ImageFleet", "ImageNoiseProbe", "normalized"]
 
@@ -41,7 +43,7 @@ class ImageNoiseProbe(NoiseProbe):
         return {name: compare_batches(layer, size, self.batches, self.seed) for name, layer in moments.items()}
 
 
-class ImageFleet:
+class ImageFleet(History):
     """ResNet18 on CIFAR-10 as the paper trains it, with the interface of :class:`graphnorm.training.Fleet`.
 
     Batches of 128, learning rate 0.1, momentum 0.9, weight decay 5e-4; images are moved by up to 4 pixels and mirrored.
@@ -49,14 +51,12 @@ class ImageFleet:
     """
 
     def __init__(self, data: Images, trials: Sequence[Trial], splits: Any, device: torch.device) -> None:
-        (trial,) = self.trials = tuple(trials)
-        self.epoch, self.seconds = 0, 0.0
-        self._history: list[tuple[float, float]] = []
+        (trial,) = trials
+        super().__init__(trials, ("loss", "valid"))
         self._data, self._device = data, device
         self._images, self._test = normalized(data)
         self._size = min(trial.batch_size, len(self._images))
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(trial.seed)
+        with seeded(trial.seed):
             model = ResNet18()
         self._model: nn.Module = model.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         self._generator = torch.Generator(device).manual_seed(trial.seed)
@@ -76,12 +76,9 @@ class ImageFleet:
             self._capture()
         while self.epoch < end:
             began = time.perf_counter()
-            loss = self._train_epoch()
-            self._history.append((loss, self._accuracy()))
-            self.epoch, self.seconds = self.epoch + 1, self.seconds + time.perf_counter() - began
-            if on_epoch is not None:
-                row = dict(zip(("loss", "valid"), np.array(self._history[-1:], np.float32).T, strict=True))
-                on_epoch(Progress(self.trials, self.epoch, row, self.seconds))
+            row = np.array([[self._train_epoch(), self._accuracy()]], np.float32)
+            self.seconds += time.perf_counter() - began
+            self._enter(row, on_epoch)
 
     def model(self, member: int) -> nn.Module:
         """The model in evaluation mode; not a copy."""
@@ -90,29 +87,23 @@ class ImageFleet:
 
     def outcomes(self, keep_state: bool = False) -> list[Outcome]:
         """The loss of each epoch, and the accuracy on the test images after it."""
-        history = np.array(self._history, np.float32).reshape(-1, 2)
-        curves = {"loss": history[:, 0].copy(), "valid": history[:, 1].copy()}
         state = {name: value.cpu() for name, value in self._model.state_dict().items()} if keep_state else {}
         device = device_name(self._device)
-        return [Outcome(self.trials[0], curves, seconds=self.seconds, device=device, state=state)]
+        return [Outcome(self.trials[0], self.curves(0), seconds=self.seconds, device=device, state=state)]
 
     def keep(self, members: Sequence[int]) -> ImageFleet:
         return self
 
     def state_dict(self) -> dict[str, Any]:
         momentum = [self._optimizer.state[p]["momentum_buffer"].cpu() for p in self._model.parameters() if self.epoch]
-        return {
-            "epoch": self.epoch,
-            "seconds": self.seconds,
-            "history": torch.tensor(self._history, dtype=torch.float64),
+        return super().state_dict() | {
             "model": {name: value.cpu() for name, value in self._model.state_dict().items()},
             "momentum": momentum,
             "generator": self._generator.get_state(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.epoch, self.seconds = int(state["epoch"]), float(state["seconds"])
-        self._history = [tuple(row) for row in state["history"].tolist()]
+        super().load_state_dict(state)
         self._model.load_state_dict(state["model"])
         self._generator.set_state(state["generator"])
         for parameter, momentum in zip(self._model.parameters(), state["momentum"], strict=False):

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from graphnorm.data.catalog import find
 from graphnorm.errors import StudyError, unknown
+from graphnorm.files import plain
 from graphnorm.models import BASELINES, MODELS
-from graphnorm.paper.probed import alpha_plan, image_plan, noise_plan
+from graphnorm.paper.noise_and_alpha import alpha_plan, image_plan, noise_plan
 from graphnorm.settings import DEFAULT_NORMS, GRIDS, Grid, Settings
-from graphnorm.study.planning import Dataset, baseline_plan, make_plan
+from graphnorm.study.paper_numbers import TU
+from graphnorm.study.plan_from_settings import Dataset, baseline_plan, make_plan
 from graphnorm.study.protocol import find_protocol
-from graphnorm.study.reported import TU
 
 if TYPE_CHECKING:
     from graphnorm.data import PackedGraphs
@@ -207,21 +208,19 @@ class AlphaRuns:
 
 Part = TypeVar("Part", Trainings, Baselines, NoiseRuns, AlphaRuns)
 LISTS = ("datasets", "models", "norms", "protocols", "baselines")
-"""A choice of these keeps a part of an item's own; ``grid``, ``seeds`` and ``as_authors`` replace its own, and
-``more_norms`` are added to its own."""
+"""Of these a choice keeps a part of an item's own. ``more_norms`` are added to its own."""
+REPLACED = ("grid", "seeds", "as_authors")
+"""Of these a choice replaces an item's own."""
 
 
 def _narrowed(part: Part, chosen: Mapping[str, Any]) -> Part:
     changes: dict[str, Any] = {
-        name: _in_both(getattr(part, name), chosen[name]) for name in LISTS if name in chosen and hasattr(part, name)
+        name: chosen[name] for name in (*LISTS, *REPLACED) if name in chosen and hasattr(part, name)
     }
-    for name in ("seeds", "as_authors"):
-        if name in chosen and hasattr(part, name):
-            changes[name] = chosen[name]
-    if "grid" in chosen and isinstance(part, Trainings) and part.takes_grid:
-        changes["grid"] = chosen["grid"]
-    if "more_norms" in chosen and isinstance(part, Trainings):
-        changes["norms"] = (*changes.get("norms", part.norms), *chosen["more_norms"])
+    changes |= {name: _in_both(getattr(part, name), changes[name]) for name in LISTS if name in changes}
+    if isinstance(part, Trainings):
+        changes["norms"] = (*changes.get("norms", part.norms), *chosen.get("more_norms", ()))
+        changes["grid"] = changes.get("grid", part.grid) if part.takes_grid else part.grid
     return replace(part, **changes)
 
 
@@ -326,12 +325,10 @@ class Item:
             for name, values in kept.items()
             if name in (*chosen, "baselines") and values != self._values(name)
         }
-        if any(one.grid not in [own.grid for own in self.trained] for one in part.trained):
-            narrow["grid"] = chosen["grid"].to_dict()
-        if any(hasattr(one, "seeds") and one.seeds != chosen.get("seeds", one.seeds) for one in self._parts()):
-            narrow["seeds"] = chosen["seeds"]
-        if any(one.as_authors for one in part.trained):
-            narrow["as_authors"] = True
+        pairs = [(one, new) for one in self._parts() if (new := _narrowed(one, chosen))]
+        for name in REPLACED:
+            if any(getattr(one, name, None) != getattr(new, name, None) for one, new in pairs):
+                narrow[name] = plain(chosen[name])
         if part.trained and more_norms:
             narrow["more_norms"] = list(more_norms)
         return replace(part, narrow=narrow or None)

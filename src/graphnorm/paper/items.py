@@ -1,7 +1,7 @@
 """The items of the paper: for each table and figure what it trains, how it is made, and what is claimed.
 
 To look something up, begin here: an item names the functions that make it and judge its claims. The numbers that the
-paper reports are in :mod:`graphnorm.study.reported`.
+paper reports are in :mod:`graphnorm.study.paper_numbers`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from graphnorm.paper import claims, figures, tables
 from graphnorm.paper.claims import Claim
 from graphnorm.paper.item import CURVES, AlphaRuns, Baselines, Item, NoiseRuns, Trainings
 from graphnorm.settings import DEFAULT_NORMS, GRIDS, Grid
-from graphnorm.study.reported import MOLHIV, TU
+from graphnorm.study.paper_numbers import MOLHIV, TU
 
 __all__ = ["ITEMS", "find_items"]
 

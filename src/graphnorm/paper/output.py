@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from graphnorm.errors import StudyError
-from graphnorm.files import replacing
+from graphnorm.files import replacing, write_text
 from graphnorm.study.render import Table, TwoLines
 
 if TYPE_CHECKING:
@@ -131,8 +131,7 @@ class Output:
                     _save(figure, fresh, ending)
         for ending, text in texts.items():
             files.append(folder / f"{self.stem}{ending}")
-            with replacing(files[-1]) as fresh:
-                fresh.write_text(text, encoding="utf-8")
+            write_text(files[-1], text)
         return files
 
     def _mark(self, figure: Figure) -> None:

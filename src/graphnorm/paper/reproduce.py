@@ -27,11 +27,11 @@ from graphnorm.errors import DownloadError, StudyError
 from graphnorm.paper.image_fleet import IMAGES
 from graphnorm.paper.item import Item, Trainings
 from graphnorm.paper.items import ITEMS
+from graphnorm.paper.noise_and_alpha import image_plan
 from graphnorm.paper.output import LeftOutError, NothingThereError, Output
-from graphnorm.paper.probed import image_plan
 from graphnorm.settings import Running
 from graphnorm.study.plan import Plan
-from graphnorm.study.planning import Dataset
+from graphnorm.study.plan_from_settings import Dataset
 from graphnorm.study.progress import Display
 from graphnorm.study.protocol import find_protocol
 from graphnorm.study.reading import read

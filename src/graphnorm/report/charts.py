@@ -36,7 +36,7 @@ from graphnorm.data.drawing import molecule_as_svg
 from graphnorm.errors import GraphnormError
 from graphnorm.files import plain
 from graphnorm.paper.image_fleet import IMAGES
-from graphnorm.paper.probed import AlphaRun, NoiseRun
+from graphnorm.paper.noise_and_alpha import AlphaRun, NoiseRun
 from graphnorm.settings import colour, dash
 from graphnorm.study.plots import curve_ends
 from graphnorm.study.render import NOTHING, Table, counted

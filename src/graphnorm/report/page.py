@@ -25,8 +25,8 @@ from graphnorm.report.charts import Chart, Section, graph_section, packed, resul
 from graphnorm.report.reproduced import Reproduced, inline
 from graphnorm.settings import COLOURS, DEFAULT_NORMS, colour, dash
 from graphnorm.study.layout import in_order, target_title
+from graphnorm.study.paper_numbers import TABLE_2
 from graphnorm.study.render import NOTHING, by_key, counted, signed
-from graphnorm.study.reported import TABLE_2
 
 if TYPE_CHECKING:
     from graphnorm.data import PackedGraphs

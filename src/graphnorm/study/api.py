@@ -19,7 +19,7 @@ from graphnorm.settings import VARIABLE, Grid, Loading, Option, Running, Setting
 from graphnorm.study.forecast import forecast
 from graphnorm.study.halving import adapt
 from graphnorm.study.plan import Plan
-from graphnorm.study.planning import make_plan, settle_grid
+from graphnorm.study.plan_from_settings import make_plan, settle_grid
 from graphnorm.study.progress import Callback, Display
 from graphnorm.study.protocol import PROTOCOLS
 from graphnorm.study.result import WRITTEN, Result, write_result

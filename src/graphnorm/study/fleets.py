@@ -12,6 +12,7 @@ from graphnorm.data import PackedGraphs
 from graphnorm.models import find_model
 from graphnorm.models.build import bytes_per_member
 from graphnorm.settings import Running
+from graphnorm.study.render import by_key
 from graphnorm.training import Fleet, KernelFleet, Split, Trial, default_device
 
 __all__ = ["AT_ONCE_ON_GPU", "choose_devices", "device_of", "group_trials", "make_fleet", "members_that_fit", "slots"]
@@ -68,9 +69,7 @@ def group_trials(graphs: PackedGraphs, trials: Sequence[Trial], running: Running
     Returns the places of the trials of each fleet. For a GPU of another machine, whose memory is unknown, fleets have
     the largest size; the runner splits those that do not fit.
     """
-    groups: dict[tuple[object, ...], list[int]] = {}
-    for place, trial in enumerate(trials):
-        groups.setdefault(trial.shape, []).append(place)
+    groups = by_key(range(len(trials)), lambda place: trials[place].shape)
     share = _fleets_of_a_shape(len(groups), slots(running))
     fleets = []
     for places in groups.values():

@@ -12,9 +12,9 @@ from graphnorm.data import PackedGraphs
 from graphnorm.models import find_model
 from graphnorm.settings import Running
 from graphnorm.study.fleets import device_of, group_trials, slots
+from graphnorm.study.folds import make_splits
 from graphnorm.study.halving import Ladder
 from graphnorm.study.plan import Plan
-from graphnorm.study.splits import make_splits
 from graphnorm.study.worker import one_thread
 from graphnorm.training import Fleet, Trial
 

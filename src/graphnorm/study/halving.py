@@ -19,6 +19,7 @@ import numpy.typing as npt
 from graphnorm.errors import StudyError
 from graphnorm.study.plan import Plan, Rung
 from graphnorm.study.protocol import find_protocol
+from graphnorm.study.render import by_key
 from graphnorm.training import Trial, metric_of
 
 __all__ = ["Ladder", "adapt", "losers", "make_ladder"]
@@ -89,13 +90,9 @@ def losers(trials: Sequence[Trial], valid: Mapping[str, npt.NDArray[np.float32]]
     valid: validation curves so far, by the trials' keys.
     """
     protocol, sign = find_protocol(trials[0].protocol), metric_of(trials[0]).sign
-    units: dict[int, dict[tuple[object, ...], list[Trial]]] = {}
-    for trial in trials:
-        unit = trial.fold if protocol.nested else 0
-        units.setdefault(unit, {}).setdefault(trial.configuration, []).append(trial)
     lost: list[Trial] = []
-    for candidates in units.values():
-        groups = list(candidates.values())
+    for unit in by_key(trials, lambda trial: trial.fold if protocol.nested else 0).values():
+        groups = list(by_key(unit, lambda trial: trial.configuration).values())
         scores = [_score([sign * valid[t.key] for t in group], one_epoch=protocol.one_epoch) for group in groups]
         order = sorted(range(len(groups)), key=lambda k: (-scores[k], k))
         lost += [trial for place in order[keep:] for trial in groups[place]]

@@ -170,11 +170,12 @@ def show(result: Result, *, width: int, colour: bool = False, command: Sequence[
 def _changed(command: Sequence[str], options: Sequence[str]) -> list[str]:
     """A command with another value of an option, and with another folder to write to.
 
-    >>> _changed(["graphnorm", "compare", "NCI1", "--epochs", "12", "--out", "a"], ["--epochs", "100"])
+    >>> _changed(["graphnorm", "compare", "NCI1", "--epochs", "12", "--out=a"], ["--epochs", "100"])
     ['graphnorm', 'compare', 'NCI1', '--out', 'a-epochs-100', '--epochs', '100']
     """
     name, value = options
-    words = [word for word in command if word != "--overwrite" and not word.startswith(f"{name}=")]
+    apart = [part for word in command for part in (word.split("=", 1) if word.startswith("--out=") else [word])]
+    words = [word for word in apart if word != "--overwrite" and not word.startswith(f"{name}=")]
     if name in words:
         del words[words.index(name) : words.index(name) + 2]
     if "compare" in words and "--out" in words[:-1]:  # a store takes several studies, this folder only one

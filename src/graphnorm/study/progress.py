@@ -133,7 +133,6 @@ class Display(Callback):
         self._began = self._shown = now()
         self._rows: dict[str, _Row] = {}
         self._epochs: dict[str, int] = {}
-        self._name = ""
         self._metric = METRICS["accuracy"]
         self._basis: tuple[float, int] | None = None
         self._trained = 0
@@ -143,7 +142,7 @@ class Display(Callback):
 
     def on_begin(self, study: Study, trials: Sequence[Trial], missing: Sequence[Trial]) -> None:
         left = {trial.key for trial in missing}
-        self._name, self._began, self._metric = study.name, self._now(), metric_of(trials[0])
+        self._began, self._metric = self._now(), metric_of(trials[0])
         for trial in trials:
             row = self._rows.setdefault(_label(trial), _Row())
             row.work, row.trials = row.work + trial.epochs, row.trials + 1

@@ -76,7 +76,7 @@ class RayEngine:
             with chdir(PACKAGES):
                 self._ray.init(address=address, **options)
         except (ConnectionError, ValueError, RuntimeError) as error:
-            problem = f"there is no Ray cluster at {address} ({str(error).splitlines()[0]})"
+            problem = f"there is no Ray cluster at {address} ({_first_line(error)})"
             raise StudyError(problem, remedy="check the address; leave it out for a local one") from error
 
     def _room(self, cpus: float, gpus: float) -> int:
@@ -109,8 +109,7 @@ class RayEngine:
         except self._ray.exceptions.RayError as error:
             self._ray.kill(self._actors[slot])
             self._actors[slot] = self._make.remote(*self._arguments)
-            problem = str(error).strip().splitlines()[0]
-            return slot, Failure(f"a Ray worker was lost: {type(error).__name__}: {problem}", worker_lost=True)
+            return slot, Failure(f"a Ray worker was lost: {type(error).__name__}: {_first_line(error)}")
 
     def close(self) -> None:
         """End the workers, and the cluster if this engine started it."""
@@ -118,6 +117,10 @@ class RayEngine:
             self._ray.kill(actor)
         if self._started:
             self._ray.shutdown()
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
 class _Actor:

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from graphnorm.settings import Hyperparameters, options_of
+from graphnorm.study.paper_numbers import reported
 from graphnorm.study.plan import Plan, role
 from graphnorm.study.protocol import ALL_GRAPHS, find_protocol
-from graphnorm.study.reported import Reported, reported, reported_baseline
 from graphnorm.study.result import Result
 from graphnorm.study.score import Curve, Score
 from graphnorm.study.selection import Chosen, choose
@@ -64,6 +64,7 @@ def _read_score(
     ]
     places = [place for group in groups for place in group]
     statuses = Counter(records[place].status for place in places if place in records)
+    known = plan.spec.get("catalogued", True)  # whether these are the paper's graphs
     # Where all graphs train, nothing is held out to choose by.
     chosen = Chosen() if protocol is ALL_GRAPHS else choose(store, plan, groups, records, partial=partial)
     selected = [
@@ -85,17 +86,8 @@ def _read_score(
         curves=average_curves([record for record in members if record.status == "done"], metric.scale),
         seconds=sum((record.seconds for record in members), start=0.0),
         devices=tuple(sorted({record.device for record in members if record.device})),
-        paper=_paper(plan, trial) if chosen.choices else None,
+        paper=reported(trial.dataset, trial.model, trial.norm, trial.protocol) if chosen.choices and known else None,
     )
-
-
-def _paper(plan: Plan, trial: Trial) -> Reported | None:
-    """The paper's number, if these are its graphs."""
-    if not plan.spec.get("catalogued", True):
-        return None
-    if role(trial)[0] == "norms":
-        return reported(trial.dataset, trial.model, trial.norm, trial.protocol)
-    return reported_baseline(trial.dataset, trial.model, trial.protocol)
 
 
 def average_curves(members: Sequence[Record], scale: float) -> dict[str, tuple[Curve, Curve]]:

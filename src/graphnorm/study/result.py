@@ -20,7 +20,7 @@ import numpy as np
 
 from graphnorm._version import exact_version
 from graphnorm.errors import GraphnormError, need
-from graphnorm.files import plain, read_text, replacing
+from graphnorm.files import plain, read_text, replacing, write_text
 from graphnorm.settings import Hyperparameters, options_of
 from graphnorm.study import layout, verdict
 from graphnorm.study.protocol import Protocol, find_protocol
@@ -427,8 +427,7 @@ def write_result(result: Result, folder: Path) -> None:
         "result.json": json.dumps(content, indent=1) + "\n",
     }
     for name, text in texts.items():
-        with replacing(folder / name) as fresh:
-            fresh.write_text(text, encoding="utf-8")
+        write_text(folder / name, text)
 
 
 def load_result(folder: str | os.PathLike[str]) -> Result:

@@ -26,14 +26,15 @@ from graphnorm.files import replacing
 from graphnorm.layers import try_norm
 from graphnorm.settings import Running, options_of
 from graphnorm.study.fleets import group_trials, make_fleet
+from graphnorm.study.folds import make_splits
 from graphnorm.study.halving import losers
-from graphnorm.study.local import local_engine
+from graphnorm.study.local_engine import local_engine
 from graphnorm.study.plan import Plan
 from graphnorm.study.progress import Callback, Callbacks, TensorBoard
 from graphnorm.study.ray_engine import RayEngine
 from graphnorm.study.reading import read
+from graphnorm.study.render import by_key
 from graphnorm.study.result import Result
-from graphnorm.study.splits import make_splits
 from graphnorm.study.store import FINAL, Store, Study, work_folder
 from graphnorm.study.worker import (
     Advance,
@@ -48,7 +49,7 @@ from graphnorm.study.worker import (
     unpack_checkpoint,
 )
 from graphnorm.training import Outcome, Progress, Split, Trial, default_device
-from graphnorm.training.trying import try_model
+from graphnorm.training.own_model_check import try_model
 
 __all__ = [
     "CheckpointFolder",
@@ -439,9 +440,7 @@ class Driver:
 
 def _norms_together(fleets: Sequence[_Fleet]) -> list[_Fleet]:
     """Train all normalizations of a setting one after another, so that a stopped study can compare them."""
-    groups: dict[tuple[Any, ...], list[_Fleet]] = {}
-    for fleet in fleets:
-        groups.setdefault(replace(fleet.trials[0], norm="").shape, []).append(fleet)
+    groups = by_key(fleets, lambda fleet: replace(fleet.trials[0], norm="").shape)
     return [fleet for group in groups.values() for fleet in group]
 
 

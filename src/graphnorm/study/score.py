@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,9 +18,9 @@ import numpy.typing as npt
 from graphnorm.files import plain
 from graphnorm.models import MODELS
 from graphnorm.models.registry import Kernel
+from graphnorm.study.paper_numbers import Reported
 from graphnorm.study.protocol import Protocol
 from graphnorm.study.render import NOTHING, by_key, short
-from graphnorm.study.reported import Reported
 from graphnorm.study.selection import Choice, mean_and_std
 from graphnorm.training import Metric
 
@@ -84,10 +85,9 @@ class Score:
 
         The seeds of a fold are averaged first, since they share its graphs.
         """
-        units: dict[int, list[float]] = {}
-        for choice in self.choices:
-            units.setdefault(getattr(choice, self.protocol.unit), []).append(self.metric.scale * choice.score)
-        return {unit: mean_and_std(values)[0] for unit, values in sorted(units.items())}
+        units = by_key(self.choices, attrgetter(self.protocol.unit))
+        scale = self.metric.scale
+        return {unit: mean_and_std([scale * one.score for one in units[unit]])[0] for unit in sorted(units)}
 
     @cached_property
     def mean(self) -> float:
@@ -187,6 +187,7 @@ class Score:
             "scores": list(self.scores.values()),
             "trials": self.trials,
             "finished": self.finished,
+            "dropped": self.dropped,
             "diverged": self.diverged,
             "configurations": self.configurations,
             "compared": self.compared,
@@ -219,6 +220,7 @@ class Score:
             metric,
             trials=int(values["trials"]),
             finished=int(values["finished"]),
+            dropped=int(values["dropped"]),
             configurations=tuple(map(dict, values["configurations"])),
             choices=tuple(choices),
             compared=int(values["compared"]),

@@ -471,28 +471,17 @@ class Store:
             keys,
             plan.name,
         )
-        for place, _, *values in rows:
-            for name, (value, kinds) in zip(OUTCOME, zip(values, OUTCOME.values(), strict=True), strict=True):
-                if not isinstance(value, kinds):
+        records = []
+        for place, status, *values in rows:
+            facts = dict(zip(OUTCOME, values, strict=True))
+            for name, value in facts.items():
+                if not isinstance(value, OUTCOME[name]):
                     problem = f"the {name} of a trial, {plan.trials[place].key}, is {reprlib.repr(value)}"
                     raise damaged(self.path, problem)
-        return [
-            Record(
-                place=place,
-                trial=plan.trials[place],
-                status=status,
-                epochs=epochs,
-                seconds=seconds,
-                device=device,
-                finished=_time(finished),
-                code=code,
-                error=error,
-                best=best,
-                curves=loaded.get(place, {}),
-            )
-            for place, status, epochs, seconds, device, finished, code, error, best in rows
-            if status is not None
-        ]
+            facts["finished"] = _time(facts["finished"])
+            if status is not None:
+                records.append(Record(place, plan.trials[place], status, **facts, curves=loaded.get(place, {})))
+        return records
 
     def seen(self, trial: Trial) -> dict[str, npt.NDArray[Any]]:
         """The arrays that a probe measured during the training of a trial; empty without a probe."""
@@ -528,7 +517,9 @@ class Store:
 
 @contextmanager
 def open_store(path: str | os.PathLike[str], *, writable: bool = False) -> Iterator[Store]:
-    """Open a store to show what it holds; a value in it that does not fit is an error that names the file."""
+    """Open a store that is there; a value in it that does not fit is an error that names the file."""
+    if writable:
+        Store(path, writable=False).close()  # which makes no new file
     with Store(path, writable=writable) as store:
         try:
             yield store

@@ -11,9 +11,9 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from graphnorm.errors import listing
+from graphnorm.study.paper_numbers import unlike_the_paper
 from graphnorm.study.protocol import ALL_GRAPHS
 from graphnorm.study.render import counted
-from graphnorm.study.reported import unlike_the_paper
 from graphnorm.study.significance import ALPHA, CONFIDENCE
 
 if TYPE_CHECKING:
@@ -186,7 +186,7 @@ def _speed(result: Result) -> list[Finding]:
 
 def _is_late(result: Result, name: str) -> bool:
     score = result.norms[name]
-    return statistics.median(score.epochs) > LATE * len(score.curves["train"][0]) if score.epochs else False
+    return statistics.median(score.epochs) > LATE * len(score.curves["valid"][0]) if score.epochs else False
 
 
 def _next(result: Result, late: bool) -> list[Finding]:

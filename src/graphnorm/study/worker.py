@@ -92,7 +92,6 @@ class Failure(NamedTuple):
 
     error: str
     details: str = ""
-    worker_lost: bool = False
     out_of_memory: bool = False
 
 
@@ -104,7 +103,7 @@ class Engine(Protocol):
     """Starts workers and carries questions and answers.
 
     An engine has ``slots``, each with one worker that gets one question at a time. If a worker dies, the answer is a
-    :class:`Failure` with ``worker_lost``, and the engine has already replaced the worker.
+    :class:`Failure`, and the engine has already replaced the worker.
     """
 
     name: str

@@ -55,7 +55,7 @@ def adam_step(
     root = (1 - BETA2**steps).sqrt()
     plain = chosen_backend() == "reference"
     if parameters.is_cuda and not plain:
-        from graphnorm.training.gpu_adam import launch
+        from graphnorm.training.adam_gpu import launch
 
         launch(parameters, gradient, moments.first, moments.second, owner, rate, root, decay, active)
         return

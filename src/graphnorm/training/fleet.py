@@ -8,13 +8,11 @@ step is captured in a CUDA graph, once for each static size that batches are pad
 
 from __future__ import annotations
 
-import threading
 import time
 import warnings
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,51 +21,23 @@ from torch import Tensor, nn
 
 from graphnorm.data.batching import Bounds, GraphBatch
 from graphnorm.data.packed import PackedGraphs
-from graphnorm.errors import CodeWarning, GraphnormError, require
+from graphnorm.errors import CodeWarning
 from graphnorm.models.build import prepare
 from graphnorm.models.graph import DropoutKey
+from graphnorm.training.cuda_graph import record_cuda_graph
+from graphnorm.training.devices import default_device, device_name
+from graphnorm.training.history import History, OnEpoch
 from graphnorm.training.inputs import ModelInputs, build_model
+from graphnorm.training.own_model_check import why_one_by_one
 from graphnorm.training.schedule import Schedule, choose_levels, padded_ids
 from graphnorm.training.stack import Stack
 from graphnorm.training.task import Scale, Task, present, scale_of, select, task_of
 from graphnorm.training.trial import Outcome, Split, Trial, metric_of
-from graphnorm.training.trying import why_one_by_one
 
-__all__ = ["Fleet", "OnEpoch", "Progress", "default_device", "device_name", "record_cuda_graph"]
-
-
-class Progress(NamedTuple):
-    """The state of a fleet after an epoch."""
-
-    trials: tuple[Trial, ...]
-    epoch: int
-    """Epochs finished, from 1."""
-    metrics: dict[str, npt.NDArray[np.float32]]
-    """``loss``, ``train``, ``valid`` and, if the protocol has a test part, ``test`` of this epoch: (members,)."""
-    seconds: float
-    """Training time of the fleet so far."""
+__all__ = ["Fleet"]
 
 
-OnEpoch = Callable[[Progress], None]
-
-
-def default_device(device: torch.device | str | None = None) -> torch.device:
-    """The device asked for; by default a GPU if there is one."""
-    if device is None:
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    require("device", device, (str, torch.device), "the name of a device, such as 'cpu'")
-    try:
-        chosen = torch.device(device)
-    except RuntimeError:
-        raise GraphnormError(f"there is no device {device!r}", remedy="name cpu, cuda or cuda:N") from None
-    if chosen.type not in ("cpu", "cuda"):
-        raise GraphnormError(f"models are trained on cpu or cuda, not {chosen.type}", remedy="name one of these")
-    if chosen.type == "cuda" and (chosen.index or 0) >= torch.cuda.device_count():
-        raise GraphnormError(f"this machine has no device {chosen}", remedy="leave the device out, or name cpu")
-    return chosen
-
-
-class Fleet:
+class Fleet(History):
     """Trains trials of one shape together.
 
     Args:
@@ -103,8 +73,7 @@ class Fleet:
         self.device = default_device(device)
         self.task = task_of(trials[0])
         self._given, self.graphs = graphs, prepare(graphs, trials[0]).to(self.device)
-        self.trials, self.splits = tuple(trials), tuple(splits)
-        self.epoch, self.seconds = 0, 0.0
+        self.splits = tuple(splits)
         self._schedule = Schedule(trials, splits, graphs.num_graphs, self.device)
         self._model_inputs = ModelInputs(self.graphs, trials[0])
         self._scale: Scale | None = None
@@ -117,9 +86,8 @@ class Fleet:
         rows = _ROWS[self.device.type] // (1 if one_by_one else len(trials))
         metric = metric_of(trials[0]).key
         self._evaluation = _Evaluation(self.graphs, splits, self._model_inputs, self.task, metric, self._scale, rows)
-        self.names = ("loss", *self._evaluation.names)
-        columns = len(self.names) + self._evaluation.targets
-        self._history = np.full((trials[0].epochs, len(trials), columns), np.nan, dtype=np.float32)
+        columns = 1 + len(self._evaluation.names) + self._evaluation.targets
+        super().__init__(trials, ("loss", *self._evaluation.names), columns)
         self._decay = torch.tensor([trial.weight_decay for trial in trials], device=self.device)
         self._rate = torch.tensor([trial.dropout for trial in trials], device=self.device)
         members, batch = len(trials), trials[0].batch_size
@@ -162,10 +130,8 @@ class Fleet:
                 self._train_epoch(epoch, batches[epoch - first], keys[epoch - first])
                 self._evaluate_all()
                 row = self._record(epoch)
-                self.epoch, self.seconds = epoch + 1, self.seconds + time.perf_counter() - began
-                if on_epoch is not None:
-                    metrics = dict(zip(self.names, row.T, strict=False))
-                    on_epoch(Progress(self.trials, self.epoch, metrics, self.seconds))
+                self.seconds += time.perf_counter() - began
+                self._enter(row, on_epoch)
 
     def _capture(self) -> _Captured | None:
         """The fleet's CUDA graphs; None, with a note, if its model does what they cannot hold, such as reading a value.
@@ -216,7 +182,6 @@ class Fleet:
         row: npt.NDArray[np.float32] = torch.cat([loss[:, None], self._metrics], dim=1).cpu().numpy()
         diverged = ~np.isfinite(row[:, 0]) | np.isnan(self._history[epoch - 1, :, 0] if epoch else 0.0)
         row[diverged] = np.nan
-        self._history[epoch] = row
         return row
 
     def outcomes(self, keep_state: bool = False) -> list[Outcome]:
@@ -224,7 +189,7 @@ class Fleet:
         return [
             Outcome(
                 trial=trial,
-                curves=dict(zip(self.names, self._history[: self.epoch, member].T.copy(), strict=False)),
+                curves=self.curves(member),
                 status="diverged" if np.isnan(self._history[: self.epoch, member, 0]).any() else "done",
                 seconds=self.seconds / len(self.trials),
                 device=device_name(self.device),
@@ -249,16 +214,11 @@ class Fleet:
         return model
 
     def state_dict(self) -> dict[str, Any]:
-        """A checkpoint. Training resumes from it exactly."""
-        history = torch.from_numpy(self._history[: self.epoch].copy())
-        return {"stack": self.stack.state_dict(), "epoch": self.epoch, "seconds": self.seconds, "history": history}
+        return super().state_dict() | {"stack": self.stack.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Resume from a checkpoint of the same members."""
+        super().load_state_dict(state)
         self.stack.load_state_dict(state["stack"])
-        self.epoch, self.seconds = int(state["epoch"]), float(state["seconds"])
-        self._history[:] = np.nan
-        self._history[: self.epoch] = np.asarray(state["history"])
 
     def keep(self, members: Sequence[int]) -> Fleet:
         """A fleet of some of the members, in their present state."""
@@ -266,14 +226,12 @@ class Fleet:
         smaller = Fleet(
             self._given, [self.trials[k] for k in chosen], [self.splits[k] for k in chosen], device=self.device
         )
-        index = torch.tensor(chosen)
-        state = self.state_dict()
+        state = self._state_of(chosen)
         stack = {
-            group: values[index] if isinstance(values, Tensor) else {name: v[index] for name, v in values.items()}
+            group: values[chosen] if isinstance(values, Tensor) else {name: v[chosen] for name, v in values.items()}
             for group, values in state["stack"].items()
         }
-        share = self.seconds * len(chosen) / len(self.trials)
-        smaller.load_state_dict(state | {"stack": stack, "history": state["history"][:, index], "seconds": share})
+        smaller.load_state_dict(state | {"stack": stack})
         return smaller
 
 
@@ -356,54 +314,3 @@ class _Evaluation:
             each = self._task.each(self._metric, own, wanted)
             columns.append(self._task.mean(each, own, wanted))
         return torch.cat([torch.stack(columns, dim=1), each[:, : self.targets].to(torch.float32)], dim=1)
-
-
-_ONE_RECORDING = threading.Lock()
-
-
-def record_cuda_graph(work: Callable[[], None], pool: Any = None, *, warm_up: int = 1) -> torch.cuda.CUDAGraph:
-    """Record ``work`` as a CUDA graph, after ``warm_up`` runs in which libraries initialise themselves.
-
-    A thread that has chosen a stream records on it. A new stream might belong to another thread, since torch hands out
-    a fixed number of them in turn. Other threads may use the GPU during the recording.
-
-    pool: a memory pool, shared between graphs that are never replayed at the same time.
-    """
-    current = torch.cuda.current_stream()
-    is_default = current == torch.cuda.default_stream()
-    aside = torch.cuda.Stream() if is_default else current  # type: ignore[no-untyped-call]
-    graph = torch.cuda.CUDAGraph()
-    aside.wait_stream(current)
-    with torch.cuda.stream(aside):
-        for _ in range(warm_up):
-            work()
-    current.wait_stream(aside)
-    recording = torch.cuda.graph(graph, pool=pool, stream=aside, capture_error_mode="thread_local")
-    try:
-        with (
-            torch.cuda.stream(aside),
-            _ONE_RECORDING,
-            recording,
-        ):  # the recording alone stays on its stream after an error
-            work()
-    except Exception:
-        with suppress(RuntimeError):
-            _end_recording(aside)
-        raise
-    return graph
-
-
-def _end_recording(stream: torch.cuda.Stream) -> None:
-    """After a recording that failed torch draws no random numbers on the GPU until another one succeeds: record one."""
-    number = torch.zeros(1, device=stream.device)
-    recording = torch.cuda.graph(torch.cuda.CUDAGraph(), stream=stream, capture_error_mode="thread_local")
-    with torch.cuda.stream(stream), _ONE_RECORDING, recording:
-        number += 1
-
-
-def device_name(device: torch.device) -> str:
-    """The device's name, and whether torch rounds matrix products to TF32 on it."""
-    if device.type != "cuda":
-        return "cpu"
-    rounded = torch.get_float32_matmul_precision() != "highest"
-    return torch.cuda.get_device_name(device) + (" (TF32)" if rounded else "")

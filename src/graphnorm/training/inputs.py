@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor, nn
 
 from graphnorm.adjacency import Adjacency, Blocks, row_stride, write_blocks
@@ -14,14 +12,13 @@ from graphnorm.data.packed import PackedGraphs
 from graphnorm.models.build import build
 from graphnorm.models.graph import OneHot
 from graphnorm.models.registry import find_model
+from graphnorm.randomness import seeded
 from graphnorm.segments import Segments
 from graphnorm.training.task import task_of
 from graphnorm.training.trial import Trial
 
 __all__ = ["Matrices", "ModelInputs", "build_model"]
 
-_SEEDING = threading.Lock()
-"""Held while torch's generator, which all threads share, is seeded and drawn from."""
 TILE = 64
 """Rows and columns of the tiles in which a GPU multiplies."""
 WORTHWHILE = 0.25
@@ -31,8 +28,7 @@ MOST_BYTES = 1 << 32
 
 def build_model(trial: Trial, graphs: PackedGraphs) -> nn.Module:
     """The trial's model, initialised from the trial's seed alone."""
-    with _SEEDING, torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(trial.seed)
+    with seeded(trial.seed):
         return build(trial, trial.norm, graphs, task_of(trial).outputs(graphs))
 
 

@@ -22,7 +22,7 @@ from graphnorm.data import PackedGraphs
 from graphnorm.errors import GraphnormError, need
 from graphnorm.models.kernels import Matrix, graph_arrays, kernel_matrices
 from graphnorm.models.registry import PENALTIES, find_model
-from graphnorm.training.fleet import OnEpoch, Progress
+from graphnorm.training.history import History, OnEpoch
 from graphnorm.training.task import Task, task_of
 from graphnorm.training.trial import Outcome, Split, Trial, metric_of
 
@@ -36,7 +36,7 @@ MOST_GRAPHS = 20_000
 """A larger kernel matrix would take over three gigabytes."""
 
 
-class KernelFleet:
+class KernelFleet(History):
     """Trains trials of one kernel, as :class:`~graphnorm.training.Fleet` trains networks.
 
     Its epochs are the candidates. All C of a form are tried at once, so it advances by whole forms.
@@ -73,11 +73,9 @@ class KernelFleet:
         assert kernel is not None, "a KernelFleet trains kernels only"
         if any(trial.epochs != len(kernel.candidates) for trial in trials):
             raise ValueError(f"the epochs of {model} are its {len(kernel.candidates)} candidates")
-        self.trials, self.splits, self._kernel = tuple(trials), tuple(splits), kernel
-        self.epoch, self.seconds = 0, 0.0
-        self.names = tuple(part for part in Split._fields if len(getattr(splits[0], part)))
+        super().__init__(trials, tuple(part for part in Split._fields if len(getattr(splits[0], part))))
+        self.splits, self._kernel = tuple(splits), kernel
         self._graphs, self._labels = graphs, graphs.labels.cpu().numpy()
-        self._history = np.full((trials[0].epochs, len(trials), len(self.names)), np.nan, dtype=np.float32)
         self._pool = ThreadPoolExecutor(torch.get_num_threads())
         self._matrices: Iterator[Matrix] | None = None
 
@@ -99,43 +97,26 @@ class KernelFleet:
                     )
                 )
             rows = np.array([[scores[part] for part in self.names] for scores in scored], dtype=np.float32)
-            self._history[self.epoch : self.epoch + len(PENALTIES)] = rows.transpose(2, 0, 1)
             self.seconds += time.perf_counter() - began
-            for row in self._history[self.epoch : self.epoch + len(PENALTIES)]:
-                self.epoch += 1
-                if on_epoch is not None:
-                    metrics = dict(zip(self.names, row.T, strict=True))
-                    on_epoch(Progress(self.trials, self.epoch, metrics, self.seconds))
+            for row in rows.transpose(2, 0, 1):
+                self._enter(row, on_epoch)
 
     def outcomes(self, keep_state: bool = False) -> list[Outcome]:
         """Each member's score for every candidate so far."""
         return [
-            Outcome(
-                trial=trial,
-                curves=dict(zip(self.names, self._history[: self.epoch, member].T.copy(), strict=True)),
-                seconds=self.seconds / len(self.trials),
-                device="cpu",
-            )
+            Outcome(trial, self.curves(member), seconds=self.seconds / len(self.trials), device="cpu")
             for member, trial in enumerate(self.trials)
         ]
 
-    def state_dict(self) -> dict[str, Any]:
-        """A checkpoint. Training resumes from it exactly."""
-        history = torch.from_numpy(self._history[: self.epoch].copy())
-        return {"epoch": self.epoch, "seconds": self.seconds, "history": history}
-
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Resume from a checkpoint of the same members."""
-        self.epoch, self.seconds, self._matrices = int(state["epoch"]), float(state["seconds"]), None
-        self._history[:] = np.nan
-        self._history[: self.epoch] = np.asarray(state["history"])
+        super().load_state_dict(state)
+        self._matrices = None
 
     def keep(self, members: Sequence[int]) -> KernelFleet:
         """A fleet of some of the members, in their present state."""
         chosen = list(members)
         smaller = KernelFleet(self._graphs, [self.trials[k] for k in chosen], [self.splits[k] for k in chosen])
-        state, share = self.state_dict(), self.seconds * len(chosen) / len(self.trials)
-        smaller.load_state_dict(state | {"history": state["history"][:, chosen], "seconds": share})
+        smaller.load_state_dict(self._state_of(chosen))
         return smaller
 
 

@@ -1,6 +1,6 @@
 """The metrics of classes, binary targets and real values: their names, units and directions.
 
-How they are computed is in :mod:`graphnorm.training.scoring`; stored scores are read and shown without it.
+How they are computed is in :mod:`graphnorm.training.metric_functions`; stored scores are read and shown without it.
 """
 
 from __future__ import annotations

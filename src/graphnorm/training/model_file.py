@@ -25,7 +25,7 @@ from graphnorm.layers import BUILT_IN, REGISTRY, norm_code
 from graphnorm.models.build import prepare
 from graphnorm.models.own import OwnModel
 from graphnorm.models.registry import find_model, name_model
-from graphnorm.training.fleet import default_device
+from graphnorm.training.devices import default_device
 from graphnorm.training.inputs import ModelInputs, build_model
 from graphnorm.training.metrics import Metric
 from graphnorm.training.task import TASKS, Scale, Task, task_of

@@ -20,9 +20,9 @@ from torch.nn import functional
 from graphnorm.data.batching import GraphBatch
 from graphnorm.data.packed import PackedGraphs
 from graphnorm.errors import GraphnormError
-from graphnorm.training import scoring
+from graphnorm.training import metric_functions as scoring
+from graphnorm.training.metric_functions import Columns
 from graphnorm.training.metrics import METRICS, USUAL, implied_task
-from graphnorm.training.scoring import Columns
 from graphnorm.training.trial import Trial
 
 __all__ = ["RARE", "TASKS", "Scale", "Task", "choose_metric", "find_task"]

@@ -123,8 +123,8 @@ class WorkerThreads:
 class WorkerProcesses:
     """Several workers, each a process with one thread.
 
-    A worker is ``python -m graphnorm.study.local`` with one end of a pipe. It imports neither the driver's main module
-    nor anything from the current folder. It has its own session, so that Ctrl-C reaches only the driver.
+    A worker is ``python -m graphnorm.study.local_engine`` with one end of a pipe. It imports neither the driver's main
+    module nor anything from the current folder. It has its own session, so that Ctrl-C reaches only the driver.
     """
 
     name = "local"
@@ -192,7 +192,7 @@ class WorkerProcesses:
             code = process.wait()
         self._processes[slot], self._pipes[slot] = self._start(self._devices[slot])
         how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
-        return Failure(f"the worker process {process.pid} {how}", worker_lost=True)
+        return Failure(f"the worker process {process.pid} {how}")
 
     def close(self) -> None:
         for process in self._processes:

@@ -15,7 +15,7 @@ from graphnorm.models import BASELINES, MODELS
 from graphnorm.settings import GRIDS, QUICK_EPOCHS, Grid, Settings
 from graphnorm.study import make_plan, settle
 from graphnorm.study.plan import role
-from graphnorm.study.planning import Dataset, baseline_plan, catalogued
+from graphnorm.study.plan_from_settings import Dataset, baseline_plan, catalogued
 
 TREES = load("synthetic:trees")
 PARTS = dict(zip(("train", "valid", "test"), torch.arange(400).split([320, 40, 40]), strict=True))

@@ -17,7 +17,7 @@ from graphnorm.analysis import AlphaProbe, Alphas, LayerNoise, NoiseProbe, log_s
 from graphnorm.data import Images, PackedGraphs, find
 from graphnorm.paper.image_fleet import BATCH_SIZE, IMAGE_LAYERS, IMAGES, ImageFleet, ImageNoiseProbe
 from graphnorm.study.plan import Plan
-from graphnorm.study.planning import Dataset
+from graphnorm.study.plan_from_settings import Dataset
 from graphnorm.study.store import Record, Store
 from graphnorm.training import Trial
 

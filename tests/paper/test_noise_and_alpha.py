@@ -20,8 +20,7 @@ from graphnorm.errors import StudyError
 from graphnorm.paper import figures
 from graphnorm.paper.image_fleet import IMAGE_LAYERS, IMAGES, _moved, normalized
 from graphnorm.paper.item import AlphaRuns, Item, NoiseRuns
-from graphnorm.paper.output import NothingThereError
-from graphnorm.paper.probed import (
+from graphnorm.paper.noise_and_alpha import (
     GRAPH_LAYERS,
     alpha_plan,
     alpha_runs,
@@ -31,10 +30,11 @@ from graphnorm.paper.probed import (
     read_alpha,
     read_noise,
 )
+from graphnorm.paper.output import NothingThereError
 from graphnorm.paper.reproduce import Reproduction
 from graphnorm.settings import Running
 from graphnorm.study import Callback, Plan, Stopped, Store, run
-from graphnorm.study.local import WorkerProcesses
+from graphnorm.study.local_engine import WorkerProcesses
 from graphnorm.study.reading import read
 from graphnorm.study.runner import Driver
 from graphnorm.training import Progress

@@ -12,8 +12,8 @@ from sklearn.model_selection import StratifiedKFold
 
 from graphnorm.data import PackedGraphs
 from graphnorm.errors import GraphnormError
+from graphnorm.study.folds import make_splits
 from graphnorm.study.protocol import PROTOCOLS, find_protocol
-from graphnorm.study.splits import make_splits
 from graphnorm.training.trial import Trial
 
 

@@ -9,8 +9,8 @@ import re
 import pytest
 
 from fakes import paper_source
-from graphnorm.study import reported as paper
-from graphnorm.study.reported import MOLHIV, TU, Reported, reported, reported_baseline
+from graphnorm.study import paper_numbers as paper
+from graphnorm.study.paper_numbers import MOLHIV, TU, Reported, reported
 
 NORMS = {"LayerNorm": "layer", "BatchNorm": "batch", "InstanceNorm": "instance", "GraphNorm": "graph"}
 
@@ -99,8 +99,10 @@ def test_the_number_of_a_cell(cell: tuple[str, str, str, str], text: str) -> Non
 
 
 def test_baselines_by_the_names_they_have_here() -> None:
-    assert str(reported_baseline("NCI1", "wl", "paper")) == "86.0 ± 1.8"
-    assert str(reported_baseline("COLLAB", "dgcnn", "paper")) == "73.7"
-    assert reported_baseline("ogbg-molhiv", "ogb-gin", "given") == (75.58, 1.40, 2)
-    for nothing in (("NCI1", "wl", "fair"), ("NCI1", "mlp", "paper"), ("PTC", "awl", "paper"), ("mine", "wl", "paper")):
-        assert reported_baseline(*nothing) is None
+    assert str(reported("NCI1", "wl", "none", "paper")) == "86.0 ± 1.8"
+    assert str(reported("COLLAB", "dgcnn", "none", "paper")) == "73.7"
+    assert reported("ogbg-molhiv", "ogb-gin", "none", "given") == (75.58, 1.40, 2)
+    for data, model, protocol in (
+        ("NCI1", "wl", "fair"), ("NCI1", "mlp", "paper"), ("PTC", "awl", "paper"), ("mine", "wl", "paper")
+    ):  # fmt: skip
+        assert reported(data, model, "none", protocol) is None

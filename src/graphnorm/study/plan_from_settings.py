@@ -15,9 +15,9 @@ from graphnorm.layers import REGISTRY, norm_code
 from graphnorm.models import BASELINES, MODELS, NORMALIZED, find_model, name_model
 from graphnorm.models.registry import OFFERED
 from graphnorm.settings import QUICK_EPOCHS, VARIABLE, Grid, Hyperparameters, Settings, options_of
+from graphnorm.study.folds import make_splits
 from graphnorm.study.plan import Plan
 from graphnorm.study.protocol import find_protocol
-from graphnorm.study.splits import make_splits
 from graphnorm.training import Trial, metric_of, task_of
 from graphnorm.training.task import RARE, choose_metric, smaller_class, task_name
 
@@ -125,6 +125,9 @@ def _refuse_misfits(graphs: PackedGraphs, chosen: Mapping[str, Any], one_split: 
         for name in names:
             if name not in known:
                 raise unknown(what, name, known)
+    if twice := [name for name in chosen.get("norms", ()) if name in BASELINES]:
+        remedy = f"register it by another name, such as my-{twice[0]}"
+        raise GraphnormError(f"the normalization {twice[0]!r} has the name of a baseline", remedy=remedy)
     if chosen.get("norms") == ():
         raise GraphnormError("there is no normalization to train", remedy=f"name one of {', '.join(REGISTRY)}")
     kernels = [name for name in chosen.get("baselines", ()) if MODELS[name].kernel]
@@ -253,11 +256,8 @@ def baseline_plan(
     protocol: str,
     folds: int = 10,
     seeds: int = 1,
-    epochs: int | None = None,
 ) -> Plan:
     """Plan a study of one baseline, with :data:`BASELINE_SETTING` and its own settings.
-
-    epochs: replaces the epochs of a network; a kernel has none.
 
     >>> from graphnorm.data import load
     >>> plan = baseline_plan(load("synthetic:trees"), "wl", protocol="fair", folds=5)
@@ -265,8 +265,7 @@ def baseline_plan(
     (5, 42)
     """
     kernel = MODELS[name].kernel
-    own: dict[str, Any] = {} if kernel else BASELINE_SETTING | ({} if epochs is None else {"epochs": epochs})
-    chosen = {**own, **MODELS[name].defaults}
+    chosen = {**({} if kernel else BASELINE_SETTING), **MODELS[name].defaults}
     grid = Grid("own", {axis: (chosen[axis],) for axis in BASELINE_SETTING if axis in chosen})
     rest = {option: value for option, value in chosen.items() if option not in grid.axes}
     shared: dict[str, Any] = {"model": name, "norms": ("none",), "protocol": protocol, "folds": folds}

@@ -1,0 +1,72 @@
+"""What all fleets keep of their training, and tell after each epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from graphnorm.training.trial import Trial
+
+__all__ = ["History", "OnEpoch", "Progress"]
+
+
+class Progress(NamedTuple):
+    """The state of a fleet after an epoch."""
+
+    trials: tuple[Trial, ...]
+    epoch: int
+    """Epochs finished, from 1."""
+    metrics: dict[str, npt.NDArray[np.float32]]
+    """``loss``, ``train``, ``valid`` and, if the protocol has a test part, ``test`` of this epoch: (members,)."""
+    seconds: float
+    """Training time of the fleet so far."""
+
+
+OnEpoch = Callable[[Progress], None]
+
+
+class History:
+    """How far the members of a fleet are trained, and their curves: what all kinds of fleets share.
+
+    Args:
+        trials: the members.
+        names: the names of the curves.
+        columns: how many numbers a member has after each epoch: its curves, and others behind them.
+    """
+
+    def __init__(self, trials: Sequence[Trial], names: tuple[str, ...], columns: int | None = None) -> None:
+        self.trials, self.names = tuple(trials), names
+        self.epoch, self.seconds = 0, 0.0
+        shape = (trials[0].epochs, len(trials), columns or len(names))
+        self._history = np.full(shape, np.nan, dtype=np.float32)
+
+    def _enter(self, row: npt.NDArray[np.float32], on_epoch: OnEpoch | None) -> None:
+        """Enter what an epoch gave, shape (members, columns), and report it."""
+        self._history[self.epoch] = row
+        self.epoch += 1
+        if on_epoch is not None:
+            on_epoch(Progress(self.trials, self.epoch, dict(zip(self.names, row.T, strict=False)), self.seconds))
+
+    def curves(self, member: int) -> dict[str, npt.NDArray[np.float32]]:
+        """A member's curves so far."""
+        return dict(zip(self.names, self._history[: self.epoch, member].T.copy(), strict=False))
+
+    def state_dict(self) -> dict[str, Any]:
+        """A checkpoint. Training resumes from it exactly."""
+        history = torch.from_numpy(self._history[: self.epoch].copy())
+        return {"epoch": self.epoch, "seconds": self.seconds, "history": history}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Resume from a checkpoint of the same members."""
+        self.epoch, self.seconds = int(state["epoch"]), float(state["seconds"])
+        self._history[:] = np.nan
+        self._history[: self.epoch] = np.asarray(state["history"])
+
+    def _state_of(self, members: list[int]) -> dict[str, Any]:
+        """The checkpoint of some members: their history, and their share of the time."""
+        state, share = self.state_dict(), self.seconds * len(members) / len(self.trials)
+        return state | {"history": state["history"][:, members], "seconds": share}
