@@ -105,7 +105,7 @@ def test_it_goes_on_where_it_stopped(run: Run, fleets: type[FakeFleet], tmp_path
         (["mine.csv", "--protocol", "fair", "--folds", "2"], "no tenth of that"),
         (
             ["mine.csv", "--protocol", "fair", "--split", "scaffold"],
-            "cannot keep to the split 'scaffold'. Remedy: name the protocol given",
+            "cannot keep to a split that is given. Remedy: name the protocol given",
         ),
         (["trees", "--norm-module", "mine=nowhere:Norm"], "no module 'nowhere'"),
     ],

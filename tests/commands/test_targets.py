@@ -8,6 +8,7 @@ import io
 import json
 import sqlite3
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import torch
 import graphnorm
 from fakes import with_targets
 from graphnorm import cli
-from graphnorm.data import PackedGraphs, save_packed, synthetic
+from graphnorm.data import DataError, PackedGraphs, load, save_packed, synthetic
 from graphnorm.errors import DataWarning
 from graphnorm.report import read_studies
 from graphnorm.study import Result, Store, load_result
@@ -241,3 +242,74 @@ def test_search_has_the_verdict_of_compare(tmp_path: Path) -> None:
     searched = graphnorm.search(graphs, "curves", store=tmp_path / "s.db", **keywords)
     assert searched.verdict == compared.verdict
     assert searched.findings[:-1] == compared.findings[:-1]
+
+
+def test_predict_on_data_with_a_part_of_the_targets(run: Run, tmp_path: Path) -> None:
+    graphs = with_targets("values", 2)
+    model, part = tmp_path / "m.safetensors", tmp_path / "part.safetensors"
+    save_packed(graphs, tmp_path / "whole.safetensors")
+    assert run("train", tmp_path / "whole.safetensors", "--out", model, *QUICK)[0] == 0
+    assert graphs.targets is not None
+    save_packed(replace(graphs, targets=graphs.targets[:, :1], target_names=("t0",)), part)
+    out = tmp_path / "p.csv"
+    facts = json.loads(run("predict", model, part, "--json", "--out", out)[1])
+    assert facts["predictions"] == str(out)
+    assert facts["not in the data"] == "'t1'"
+    assert facts["RMSE"] == facts["RMSE by target"]["t0"]
+    assert facts["RMSE by target"]["t1"] is None
+    with out.open() as file:
+        assert list(csv.DictReader(file).fieldnames or ()) == ["graph", "t0", "t0 (given)", "t1", "t1 (given)"]
+
+
+def test_a_split_does_not_hide_what_was_trained_on(run: Run, tmp_path: Path) -> None:
+    graphs, model = with_targets("values", 1), tmp_path / "m.safetensors"
+    parts = dict(zip(("train", "valid", "test"), torch.arange(90).split([60, 15, 15]), strict=True))
+    save_packed(replace(graphs, splits=parts), tmp_path / "split.safetensors")
+    save_packed(graphs, tmp_path / "whole.safetensors")
+    assert run("train", tmp_path / "split.safetensors", "--out", model, *QUICK)[0] == 0
+    facts = json.loads(run("predict", model, tmp_path / "whole.safetensors", "--json")[1])
+    assert "was trained on a part of these graphs; on the test part of the split" in facts["note"]
+
+
+def test_a_target_may_be_named_as_a_column_of_predictions(run: Run, tmp_path: Path) -> None:
+    data, model = tmp_path / "whole.safetensors", tmp_path / "m.safetensors"
+    save_packed(replace(with_targets("values", 1), target_names=("graph",)), data)
+    assert run("train", data, "--out", model, *QUICK)[0] == 0
+    rows = json.loads(run("predict", model, data, "--json")[1])["predictions"]
+    assert [row["graph"] for row in rows] == list(range(90))
+    assert {"graph (predicted)", "graph (given)"} < rows[0].keys()
+
+
+def test_one_target_that_decides_an_error_is_named() -> None:
+    graphs = with_targets("values", 2)
+    assert graphs.targets is not None
+    graphs = replace(graphs, targets=graphs.targets * torch.tensor([1.0, 100.0]))
+    result = graphnorm.compare(graphs, norms="none,graph", **SETTINGS)
+    assert any(note.startswith("t1 is 9") and "--metric r2" in note for note in result.notes)
+    even = graphnorm.compare(with_targets("values", 2), norms="none,graph", **SETTINGS)
+    assert not any("of the mean RMSE" in note for note in even.notes)
+
+
+def test_targets_that_some_folds_cannot_measure_are_named() -> None:
+    graphs = with_targets("binary", 2)
+    assert graphs.targets is not None
+    graphs.targets[:, 1] = 0
+    graphs.targets[::60, 1] = 1  # two graphs, for three folds
+    result = graphnorm.compare(graphs, norms="none,graph", **SETTINGS)
+    assert any("the same value: without t1 in" in note for note in result.notes)
+
+
+def test_columns_that_are_no_targets_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("smiles,y,number\n" + "\n".join(f"{'C' * k},{k % 3 / 7},{k}" for k in range(1, 21)))
+    with pytest.warns(DataWarning, match="'number' counts the rows"):
+        load(path, target=["y", "number"])
+    parts = ["train", "test"]
+    path.write_text("smiles,y,part\n" + "\n".join(f"{'C' * k},{k % 3 / 7},{parts[k % 2]}" for k in range(1, 21)))
+    with pytest.raises(DataError, match=r"'part' names the parts of a split.*--split part"):
+        load(path, target=["y", "part"])
+    path.write_text("smiles,a,b\n" + "\n".join(f"{'C' * k},{2 * (k % 2) - 1},{k % 2}" for k in range(1, 21)))
+    graphs = load(path)
+    assert graphs.task == "binary"
+    assert graphs.targets is not None
+    assert torch.equal(graphs.targets[:, 0], graphs.targets[:, 1])

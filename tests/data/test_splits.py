@@ -5,13 +5,17 @@ from __future__ import annotations
 import gzip
 import json
 import zipfile
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
-from graphnorm.data import DataError, DataWarning, PackedGraphs, load
+from graphnorm.data import DataError, DataWarning, PackedGraphs, as_graphs, load
 from graphnorm.data.splits import PARTS, scaffold_split
+from graphnorm.training import Split
 
 TEN = [*(f"c1ccccc1{'C' * k}" for k in range(8)), "C1CC1", "CC"]
 
@@ -161,3 +165,33 @@ def test_an_official_split_can_be_left_out(archives: Path) -> None:
     graphs = load("molhiv", archives, split="random")
     assert graphs.splits == {}
     assert np.array_equal(graphs.labels, load("molhiv", archives).labels)
+
+
+def test_rows_given_in_python(table: Path) -> None:
+    mask = np.arange(10) >= 8
+    for split in (
+        {"train": range(6), "valid": torch.tensor([6, 7]), "test": mask},
+        Split(np.arange(6), np.array([6, 7]), np.array([8, 9])),
+    ):
+        found = parts(as_graphs(table, split=split))
+        assert found == {"train": list(range(6)), "valid": [6, 7], "test": [8, 9]}
+    graphs = load(table, split="random")
+    assert parts(replace(graphs, splits={"train": np.arange(8), "test": [8, 9]}))["test"] == [8, 9]
+
+
+@pytest.mark.parametrize(
+    ("split", "problem"),
+    [
+        ({"train": [0, 1], "test": [1, 2]}, "graph 1 is in the split 2 times"),
+        ({"train": [0, 1], "test": [10]}, "ids from 0 to 10"),
+        ({"train": [0, 1], "test": []}, "no graphs in the part test"),
+        ({"train": [0, 1], "test": [2.0]}, "the part 'test' of the split is float64"),
+        ({"train": [0, 1], "tests": [2]}, "'tests' is no part of a split"),
+        ({"train": np.ones(9, bool), "test": [2]}, "the part 'train' of the split is bool"),
+    ],
+)
+def test_wrong_rows_are_refused(table: Path, split: dict[str, Any], problem: str) -> None:
+    with pytest.raises(DataError, match=problem):
+        as_graphs(table, split=split)
+    with pytest.raises(TypeError, match="the rows of each part"):
+        as_graphs(table, split=5)

@@ -11,6 +11,7 @@ import torch
 from graphnorm.data import CATALOG, PackedGraphs, load
 from graphnorm.data.catalog import Counts
 from graphnorm.errors import GraphnormError
+from graphnorm.layers import REGISTRY, register_norm
 from graphnorm.models import BASELINES, MODELS
 from graphnorm.settings import GRIDS, QUICK_EPOCHS, Grid, Settings
 from graphnorm.study import make_plan, settle
@@ -148,3 +149,24 @@ def test_it_is_known_whether_edge_features_are_used() -> None:
     }
     assert unused == {"gin": 3, "pyg:GIN": 3, "pyg:GAT": 0}
     assert make_plan(TREES, Settings()).spec["unused_edge_features"] == 0
+
+
+def test_chance_is_that_of_the_graphs_that_are_reported() -> None:
+    targets = torch.linspace(0, 1, 400)[:, None] ** 2
+    targets[360:] = 0.5 + torch.arange(40)[:, None] % 2 * 0.01  # the test part hardly varies
+    graphs = replace(
+        SPLIT, labels=torch.zeros(400, dtype=torch.int64), classes=("unknown",), task="values", targets=targets,
+        target_names=("size",),
+    )  # fmt: skip
+    assert make_plan(graphs, settle(graphs)).spec["chance"] == pytest.approx(0.005, rel=1e-3)
+    of_folds = make_plan(graphs, settle(graphs, protocol="fair")).spec["chance"]
+    assert of_folds == pytest.approx(float(targets.std(correction=0)), rel=1e-3)
+
+
+def test_a_normalization_has_not_the_name_of_a_baseline() -> None:
+    register_norm("wl", lambda channels: torch.nn.Identity())
+    try:
+        with pytest.raises(GraphnormError, match="'wl' has the name of a baseline"):
+            settle(TREES, norms="wl,graph")
+    finally:
+        REGISTRY.pop("wl")

@@ -146,3 +146,20 @@ def _no_warnings():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         yield
+
+
+@pytest.mark.parametrize("metric", ["roc-auc", "average-precision"])
+def test_infinite_scores_do_not_tie_with_missing_targets(metric: str) -> None:
+    scores = torch.tensor([1.0, 2.0, torch.inf, 0.0, torch.inf])
+    targets = torch.tensor([0.0, 0.0, 1.0, torch.nan, torch.nan])
+    assert TASKS["binary"].each(metric, scores[None, :, None], targets[None, :, None]).item() == 1
+
+
+@pytest.mark.parametrize("metric", ["roc-auc", "average-precision"])
+def test_confident_classes_keep_their_ranks(metric: str) -> None:
+    """In single precision most of these probabilities are 0 or 1."""
+    scores = 200 * rand(GRAPHS, 3)
+    labels = torch.randint(0, 3, (GRAPHS,), generator=GENERATOR)
+    odds = [scores[:, k] - scores[:, [j for j in range(3) if j != k]].double().logsumexp(1) for k in range(3)]
+    expected = np.mean([OF_BINARY[metric](labels == k, odds[k].numpy()) for k in range(3)])
+    assert TASKS["classes"].score(metric, scores[None], labels[None]).item() == pytest.approx(expected, abs=1e-6)

@@ -159,10 +159,13 @@ def test_real_values_are_in_their_unit_and_matched_by_name(tmp_path: Path) -> No
     assert predicted[:, 1].min() > 900
     turned = replace(data, targets=data.targets.flip(1), target_names=("mass", "size"))
     np.testing.assert_array_equal(saved.wanted(turned), data.targets.numpy())
-    assert saved.wanted(replace(data, target_names=("size", "other"))) is None
+    partly = saved.wanted(replace(data, target_names=("size", "other")))
+    np.testing.assert_array_equal(partly[:, 0], data.targets[:, 0].numpy())
+    assert np.isnan(partly[:, 1]).all()
+    assert saved.wanted(replace(data, target_names=("a", "b"))) is None
     assert saved.wanted(replace(data, task="binary", targets=(data.targets > 5).float())) is None
     expected = np.sqrt(((predicted - data.targets.numpy()) ** 2).mean(0))
-    assert saved.score("rmse", predicted, data.targets.numpy()) == pytest.approx(expected.tolist())
+    assert saved.score("rmse", saved.scores(data), data.targets.numpy()) == pytest.approx(expected.tolist())
 
 
 @pytest.mark.parametrize(

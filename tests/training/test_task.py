@@ -63,21 +63,19 @@ def test_two_classes_are_a_binary_target_of_the_official_protocol() -> None:
 
 
 def test_chance_is_the_best_constant() -> None:
-    assert TASKS["classes"].chance("accuracy", TREES) == pytest.approx(float(TREES.labels.bincount().max()) / 50)
+    assert TASKS["classes"].chance("accuracy", TREES.labels) == pytest.approx(float(TREES.labels.bincount().max()) / 50)
     for metric in ("balanced-accuracy", "roc-auc"):
-        assert TASKS["classes"].chance(metric, TREES) == 0.5
-    assert TASKS["binary"].chance("roc-auc", TREES) == 0.5
+        assert TASKS["classes"].chance(metric, TREES.labels) == 0.5
+    assert TASKS["binary"].chance("roc-auc", TASKS["binary"].wanted(TREES)) == 0.5
     targets = torch.zeros(50, 2)
     targets[:10, 0], targets[:, 1], targets[:5, 1] = 1, 1, torch.nan
-    rare = with_targets(targets, "binary")
-    assert TASKS["binary"].chance("average-precision", rare) == pytest.approx(0.2)
-    assert TASKS["binary"].chance("accuracy", rare) == pytest.approx(0.8)
-    assert TASKS["binary"].chance("f1", rare) == pytest.approx(2 * 0.2 / 1.2)
+    assert TASKS["binary"].chance("average-precision", targets) == pytest.approx(0.2)
+    assert TASKS["binary"].chance("accuracy", targets) == pytest.approx(0.8)
+    assert TASKS["binary"].chance("f1", targets) == pytest.approx(2 * 0.2 / 1.2)
     values = torch.linspace(0, 1, 50)[:, None] ** 2
-    graphs = with_targets(values, "values")
-    assert TASKS["values"].chance("rmse", graphs) == pytest.approx(float(values.std(correction=0)))
-    assert TASKS["values"].chance("mae", graphs) == pytest.approx(float((values - values.median()).abs().mean()))
-    assert TASKS["values"].chance("r2", graphs) == pytest.approx(0, abs=1e-6)
+    assert TASKS["values"].chance("rmse", values) == pytest.approx(float(values.std(correction=0)))
+    assert TASKS["values"].chance("mae", values) == pytest.approx(float((values - values.median()).abs().mean()))
+    assert TASKS["values"].chance("r2", values) == pytest.approx(0, abs=1e-6)
 
 
 def test_targets_are_standardized_by_the_training_part() -> None:

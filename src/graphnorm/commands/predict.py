@@ -9,6 +9,7 @@ import json
 import math
 import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from graphnorm.settings import Loading
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
+    from torch import Tensor
 
     from graphnorm.data import PackedGraphs
     from graphnorm.training.model_file import SavedModel
@@ -54,7 +56,7 @@ def run(options: argparse.Namespace) -> None:
         saved = load_model(options.model, options.device, options.code)
         graphs, smiles = _load(options, saved)
         columns, rows, facts = _predict(saved, graphs, smiles)
-    if options.json:
+    if options.json and options.out is None:
         print(json.dumps(facts | {"predictions": [dict(zip(columns, row, strict=True)) for row in rows]}, indent=1))
         return
     text = io.StringIO()
@@ -66,7 +68,8 @@ def run(options: argparse.Namespace) -> None:
         print("; ".join(f"{name}: {_said(value)}" for name, value in facts.items()), file=sys.stderr)
         return
     write_text(options.out, text.getvalue())
-    print(render.facts({"predictions": str(options.out)} | {name: _said(value) for name, value in facts.items()}))
+    shown = facts if options.json else {name: _said(value) for name, value in facts.items()}
+    print(render.facts({"predictions": str(options.out)} | shown, as_json=options.json))
 
 
 def _load(options: argparse.Namespace, saved: SavedModel) -> tuple[PackedGraphs, list[str] | None]:
@@ -96,8 +99,8 @@ def _predict(
     """Columns, a row for each graph, and facts about all graphs."""
     import numpy as np
 
-    predicted = saved.predict(graphs)
-    wanted = saved.wanted(graphs)
+    scores = saved.scores(graphs)
+    predicted, wanted = saved.predictions(scores), saved.wanted(graphs)
     shown: dict[str, list[Any]] = {"graph": graphs.rows}
     if smiles is not None:
         shown["smiles"] = [smiles[row].strip() for row in graphs.rows]
@@ -105,7 +108,7 @@ def _predict(
     if saved.target_names:
         for k, name in enumerate(saved.target_names):
             if saved.task.name == "values":
-                shown[name] = _single(predicted[:, k])
+                shown[f"{name} (predicted)" if name in shown else name] = _single(predicted[:, k])
             else:
                 shown[f"P({name})"] = _probabilities(predicted[:, k])
             if wanted is not None:
@@ -118,12 +121,15 @@ def _predict(
         shown["probability"] = _probabilities(predicted.max(axis=1))
         shown |= {f"P({name})": _probabilities(predicted[:, k]) for k, name in enumerate(saved.classes)}
         if wanted is not None:
-            shown["label"] = [saved.classes[int(k)] for k in wanted]
+            shown["label"] = [None if k < 0 else saved.classes[int(k)] for k in wanted]
     if wanted is None:
         facts["note"] = f"no {saved.metric.name}: {_why_not(saved, graphs)}"
     else:
-        facts |= _scores(saved, predicted, wanted)
-        if graphs.fingerprint == saved.trial.fingerprint:
+        facts |= _scores(saved, scores, wanted)
+        absent = [name for name in saved.target_names if name not in graphs.target_names]
+        if absent and len(saved.target_names) > 1:
+            facts["not in the data"] = _listed(absent)
+        if replace(graphs, splits={}).fingerprint == saved.graphs:
             facts["note"] = _about_training_graphs(saved)
     return list(shown), [list(row) for row in zip(*shown.values(), strict=True)], facts
 
@@ -152,13 +158,13 @@ def _probabilities(values: Iterable[float]) -> list[float | None]:
     return [near if near is None or rest is None or near < 0.5 else float(1 - Decimal(str(rest))) for near, rest in six]
 
 
-def _scores(saved: SavedModel, predicted: npt.NDArray[np.float64], wanted: npt.NDArray[Any]) -> dict[str, Any]:
+def _scores(saved: SavedModel, scores: Tensor, wanted: npt.NDArray[Any]) -> dict[str, Any]:
     """The model's metric, of several targets also by target; and the accuracy of classes."""
     from graphnorm.training import METRICS
 
     found: dict[str, Any] = {}
     for metric in dict.fromkeys((saved.metric, saved.metric if saved.target_names else METRICS["accuracy"])):
-        each = saved.score(metric.key, predicted, wanted)
+        each = saved.score(metric.key, scores, wanted)
         known = [value for value in each if not math.isnan(value)]
         found[metric.name] = _plain([metric.scale * sum(known) / len(known)])[0] if known else None
         if saved.target_names[1:]:
@@ -175,8 +181,7 @@ def _why_not(saved: SavedModel, graphs: PackedGraphs) -> str:
             f"the targets of the data are {_listed(graphs.target_names)}; the model has {_listed(saved.target_names)}"
         )
     if graphs.classes == (UNKNOWN,):
-        column = graphs.label_column
-        return f"some rows have no value in the column {column!r}" if column else "the data has no labels"
+        return "the data has no labels"
     return f"the classes of the data are {_listed(graphs.classes)}; those of the model are {_listed(saved.classes)}"
 
 

@@ -50,7 +50,7 @@ def draw(graphs: PackedGraphs, *, per_class: int = 4, seed: int = 0) -> Figure:
             axis.set_axis_off()
         for axis, graph_id in zip(row, chosen, strict=False):
             draw_graph(axis, graphs, int(graph_id), seed=seed)
-        text = f"class {graphs.classes[label]}"
+        text = f"class {graphs.classes[label]}" if graphs.targets is None else ""
         row[0].text(-0.04, 0.5, text, rotation=90, va="center", ha="right", transform=row[0].transAxes, fontsize=9)
     figure.suptitle(graphs.name, fontsize=11)
     return figure

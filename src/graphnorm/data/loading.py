@@ -21,7 +21,7 @@ from typing import Any, get_args
 import torch
 
 from graphnorm.data import synthetic
-from graphnorm.data.archive import Archive, refuse_irregular, stamp
+from graphnorm.data.archive import Archive, Integers, refuse_irregular, stamp
 from graphnorm.data.catalog import Entry, FeatureRule, find
 from graphnorm.data.convert import find_features, find_labels, from_networkx, from_pyg
 from graphnorm.data.download import download as download_file
@@ -29,7 +29,7 @@ from graphnorm.data.images import Images, read_cifar10
 from graphnorm.data.molecules import from_table, molecules
 from graphnorm.data.ogb import is_ogb, read_ogb
 from graphnorm.data.packed import FORMAT, PackedGraphs, announce, open_packed, save_packed
-from graphnorm.data.splits import note_crossing, read_split
+from graphnorm.data.splits import note_crossing, read_split, split_by_rows
 from graphnorm.data.table import TABLE_SUFFIXES, InputTable, is_table, read_table
 from graphnorm.data.targets import Threshold
 from graphnorm.data.tu import is_tu, read_tu
@@ -168,10 +168,13 @@ def _kind(path: Path) -> str:
 
 def _with_split(graphs: PackedGraphs, split: str | None, file: Path | None) -> PackedGraphs:
     if file:
-        parts = read_split(file, graphs.rows, graphs.num_graphs + len(graphs.left_out))
-        splits = {name: torch.from_numpy(ids) for name, ids in parts.items()}
-        return replace(graphs, splits=splits, notes=graphs.notes + note_crossing(graphs.groups, parts))
+        return _with_parts(graphs, read_split(file, graphs.rows, graphs.num_graphs + len(graphs.left_out)))
     return replace(graphs, splits={}) if split == "random" else graphs
+
+
+def _with_parts(graphs: PackedGraphs, parts: Mapping[str, Integers]) -> PackedGraphs:
+    splits = {name: torch.from_numpy(ids) for name, ids in parts.items()}
+    return replace(graphs, splits=splits, notes=graphs.notes + note_crossing(graphs.groups, parts))
 
 
 def as_graphs(data: Any, root: str | os.PathLike[str] | None = None, **loading: Any) -> PackedGraphs:
@@ -181,7 +184,8 @@ def as_graphs(data: Any, root: str | os.PathLike[str] | None = None, **loading: 
         PyTorch Geometric's ``Data``, or a list of NetworkX graphs.
 
     loading: those options of :func:`load` that apply to the form. For NetworkX graphs ``target`` names the attribute
-        that holds the label or the numbers.
+        that holds the label or the numbers. ``split`` may also be the rows of each part, as ids or masks:
+        ``{"train": …, "valid": …, "test": …}``, where ``valid`` may be left out.
 
     >>> import networkx as nx
     >>> graphs = [nx.path_graph(3), nx.cycle_graph(4)]
@@ -189,6 +193,12 @@ def as_graphs(data: Any, root: str | os.PathLike[str] | None = None, **loading: 
     >>> as_graphs(graphs).classes
     ('cycle', 'path')
     """
+    split = loading.get("split")
+    if isinstance(split, Mapping) or hasattr(split, "_asdict"):
+        graphs = as_graphs(data, root, **loading | {"split": "random"})
+        parts = split if isinstance(split, Mapping) else split._asdict()  # type: ignore[union-attr]
+        return _with_parts(graphs, split_by_rows(parts, graphs.rows, graphs.num_graphs + len(graphs.left_out)))
+    require("split", split, (*PATH, NoneType), "scaffold, random, a column, a file, or the rows of each part")
     if isinstance(data, PATH):
         return load(data, root, **loading)
     given = {name: value for name, value in loading.items() if value is not None and value is not False}

@@ -155,7 +155,7 @@ class PackedGraphs:
     """The same of ``edge_tags``."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "splits", dict(sorted(self.splits.items())))
+        object.__setattr__(self, "splits", {name: torch.as_tensor(ids) for name, ids in sorted(self.splits.items())})
         shape = None if self.targets is None else tuple(self.targets.shape)
         wanted = None if self.task == "classes" else (self.num_graphs, len(self.target_names))
         if self.task not in get_args(TaskName) or shape != wanted or not (shape is None or shape[1]):

@@ -13,7 +13,7 @@ from graphnorm.data.archive import Integers, Place, decoding, refuse_irregular
 from graphnorm.data.table import read_table
 from graphnorm.errors import DataError, listing
 
-__all__ = ["PARTS", "check_parts", "note_crossing", "read_split", "scaffold_split", "split_by_words"]
+__all__ = ["PARTS", "check_parts", "note_crossing", "read_split", "scaffold_split", "split_by_rows", "split_by_words"]
 
 PARTS = ("train", "valid", "test")
 WORDS = {
@@ -72,7 +72,32 @@ def read_split(path: Path, rows: Sequence[int], num_rows: int) -> dict[str, Inte
     if path.is_dir() or path.stat().st_size > LARGEST_FILE:
         raise DataError("this is no file of a split", where=path, remedy="give a JSON or CSV file")
     parts = _read_json(path) if path.suffix.lower() == ".json" else _read_words(path, num_rows)
-    place: Place = {"where": str(path)}
+    return _of_graphs(parts, rows, num_rows, {"where": str(path)})
+
+
+def split_by_rows(given: Mapping[str, Any], rows: Sequence[int], num_rows: int) -> dict[str, Integers]:
+    """As :func:`read_split`, of rows that are given in Python, as ids or as masks.
+
+    >>> split = split_by_rows({"train": [0, 1], "test": np.array([False, False, True])}, range(3), 3)
+    >>> {part: ids.tolist() for part, ids in split.items()}
+    {'train': [0, 1], 'test': [2]}
+    """
+    parts: dict[str, Integers] = {}
+    for name, ids in given.items():
+        if name not in WORDS or WORDS[name] in parts:
+            raise DataError(f"{name!r} is no part of a split, or there twice", remedy="use train, valid, test")
+        array = np.asarray(ids)
+        if array.dtype == bool and array.shape == (num_rows,):
+            array = np.flatnonzero(array)
+        if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
+            problem = f"the part {name!r} of the split is {array.dtype} of shape {array.shape}"
+            raise DataError(problem, remedy="give the ids of its rows, from 0, or a mask of all rows")
+        parts[WORDS[name]] = array.astype(np.int64)
+    return _of_graphs(parts, rows, num_rows, {"where": "split"})
+
+
+def _of_graphs(parts: dict[str, Integers], rows: Sequence[int], num_rows: int, place: Place) -> dict[str, Integers]:
+    """A split of rows as one of those rows that are graphs, both checked."""
     check_parts(parts, num_rows, place)
     graph = np.full(num_rows, -1)
     graph[np.asarray(rows, np.int64)] = np.arange(len(rows))

@@ -17,6 +17,7 @@ import statistics
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
+from functools import partial
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -26,6 +27,7 @@ from torch import Tensor
 
 from graphnorm.data.archive import Place
 from graphnorm.data.packed import UNKNOWN
+from graphnorm.data.splits import WORDS
 from graphnorm.errors import DataError, listing, require, unknown
 from graphnorm.settings import TaskName
 
@@ -39,6 +41,8 @@ OTHER_NUMBER = re.compile(r"(?=\D*\d)[^\w]*[\d.,_'\s]+[^\w]*")
 """A number as other programs or languages write it: 0,5 and 1'000 and 12% and <3."""
 EXACT = 2**53
 """Double precision does not tell larger whole numbers apart."""
+SURELY_IDS = 10
+"""So many whole numbers in a row are no measurements."""
 MANY_WORDS = 50
 MANY_NUMBERS = 10
 ROUNDING = 0.01
@@ -127,7 +131,7 @@ def find_targets(
 
     task: overrules what the values suggest.
     threshold: the values of the only column are measurements, and the classes are "above" it and "not above".
-    unlabelled: labels may be missing or all the same. If a class is missing, all graphs have the class ``"unknown"``.
+    unlabelled: labels may be missing or all the same. A graph whose class is missing has the class ``"unknown"``.
     place: the place of a row, for errors.
     remedy: what to do about a missing label.
 
@@ -153,12 +157,12 @@ def find_targets(
         if task not in (None, "classes"):
             problem = f"a threshold makes classes, which is not the task {task!r}"
             raise DataError(problem, **place(0), remedy="leave one of them out")
-        return _split(found[0], threshold, place, unlabelled, remedy)
+        split = partial(_split, threshold=threshold, unlabelled=unlabelled, remedy=remedy)
+        return _of_known(found[0], place, split, unlabelled)
     chosen, note = (task, None) if task else _guess(found, place)
     if chosen == "classes":
-        return _classes(found[0], place, unlabelled, remedy, given=task is not None)._replace(
-            notes=(note,) if note else ()
-        )
+        classes = partial(_classes, unlabelled=unlabelled, remedy=remedy, given=task is not None)
+        return _of_known(found[0], place, classes, unlabelled)._replace(notes=(note,) if note else ())
     arrays = [_binary(column, place) if chosen == "binary" else _values(column, place, unlabelled) for column in found]
     targets = np.stack(arrays, axis=1)
     notes = [note] if note else []
@@ -179,7 +183,7 @@ def _guess(columns: Sequence[_Column], place: Callable[[int], Place]) -> tuple[T
         for column in columns:
             if column.words is not None:
                 _refuse_word(column, place)
-        binary = [bool(np.isin(column.distinct, (0, 1)).all()) for column in columns]
+        binary = [any(np.isin(column.distinct, pair).all() for pair in ((0, 1), (-1, 1))) for column in columns]
         if all(binary):
             return "binary", None
         if any(binary):
@@ -190,7 +194,8 @@ def _guess(columns: Sequence[_Column], place: Callable[[int], Place]) -> tuple[T
                 **place(0),
                 remedy='name those of one kind, target="A,B" (--target A,B), or say task="values" (--task values)',
             )
-        return "values", None
+        ids = [repr(column.name) for column in columns if _counts_rows(column)]
+        return "values", f"{listing(ids)} counts the rows; if it is no target, name the others" if ids else None
     (column,) = columns
     distinct = column.distinct
     if column.words is not None:
@@ -211,6 +216,11 @@ def _guess(columns: Sequence[_Column], place: Callable[[int], Place]) -> tuple[T
         f"the {len(distinct)} different numbers in {column.name!r} are taken as measurements, and regression is the "
         "task; if each is a class, say task='classes' (--task classes)"
     )
+
+
+def _counts_rows(column: _Column) -> bool:
+    """Whether the values are those of an id: whole numbers in a row, in their order."""
+    return len(column.numbers) >= SURELY_IDS and bool((np.diff(column.numbers) == 1).all())
 
 
 def _is_other_number(word: str) -> bool:
@@ -235,6 +245,12 @@ def _refuse_word(column: _Column, place: Callable[[int], Place]) -> None:
     row = next(k for k, word in enumerate(column.words) if word and np.isnan(column.numbers[k]))
     word = column.words[row]
     words = sorted({word for word in column.words if word})
+    if {word.casefold() for word in words} <= WORDS.keys():
+        raise DataError(
+            f"the column {column.name!r} names the parts of a split ({listing(list(map(repr, words)))})",
+            **place(row),
+            remedy=f"give it as the split, and name the targets: --split {column.name} --target … (split=, target=)",
+        )
     if len(words) > 1 and np.isnan(column.numbers).all() and not any(map(_is_other_number, words)):
         coded = f"write 0 for {words[0]!r} and 1 for {words[1]!r}, or " if len(words) == 2 else ""
         raise DataError(
@@ -250,14 +266,34 @@ def _refuse_word(column: _Column, place: Callable[[int], Place]) -> None:
     raise DataError(f"{word[:40]!r} in the column {column.name!r} is not a number", **place(row), remedy=remedy)
 
 
-def _classes(column: _Column, place: Callable[[int], Place], unlabelled: bool, remedy: str, *, given: bool) -> Targets:
-    zeros = np.zeros(len(column.missing), np.int64)
+def _of_known(
+    column: _Column,
+    place: Callable[[int], Place],
+    make: Callable[[_Column, Callable[[int], Place]], Targets],
+    unlabelled: bool,
+) -> Targets:
+    """Classes of a column. If labels may be missing, those that are there decide, and the others are unknown."""
+    rows = np.flatnonzero(~column.missing)
+    if not unlabelled or len(rows) == len(column.missing):
+        return make(column, place)
+    labels = np.zeros(len(column.missing), np.int64)
+    if not len(rows):
+        return Targets("classes", labels, (UNKNOWN,))
+    words = None if column.words is None else [column.words[row] for row in rows]
+    known = column._replace(numbers=column.numbers[rows], words=words, missing=column.missing[rows])
+    found = make(known, lambda k: place(int(rows[k])))
+    if UNKNOWN in found.classes:  # which are the data's own
+        return Targets("classes", labels, (UNKNOWN,))
+    labels[:] = len(found.classes)
+    labels[rows] = found.labels
+    return found._replace(labels=labels, classes=(*found.classes, UNKNOWN))
+
+
+def _classes(column: _Column, place: Callable[[int], Place], unlabelled: bool, remedy: str, given: bool) -> Targets:
     if column.missing.any():
-        if unlabelled:
-            return Targets("classes", zeros, (UNKNOWN,))
         row, count = int(column.missing.argmax()), int(column.missing.sum())
         raise DataError(
-            f"the label in the column {column.name!r} is missing (in {count} of {len(zeros)} rows)",
+            f"the label in the column {column.name!r} is missing (in {count} of {len(column.missing)} rows)",
             **place(row),
             remedy=remedy,
         )
@@ -284,7 +320,7 @@ def _classes(column: _Column, place: Callable[[int], Place], unlabelled: bool, r
         raise DataError(
             f"all {len(keys)} graphs have the same label, {names[0]}",
             **place(0),
-            remedy="classification needs at least two classes; check the column or file of labels",
+            remedy="there is nothing to tell apart; check the column or file of labels",
         )
     index = {key: k for k, key in enumerate(ordered)}
     return Targets("classes", np.array([index[key] for key in keys], np.int64), names)
@@ -299,12 +335,10 @@ def _numeral(number: float) -> str:
 
 
 def _split(
-    column: _Column, threshold: Threshold, place: Callable[[int], Place], unlabelled: bool, remedy: str
+    column: _Column, place: Callable[[int], Place], threshold: Threshold, unlabelled: bool, remedy: str
 ) -> Targets:
     if threshold != "median" and not isinstance(threshold, (int, float)):
         raise DataError(f"the threshold is {threshold!r}", remedy='give a number, or "median"')
-    if column.missing.any() and unlabelled:
-        return Targets("classes", np.zeros(len(column.missing), np.int64), (UNKNOWN,))
     if np.isnan(column.numbers).any():
         row = int(np.isnan(column.numbers).argmax())
         shown = column.words[row][:40] if column.words else "nan"

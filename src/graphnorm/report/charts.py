@@ -461,9 +461,11 @@ def _draw(graphs: PackedGraphs, graph_id: int, kept: float) -> Drawing:
     degrees = dict(graph.degree())
     largest = max([1, *degrees.values()])
     nodes, edges = counted(len(graph), "node"), counted(graph.number_of_edges(), "edge")
-    of_class = graphs.classes[int(graphs.labels[graph_id])]
+    known = "" if graphs.target_names else f", class {graphs.classes[int(graphs.labels[graph_id])]}"
+    if graphs.targets is not None and len(graphs.target_names) == 1:
+        known = f", {graphs.target_names[0]} {float(graphs.targets[graph_id, 0]):.3g}"
     return Drawing(
-        label=f"graph {graph_id}, class {of_class}: {nodes}, {edges}, {kept:.0%} of the signal kept",
+        label=f"graph {graph_id}{known}: {nodes}, {edges}, {kept:.0%} of the signal kept",
         points=[(*places[node], round(degrees[node] / largest, 2)) for node in graph],
         edges=[(*places[a], *places[b]) for a, b in graph.edges()],
         molecule=molecule_as_svg(graphs, graph_id, 250),

@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import NoneType
 from typing import Any, TypeVar
 
 from graphnorm.data import PackedGraphs, as_graphs
@@ -67,7 +68,7 @@ def _split_options(given: Mapping[str, Any]) -> tuple[dict[str, Any], Running, d
     protocol = settings.get("protocol")
     if loading.get("split", "random") != "random" and protocol in PROTOCOLS and PROTOCOLS[protocol].unit == "fold":
         raise GraphnormError(
-            f"the protocol {protocol} draws folds at random, so it cannot keep to the split {str(loading['split'])!r}",
+            f"the protocol {protocol} draws folds at random, so it cannot keep to a split that is given",
             remedy="name the protocol given, or leave it out: it selects on the split's validation part and reports "
             "its test part, which has no influence on any choice; or leave the split out",
         )
@@ -77,7 +78,8 @@ def _split_options(given: Mapping[str, Any]) -> tuple[dict[str, Any], Running, d
 def _open(data: Any, loading: dict[str, Any]) -> tuple[PackedGraphs, dict[str, Any] | None]:
     """The graphs, and how to load them again."""
     root = loading.pop("data_root", None)
-    origin = describe_origin(data, **loading) if isinstance(data, PATH) else None
+    named = isinstance(data, PATH) and isinstance(loading.get("split"), (*PATH, NoneType))
+    origin = describe_origin(data, **loading) if named else None
     return as_graphs(data, root, **loading), origin
 
 

@@ -15,6 +15,7 @@ from graphnorm.files import replacing
 from graphnorm.study.reading import CURVES
 from graphnorm.study.store import Record, Store, Study
 from graphnorm.training import metric_of
+from graphnorm.training.metrics import implied_task
 from graphnorm.training.trial import KINDS
 
 __all__ = ["export_trials"]
@@ -52,7 +53,8 @@ def export_trials(store: Store, studies: Sequence[Study], path: Path, *, curves:
 def _facts(study: str, record: Record) -> list[Any]:
     trial = record.trial
     about = (record.status, record.epochs, record.seconds, record.device, record.finished, record.code)
-    return [study, trial.key, *(getattr(trial, name) for name in KINDS), *about]
+    named = {"metric": metric_of(trial).key, "task": trial.task or implied_task(trial.protocol)}
+    return [study, trial.key, *(named.get(name, getattr(trial, name)) for name in KINDS), *about]
 
 
 def _by_epoch(record: Record, measured: Sequence[str]) -> Iterator[tuple[Any, ...]]:

@@ -99,7 +99,7 @@ def _own_split(graphs: PackedGraphs, strata: Ids | None) -> Split:
     if missing:
         raise GraphnormError(
             f"{graphs.name} has no split of its own (no part {', '.join(missing)})",
-            remedy="use the protocol fair, or paper",
+            remedy="choose one (--split scaffold, a column or a file), or use the protocol fair, or paper",
         )
     if not len(parts["test"]):
         raise GraphnormError(
@@ -151,8 +151,9 @@ def _refuse_undefined(graphs: PackedGraphs, trial: Trial, splits: Sequence[Split
                 what = "graphs of one class only"
                 if task.name == "values":
                     what = "no two different values" if metric.key == "r2" else "no target"
-                folds = find_protocol(trial.protocol).unit == "fold"
-                remedy = "use fewer folds, or --protocol paper" if folds else "choose another split"
+                protocol = find_protocol(trial.protocol)
+                remedy = "use fewer folds" if protocol.unit == "fold" else "choose another split"
+                remedy += ", or --protocol paper" if protocol.nested else ""
                 raise GraphnormError(
                     f"the part {name!r} of a split of {graphs.name} has {what}, so {metric.name} is not defined on it",
                     remedy=f"{remedy}, or --metric accuracy" if task.name == "classes" and name != "train" else remedy,

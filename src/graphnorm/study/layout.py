@@ -50,13 +50,13 @@ def title(result: Result) -> str:
 def grouped(result: Result) -> list[tuple[str, list[str]]]:
     """All scores in the order of the table: the titles of groups, and the labels of their scores."""
     leaders, others = (*result.groups, (), ())[:2]
-    leading = "tied for the best" if len(leaders) > 1 else "best"
-    if not others and not (result.learned and any(test.p is not None for test in result.tests)):
-        leading = ""
-    reasons = ["significantly worse"] * bool(result.worse) + ["no better than chance"] * bool(result.guessing)
+    if result.learned and any(test.p is not None for test in result.tests):
+        leading, following = "tied for the best" if len(leaders) > 1 else "best", "significantly worse"
+    else:  # nothing can be concluded
+        leading, following, leaders, others = "", "", tuple(result.ranking), ()
     groups = [
         (leading, list(leaders)),
-        (", or ".join(reasons), list(others)),
+        (following, list(others)),
         ("without a score", [name for name in result.norms if name not in result.ranking]),
         ("baselines, not ranked", [label for label in result.scores if label not in result.norms]),
     ]

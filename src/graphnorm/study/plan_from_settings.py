@@ -8,9 +8,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+import numpy as np
+import torch
+
 from graphnorm.data import CATALOG, Entry, PackedGraphs
 from graphnorm.data.loading import split_option
-from graphnorm.errors import GraphnormError, unknown
+from graphnorm.errors import PATH, GraphnormError, unknown
 from graphnorm.layers import REGISTRY, norm_code
 from graphnorm.models import BASELINES, MODELS, NORMALIZED, find_model, name_model
 from graphnorm.models.registry import OFFERED
@@ -53,7 +56,7 @@ def name_split(graphs: PackedGraphs | Dataset, asked: str | os.PathLike[str] | N
     >>> [name_split(load("synthetic:trees"), asked) for asked in ("scaffold", "part", "mine.csv", None)]
     ['scaffold split', 'split by part', 'split of mine.csv', 'given split']
     """
-    name, file = split_option(asked)
+    name, file = split_option(asked if isinstance(asked, PATH) else None)
     entry = CATALOG.get(graphs.name) if isinstance(graphs, Dataset) else catalogued(graphs)
     if name is None and entry is not None:
         name = entry.split or ("official" if entry.format == "ogb" else None)
@@ -229,10 +232,12 @@ def _describe(graphs: PackedGraphs | Dataset, trial: Trial) -> dict[str, Any]:
     splits = make_splits(graphs, [replace(trial, fold=fold) for fold in range(trial.folds)])
     task, metric = task_of(trial), metric_of(trial)
     targets = {"target_names": list(graphs.target_names)} if graphs.target_names else {}
-    rare, chance = smaller_class(graphs), metric.scale * task.chance(metric.key, graphs)
+    reported = np.unique(np.concatenate([getattr(split, find_protocol(trial.protocol).reported) for split in splits]))
+    chance = metric.scale * task.chance(metric.key, task.wanted(graphs).cpu()[torch.from_numpy(reported)])
+    rare = smaller_class(graphs)
     return {
         "graphs": graphs.num_graphs,
-        "classes": list(graphs.classes),
+        "classes": [] if graphs.target_names else list(graphs.classes),
         "task": task.name,
         "metric": metric.key,
         **targets,

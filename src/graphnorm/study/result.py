@@ -189,18 +189,11 @@ class Result:
         """The normalizations that are significantly worse than the best."""
         return [name for name in self.ranking if (test := self.against_best(name)) is not None and test.significant]
 
-    @cached_property
-    def guessing(self) -> list[str]:
-        """Those of the others that are no better than chance, where the best is."""
-        others = [name for name in self.ranking if self.learned and name not in self.worse]
-        return [name for name in others if not self.metric.learned(self.norms[name].mean, self.chance)]
-
     @property
     def groups(self) -> tuple[tuple[str, ...], ...]:
-        """The best normalization with those that are not significantly worse and do not guess, and the others."""
-        others = tuple(name for name in self.ranking if name in self.worse or name in self.guessing)
-        leaders = tuple(name for name in self.ranking if name not in others)
-        return tuple(filter(None, (leaders, others)))
+        """The best normalization with those that are not significantly worse, and the others."""
+        leaders = tuple(name for name in self.ranking if name not in self.worse)
+        return tuple(filter(None, (leaders, tuple(self.worse))))
 
     @cached_property
     def convergence(self) -> Convergence:

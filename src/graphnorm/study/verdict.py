@@ -34,6 +34,8 @@ LATE = 0.9
 """A norm whose median epoch is in the last tenth may still improve."""
 SEEDS, FOLDS = 3, 10
 """The numbers of seeds for each fold, and of folds, that are suggested."""
+MOST_OF_THE_MEAN = 0.8
+"""Of several errors one decides if it is this share of their sum."""
 MOST_SEEDS = 100
 """More seeds of one split are not suggested."""
 
@@ -64,8 +66,8 @@ def judge(result: Result) -> str:
         return f"No clear winner: {listing([best, *tied])} share the {metric.best} {metric.name} {where}, {score}."
     if all(result.pair(best, name).p_adjusted is None for name in others):
         return f"No clear winner: {highest}, but there are too few scores to tell that from chance."
-    equals, worse, guessing = result.groups[0], result.worse, result.guessing
-    if len(equals) == 1 and not guessing:
+    equals, worse = result.groups[0], result.worse
+    if len(equals) == 1:
         return f"{highest}, significantly better than every other one: {listing(worse)} {_behind(result, worse)}."
     lead = _leading(result)
     unsettled = [name for name in equals if name not in lead]
@@ -74,8 +76,6 @@ def judge(result: Result) -> str:
         said.append(f"{listing(unsettled)} {_behind(result, unsettled)}, which {_units(result)} cannot settle")
     if worse:
         said.append(f"{listing(worse)} {_behind(result, worse)}, significantly")
-    if guessing:
-        said.append(f"{listing(guessing)} {'is' if len(guessing) == 1 else 'are'} no better than chance")
     if len(lead) == 1:
         return f"No clear winner: {highest}; {'; '.join(said)}."
     within = f"{listing(lead)} are within {metric.distance(result.pair(best, lead[-1]).difference or 0.0, mean)}"
@@ -143,7 +143,7 @@ def findings(result: Result) -> list[Finding]:
 def _leaders(result: Result) -> list[Finding]:
     if not result.learned:
         return [Finding("CAUTION", result.verdict)]
-    (best, *equals), worse, guessing = result.groups[0], result.worse, result.guessing
+    (best, *equals), worse = result.groups[0], result.worse
     score = f"{result.norms[best].shown} {result.metric.unit}".rstrip()
     if equals:
         tested = all(result.pair(best, name).p_adjusted is not None for name in equals)
@@ -157,18 +157,14 @@ def _leaders(result: Result) -> list[Finding]:
         else:
             text = f"{listing(lead)}: {_units(result)} do not tell them apart"
         found = [Finding("TIED", text)]
-    elif worse or guessing:
-        why = f"significantly better than {listing(worse)}" if worse else "no other is better than chance"
-        why = why if guessing else "significantly better than every other"
-        found = [Finding("BEST", f"{best}: {score}, {why}")]
+    elif worse:
+        found = [Finding("BEST", f"{best}: {score}, significantly better than every other")]
     else:
         found = [Finding("BEST", f"{best}: {score}; there is nothing to compare it with")]
     if worse:
         lost = {name: result.metric.sign * (result.pair(best, name).difference or 0.0) for name in worse}
         names = listing([f"{name} ({result.metric.worse_by(difference)})" for name, difference in lost.items()])
         found += [Finding("AVOID", f"{names}: significantly worse than {best}")]
-    if guessing:
-        found += [Finding("AVOID", f"{listing(guessing)}: no better than chance")]
     return found
 
 
@@ -251,9 +247,22 @@ def cautions(result: Result) -> list[str]:
         found.append("the numbers of trained configurations differ: a larger choice is an advantage")
     if protocol.unit == "fold" and any(score.paper for score in result.norms.values()):
         found += unlike_the_paper(spec["folds"], max(result.values_of("epochs")), max(compared, default=0))
+    found += _one_target_decides(result)
     if protocol.unit == "seed" and result.norms:
         found.append("significance is over seeds on one split and does not extend to other splits")
     return found
+
+
+def _one_target_decides(result: Result) -> list[str]:
+    """Of errors in units of their own, the largest can be nearly all of the mean."""
+    means = {name: of[result.best].mean for name, of in result.targets.items() if result.best in of}
+    if result.metric.higher_is_better or not means or not all(map(math.isfinite, means.values())):
+        return []
+    largest = max(means, key=lambda name: means[name])
+    share = means[largest] / (sum(means.values()) or 1.0)
+    if share < MOST_OF_THE_MEAN:
+        return []
+    return [f"{largest} is {share:.0%} of the mean {result.metric.name}; --metric r2 weighs the targets alike"]
 
 
 def explanations(result: Result) -> list[str]:
@@ -279,10 +288,21 @@ def _about_metric(result: Result) -> list[str]:
         found.append(f"metric ROC-AUC, because only {share} of the graphs are in the smaller class")
     if len(names) > 1:
         alike = "" if metric.higher_is_better else ", each in its own unit; --metric r2 weighs them alike"
-        found.append(f"{metric.name} is the mean over {len(names)} targets{alike}")
+        found.append(f"{metric.name} is the mean over {len(names)} targets{alike}{_left_out(result, names)}")
     elif names and not metric.higher_is_better:
         found.append(f"{metric.name} is in the unit of {names[0]}")
     return found
+
+
+def _left_out(result: Result, names: Sequence[str]) -> str:
+    """Which targets have no metric in some folds or seeds, since all that is known of them there is alike."""
+    values = [choice.targets for name in result.ranking[:1] for choice in result.norms[name].choices]
+    if not values or any(len(row) != len(names) for row in values):
+        return ""
+    counts = {name: sum(map(math.isnan, column)) for name, *column in zip(names, *values, strict=True)}
+    where = [f"{name} in {count} of {len(values)} {result.protocol.unit}s" for name, count in counts.items() if count]
+    few = f"{listing(where[:4])}{' and others' if len(where) > 4 else ''}"
+    return f", but where all graphs have the same value: without {few}" if where else ""
 
 
 def _about_tests(result: Result) -> str:

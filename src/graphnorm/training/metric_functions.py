@@ -12,8 +12,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-__all__ = ["Columns", "accuracy", "average_precision", "balanced_accuracy", "f1", "mean_absolute_error", "r2"]
-__all__ += ["recall_of_classes", "right_share", "roc_auc", "root_mean_squared_error"]
+__all__ = ["Columns", "accuracy", "average_precision", "balanced_accuracy", "f1", "log_odds"]
+__all__ += ["mean_absolute_error", "r2", "recall_of_classes", "right_share", "roc_auc", "root_mean_squared_error"]
 
 Columns = Callable[[Tensor, Tensor], Tensor]
 """f(scores (M, n, T), targets (M, n, T)) -> (M, T)."""
@@ -38,6 +38,15 @@ def recall_of_classes(scores: Tensor, labels: Tensor) -> Tensor:
     of_class = labels[..., None] == classes
     right = of_class & (scores.argmax(-1, keepdim=True) == classes)
     return right.sum(1) / of_class.sum(1)
+
+
+def log_odds(scores: Tensor) -> Tensor:
+    """(M, n, K), in double: log(p / (1 - p)) of each class. A probability that rounds to 1 keeps its rank."""
+    scores = scores.double()
+    log_p = scores.log_softmax(-1)
+    top = scores.argmax(-1, keepdim=True)
+    rest = scores.scatter(-1, top, -torch.inf).logsumexp(-1, keepdim=True)
+    return (log_p - torch.log1p(-log_p.exp())).scatter(-1, top, scores.gather(-1, top) - rest)
 
 
 # Binary targets: scores are log-odds
@@ -91,7 +100,8 @@ def average_precision(scores: Tensor, targets: Tensor) -> Tensor:
 
 def _by_target(scores: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """(M, T, n): the scores, infinite where a target is missing, so that these rank last; positives; negatives."""
-    value = torch.where(targets.isnan(), torch.inf, scores).transpose(1, 2).contiguous()
+    finite = scores.clamp(max=torch.finfo(scores.dtype).max)
+    value = torch.where(targets.isnan(), torch.inf, finite).transpose(1, 2).contiguous()
     wanted = targets.transpose(1, 2).contiguous()
     return value, wanted == 1, wanted == 0
 

@@ -111,14 +111,16 @@ class Metric:
 
         >>> METRICS["accuracy"].text(75.123), METRICS["rmse"].text(0.58321), METRICS["mae"].text(72.31)
         ('75.1', '0.583', '72.3')
-        >>> METRICS["r2"].text(-0.0001)
-        '0.000'
+        >>> METRICS["r2"].text(-0.0001), METRICS["r2"].text(-1.5), METRICS["rmse"].text(2764351829)
+        ('0.000', '−1.500', '2.76e+09')
         """
         if self.higher_is_better or not math.isfinite(value):
-            return f"{value:z.1f}" if self.unit else f"{value:z.3f}"
-        size = abs(value if like is None else like)
-        digits = max(0, 2 - math.floor(math.log10(size))) if size > 0 else 2
-        return f"{value:.{digits}f}" if digits < 7 else f"{value:.2e}" if value else "0"
+            text = f"{value:z.1f}" if self.unit else f"{value:z.3f}"
+        else:
+            size = abs(value if like is None else like)
+            digits = 2 - math.floor(math.log10(size)) if size > 0 else 2
+            text = f"{value:.{max(0, digits)}f}" if -7 < digits < 7 else f"{value:.2e}" if value else "0"
+        return f"−{text[1:]}" if text.startswith("-") else text
 
     def with_unit(self, value: float) -> str:
         return f"{self.text(value)} {self.unit}".rstrip()

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from graphnorm._version import exact_version
-from graphnorm.data import PackedGraphs, decoding
+from graphnorm.data import UNKNOWN, PackedGraphs, decoding
 from graphnorm.errors import PATH, CodeWarning, DataWarning, GraphnormError, need, require
 from graphnorm.files import save_tensors
 from graphnorm.layers import BUILT_IN, REGISTRY, norm_code
@@ -61,6 +61,8 @@ class SavedModel:
     """The number that splits measurements into two classes, if the labels were measurements."""
     num_edge_continuous: int = 0
     """Continuous features of an edge."""
+    graphs: str = ""
+    """The fingerprint of the training data without its split."""
     vocabulary: str = ""
     """See :attr:`PackedGraphs.vocabulary`."""
     edge_vocabulary: str = ""
@@ -71,6 +73,10 @@ class SavedModel:
         (G, classes): the probability of each class. (G, T): the probability of each binary target, or each real value
         in the unit of the training data.
         """
+        return self.predictions(self.scores(graphs, batch_size=batch_size))
+
+    def scores(self, graphs: PackedGraphs, *, batch_size: int = 256) -> Tensor:
+        """What the model says of every graph, in double: scores of classes, log-odds of targets, or real values."""
         self.check(graphs)
         graphs = prepare(graphs, self.trial).to(next(self.model.parameters()).device)
         inputs, parts = ModelInputs(graphs, self.trial), []
@@ -79,13 +85,22 @@ class SavedModel:
                 batch = inputs.batch(range(first, min(first + batch_size, graphs.num_graphs)))
                 scores = self.model(**inputs(batch, may_pad=False)).double().cpu()
                 parts.append(scores if self.scale is None else self.scale.restore(scores[None])[0])
-        predicted = self.task.predictions(torch.cat(parts))
-        if lost := int(predicted.isnan().any(1).sum()):
+        scores = torch.cat(parts)
+        if lost := int(scores.isnan().any(1).sum()):
             problem = f"the predictions of {lost} of {graphs.num_graphs} graphs are NaN; train the model again"
             warnings.warn(problem, DataWarning, stacklevel=2)
-        if self.task.name == "binary" and not self.target_names:  # two classes
-            predicted = torch.cat([1 - predicted, predicted], dim=1)
-        return predicted.numpy()
+        if self.task.name == "binary" and not self.target_names:  # the log-odds of the second of two classes
+            scores = torch.cat([torch.zeros_like(scores), scores], dim=1)
+        return scores
+
+    def predictions(self, scores: Tensor) -> npt.NDArray[np.float64]:
+        """:meth:`predict`, from scores."""
+        return self._shown.predictions(scores).numpy()
+
+    @property
+    def _shown(self) -> Task:
+        """The task of what is predicted: two classes are classes, even if they were trained as a binary target."""
+        return self.task if self.target_names else TASKS["classes"]
 
     @property
     def task(self) -> Task:
@@ -96,9 +111,10 @@ class SavedModel:
         return metric_of(self.trial)
 
     def wanted(self, graphs: PackedGraphs) -> npt.NDArray[Any] | None:
-        """What the graphs' labels say, matched by name: (G,) classes, or (G, T) targets with NaN where one is missing.
+        """What the graphs' labels say, matched by name: (G,) classes or (G, T) targets, -1 or NaN where one is missing.
 
-        None if a class or a target is unknown, or the graphs have none. An only target may have another name.
+        None if the model does not know a class, or the graphs have none of its targets. An only target may have another
+        name.
         """
         if not self.target_names:
             return self.labels(graphs)
@@ -107,19 +123,17 @@ class SavedModel:
         if len(self.target_names) == len(graphs.target_names) == 1:
             only: npt.NDArray[Any] = graphs.targets.cpu().numpy()
             return only
-        if not set(self.target_names) <= set(graphs.target_names):
+        known = [k for k, name in enumerate(self.target_names) if name in graphs.target_names]
+        if not known:
             return None
-        columns = [graphs.target_names.index(name) for name in self.target_names]
-        targets: npt.NDArray[Any] = graphs.targets[:, columns].cpu().numpy()
+        columns = [graphs.target_names.index(self.target_names[k]) for k in known]
+        targets = np.full((graphs.num_graphs, len(self.target_names)), np.nan, np.float32)
+        targets[:, known] = graphs.targets[:, columns].cpu().numpy()
         return targets
 
-    def score(self, metric: str, predicted: npt.NDArray[np.float64], wanted: npt.NDArray[Any]) -> list[float]:
-        """A metric of predictions, for each target; NaN where it is not defined. It is not scaled."""
-        scores, targets = torch.from_numpy(predicted), torch.from_numpy(wanted)
-        task = self.task if self.target_names else TASKS["classes"]
-        if task.name != "values":
-            scores = scores.log() if task.name == "classes" else scores.logit()
-        each = task.each(metric, scores[None], targets[None])[0]
+    def score(self, metric: str, scores: Tensor, wanted: npt.NDArray[Any]) -> list[float]:
+        """A metric of scores, for each target; NaN where it is not defined. It is not scaled."""
+        each = self._shown.each(metric, scores[None], torch.from_numpy(wanted)[None])[0]
         return each.tolist() if self.target_names else [float(each.nanmean())]
 
     def check(self, graphs: PackedGraphs) -> None:
@@ -156,13 +170,15 @@ class SavedModel:
         return find_model(self.trial.model).inputs == "molecules"
 
     def labels(self, graphs: PackedGraphs) -> npt.NDArray[np.int64] | None:
-        """(G,): the graphs' labels, numbered as the model numbers classes; None if it does not know a class.
+        """(G,): the graphs' labels, numbered as the model numbers classes, -1 where one is missing.
 
-        Classes are matched by name, and numbers by value: 1.0 is 1.
+        Classes are matched by name, and numbers by value: 1.0 is 1. None if the model does not know a class, or no
+        graph has a label.
         """
         number = {_value(name): k for k, name in enumerate(self.classes)} | {n: k for k, n in enumerate(self.classes)}
         places = [number.get(name, number.get(_value(name), -1)) for name in graphs.classes]
-        if -1 in places:
+        unknown = [name for name, place in zip(graphs.classes, places, strict=True) if place < 0]
+        if unknown not in ([], [UNKNOWN]) or len(unknown) == len(places):
             return None
         numbered: npt.NDArray[np.int64] = np.array(places, dtype=np.int64)[graphs.labels.cpu().numpy()]
         return numbered
@@ -185,9 +201,10 @@ def save_model(outcome: Outcome, graphs: PackedGraphs, path: str | os.PathLike[s
         "format": FORMAT,
         "version": exact_version(),
         "trial": outcome.trial.to_dict(),
+        "graphs": replace(graphs, splits={}).fingerprint,
         "norm_factory": "" if (own := norm_code(outcome.trial.norm)) is None else own.place,
         "metrics": {name: float(curve[-1]) for name, curve in outcome.curves.items() if name != "loss"},
-        **{name: getattr(graphs, name) for name in _TYPES if name != "metrics"},
+        **{name: getattr(graphs, name) for name in _TYPES if name not in ("metrics", "graphs")},
     }
     weights = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in outcome.state.items()}
     save_tensors(Path(path), weights, description, "saving a model")
@@ -316,13 +333,14 @@ _TYPES: dict[str, Any] = {
     "num_continuous": int,
     "num_edge_continuous": int,
     "metrics": dict,
+    "graphs": str,
     "label_column": str,
     "threshold": float | None,
     "vocabulary": str,
     "edge_vocabulary": str,
 }
 """What a description says of the training data: the type of each value, or of the entries of a list. All are attributes
-of the graphs, but ``metrics``."""
+of the graphs, but ``metrics`` and ``graphs``."""
 _LISTS = ("classes", "target_names", "cardinalities", "edge_cardinalities")
 _WIDEST = 1 << 24
 """Features of a node or an edge."""

@@ -70,9 +70,12 @@ class Task:
         real = present(wanted) if wanted.ndim == scores.ndim else present(wanted)[..., None]
         return torch.where((scores.isnan() & real).any(-1).any(-1), torch.nan, each.nanmean(1)).to(torch.float32)
 
-    def chance(self, metric: str, graphs: PackedGraphs) -> float:
-        """The best value of the metric for a model that gives all graphs the same scores."""
-        wanted = self.wanted(graphs)[None].cpu()
+    def chance(self, metric: str, wanted: Tensor) -> float:
+        """The best value of the metric for a model that gives all graphs the same scores.
+
+        wanted: what is wanted of the graphs that are reported.
+        """
+        wanted = wanted[None].cpu()
         constants = self.constants(wanted).expand(-1, wanted.shape[1], -1)
         values = self.each(metric, constants, wanted.expand(len(constants), *wanted.shape[1:]))
         if wanted.ndim < constants.ndim:
@@ -134,7 +137,7 @@ def _of_classes(compute: Columns, *, ranks: bool = True) -> Columns:
         classes = torch.arange(scores.shape[-1], device=scores.device)
         targets = torch.where(labels[..., None] >= 0, (labels[..., None] == classes).float(), torch.nan)
         chosen = (scores.argmax(-1, keepdim=True) == classes).float() - 0.5
-        return compute(scores.log_softmax(-1) if ranks else chosen, targets)
+        return compute(scoring.log_odds(scores) if ranks else chosen, targets)
 
     return of_classes
 
