@@ -217,7 +217,7 @@ def _open_streams() -> None:
 
 
 def _end_streams() -> None:
-    """Drop what cannot be written, as on a full disk: Python would try again as it ends."""
+    """Discard output that cannot be written, as on a full disk: otherwise Python fails again when it exits."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()

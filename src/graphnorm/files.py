@@ -45,7 +45,7 @@ def refuse_overwriting(inputs: Iterable[object], *outputs: Path) -> None:
             for output in outputs:
                 if output.exists() and output.samefile(path):
                     remedy = "name another place for the output (--out)"
-                    raise GraphnormError("this is read, and would be replaced", where=output, remedy=remedy)
+                    raise GraphnormError("the output would overwrite this input", where=output, remedy=remedy)
 
 
 ROOM = 16 << 20

@@ -96,6 +96,18 @@ def test_a_part_of_a_larger_study_is_a_note_of_it(store: Store) -> None:
     assert chapter.notes == (f"{part} is a part of this, 1 configuration: {said}",)
 
 
+def test_one_more_configuration_is_a_note_of_a_larger_study(store: Store) -> None:
+    other = enter(store, ["graph", "batch"], Grid("other", {"lr": (0.5,)}))
+    authors = enter(store, ["graph", "batch"], ONE, as_authors=True)
+    enter(store, ["none", "graph", "batch"], TWO)
+    wider = enter(store, ["graph", "batch"], ONE, hidden=8)
+    chapters = read_studies(store, store.studies(), fold=True)
+    assert [chapter.studies for chapter in chapters][1:] == [(wider,)]
+    first, second = chapters[0].notes
+    assert first.startswith(f"{other} has one configuration, with epochs 400 and lr 0.5: ")
+    assert second.startswith(f"{authors} has one configuration, with the authors' choices: ")
+
+
 def test_a_part_is_kept_where_the_larger_study_has_no_result(store: Store) -> None:
     enter(store, ["graph"], ONE)
     enter(store, ["graph"], TWO, seeds=2, share=0)

@@ -13,20 +13,16 @@ import time
 import zlib
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
-from fakes import fill, outcome, scattered
+from fakes import outcome, scattered
 from graphnorm._version import exact_version
-from graphnorm.data import load
 from graphnorm.errors import StoreError, StudyError
-from graphnorm.study import Result, Store, make_plan, read, settle
+from graphnorm.study import Store
 from graphnorm.study.compression import compress_curve, decompress_curve
-from graphnorm.study.maintenance import recover
 from graphnorm.study.plan import Plan
 from graphnorm.study.schema import VERSION
 from graphnorm.study.selection import best_of
@@ -331,25 +327,3 @@ def test_a_changed_bit_of_a_curve_is_found(path: Path) -> None:
             with pytest.raises(StoreError, match="damaged") as caught:
                 read()
             assert "recover" in (caught.value.remedy or "")
-
-
-def test_studies_of_given_splits_by_their_first_name(tmp_path: Path) -> None:
-    """The protocol ``given`` was ``ogb`` first: in specs and settings, but never in keys."""
-    split = dict(zip(("train", "valid", "test"), torch.arange(400).split([320, 40, 40]), strict=True))
-    graphs = replace(load("synthetic:trees"), splits=split)
-    plan = make_plan(graphs, settle(graphs, norms="batch,graph", epochs=3, seeds=2))
-    with Store(tmp_path / "s.db") as store:
-        fill(store, plan)
-        expected = read(store, plan)
-    with contextlib.closing(sqlite3.connect(tmp_path / "s.db", isolation_level=None)) as connection:
-        for table, column in (("studies", "spec"), ("configurations", "settings")):
-            connection.execute(f"UPDATE {table} SET {column} = replace({column}, '\"given\"', '\"ogb\"')")
-    with Store(tmp_path / "s.db") as store:
-        (study,) = store.studies()
-        assert study.spec["protocol"] == "given"
-        assert store.plan(study).trials == plan.trials
-        assert read(store, store.plan(study)).to_dict() == expected.to_dict()
-    assert recover(tmp_path / "s.db", tmp_path / "new.db") == (1, 4, 0)
-    old = expected.to_dict()
-    old["spec"] = {**old["spec"], "protocol": "ogb"}
-    assert Result.from_dict(old).protocol.name == "given"

@@ -39,13 +39,6 @@ def test_keys_of_all_stored_trials_stand():
     assert not wrong
 
 
-def test_a_given_split_has_the_keys_of_its_first_name():
-    today, first = Trial(dataset="MUTAG", protocol="given"), Trial(dataset="MUTAG", protocol="ogb")
-    assert first == today == Trial.from_dict(today.to_dict() | {"protocol": "ogb"})
-    assert today.key == "0ecac9ba32db33d9"
-    assert today.to_dict()["protocol"] == "given"
-
-
 def test_equal_trials_have_equal_keys():
     whole = {
         name: int(value) for name, value in vars(OTHER).items() if isinstance(value, float) and value == int(value)

@@ -22,8 +22,8 @@ Say in plain words which normalization to try first on a dataset, with the evide
 
 There are two kinds of evidence: measured trainings of the same graphs (--study), and predictions from the graphs
 alone. Predictions use the folder of an earlier `graphnorm analyze` if there is one, otherwise a quick look at up to
-1,000 graphs. Each sentence is marked certain (a mathematical fact), likely, or weak (a hint). Beside predictions stands
-how often they were right on eight benchmarks, and how often a constant answer would have been.
+1,000 graphs. Each sentence is marked certain (a mathematical fact), likely, or weak (a hint). Each
+prediction comes with its track record on eight benchmarks, beside that of a constant answer.
 """
 
 EXAMPLES = """\

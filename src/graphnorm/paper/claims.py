@@ -228,7 +228,8 @@ class _Comparison(NamedTuple):
     closest: str
     theirs: float
     p: float | None
-    """Of the rival least surely beaten, or of the one that most surely wins; adjusted for the number of rivals."""
+    """If ours leads, the largest of the rivals' p-values; otherwise the smallest of those that lead. Adjusted for the
+    number of rivals."""
 
     @property
     def lead(self) -> float:

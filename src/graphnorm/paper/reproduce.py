@@ -261,8 +261,7 @@ class Reproduction:
 
 def _as_entered(store: Store, plans: Iterable[Plan]) -> list[Plan]:
     """Plans with the specs of their studies in the store, which say more about the graphs or images."""
-    # Studies of given splits were named after OGB first.
-    specs = {study.name.replace("-ogb-", "-given-"): study.spec for study in store.studies()}
+    specs = {study.name: study.spec for study in store.studies()}
     return [replace(plan, spec=specs.get(plan.name, plan.spec)) for plan in plans]
 
 

@@ -136,8 +136,8 @@ def read_folder(folder: str | os.PathLike[str]) -> Chapter:
 def read_studies(store: Store, studies: Sequence[Study], *, fold: bool = False) -> list[Chapter]:
     """The chapters of some studies, as far as they are trained, in the order of the first study of each.
 
-    fold: whether a study that is contained in a larger one becomes a note of it, and a study of one normalization
-        becomes a row of a comparison that differs only in the grid.
+    fold: whether a study becomes a note of a larger one that contains it, or that lacks its only configuration; and a
+        study of one normalization a row of a comparison that differs only in the grid.
     """
     groups = by_key([(study, store.plan(study)) for study in studies], lambda pair: _question(pair[1]))
     chapters = [_read(store, *zip(*group, strict=True)) for group in groups.values()]
@@ -196,6 +196,11 @@ def _fold(chapters: Sequence[Chapter]) -> list[Chapter]:
             kept.append(chapter)
         else:
             inside.setdefault(host.studies, []).append(chapter)
+    for chapter in [one for one in kept if len(one.configurations) == 1 and len(one.scored) > 1]:
+        hosts = [one for one in kept if len(one.configurations) > 1 and _covers(one, chapter)]
+        if host := next((one for one in hosts if _same_but_grid(one, chapter)), None):
+            inside.setdefault(host.studies, []).append(chapter)
+            kept.remove(chapter)
     alone: dict[tuple[str, ...], list[Chapter]] = {}
     for chapter in [one for one in kept if len(one.scored) == 1 and one.studies not in inside]:
         hosts = [one for one in kept if len(one.scored) > 1 and _covers(one, chapter) and _same_but_grid(one, chapter)]
@@ -211,8 +216,8 @@ def _covers(host: Chapter, chapter: Chapter) -> bool:
 
 
 def _same_but_grid(one: Chapter, other: Chapter) -> bool:
-    """Whether two chapters differ only in the values of their grids."""
-    varied = {*one.result.spec.get("grid", ()), *other.result.spec.get("grid", ())}
+    """Whether two chapters differ only in the values of their grids, and in whose choices they make."""
+    varied = {*one.result.spec.get("grid", ()), *other.result.spec.get("grid", ()), "as_authors"}
     fixed = [option for option in OPTIONS if option not in varied]
     return _folds(one) == _folds(other) and all(
         one.result.values_of(option) == other.result.values_of(option) for option in fixed
@@ -232,9 +237,8 @@ def _add_parts(chapter: Chapter, inside: Sequence[Chapter], alone: Sequence[Chap
         scores = ", ".join(
             f"{name} {part.result.metric.text(part.result.norms[name].mean)}" for name in part.result.ranking
         )
-        notes.append(
-            f"{listing(part.studies)} is a part of this, {_describe(part)}" + (f": {scores}" if scores else "")
-        )
+        said = f"{listing(part.studies)} {_compared_with(chapter, part)}"
+        notes.append(said + (f": {scores}" if scores else ""))
     unranked = {
         f"{name}, {counted(len(one.configurations), 'configuration')}": score
         for one in alone
@@ -244,6 +248,17 @@ def _add_parts(chapter: Chapter, inside: Sequence[Chapter], alone: Sequence[Chap
         names = listing(list(unranked))
         notes.append(f"{names}: another number of configurations to choose from, so neither ranked nor tested")
     return replace(chapter, notes=tuple(notes), unranked=unranked)
+
+
+def _compared_with(chapter: Chapter, part: Chapter) -> str:
+    """What a chapter inside of another one has trained: a part of it, or a configuration of its own."""
+    if part.trials <= chapter.trials:
+        return f"is a part of this, {_describe(part)}"
+    own = {option: set(part.result.values_of(option)) - set(chapter.result.values_of(option)) for option in OPTIONS}
+    own = {option: values for option, values in own.items() if values}
+    words = ["the authors' choices"] if own.pop("as_authors", None) else []
+    words += [f"{option.replace('_', ' ')} {value}" for option, values in own.items() for value in values]
+    return f"has one configuration, with {listing(words)}" if words else "has one configuration"
 
 
 def join_baselines(chapters: Sequence[Chapter]) -> list[Chapter]:

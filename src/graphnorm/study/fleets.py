@@ -25,7 +25,7 @@ AT_ONCE_ON_GPU = 5
 MEMORY_SHARE = 0.7
 """Share of the free memory that a fleet may use; the estimate of its size is rough."""
 BYTES_OF_A_TARGET = 48
-"""That the evaluation of a member needs for each graph and target."""
+"""Bytes that the evaluation of one member needs for each graph and target."""
 NEARLY = 1.05
 """Times that are longer than the shortest by less than this factor count as equal."""
 

@@ -22,7 +22,6 @@ from graphnorm.study.schema import WRITE_ERRORS, connect, store_errors, transact
 from graphnorm.study.selection import best_of
 from graphnorm.study.store import Store, Study
 from graphnorm.training import Trial, metric_of
-from graphnorm.training.trial import RENAMED
 
 __all__ = ["Merged", "Pruned", "Recovered", "merge", "prune", "recover"]
 
@@ -340,7 +339,7 @@ def _incomplete(goal: sqlite3.Connection) -> set[int]:
         "SELECT o.trial, json_extract(c.settings, '$.protocol') FROM outcomes o JOIN trials t ON t.id = o.trial "
         "JOIN configurations c ON c.id = t.configuration WHERE o.status != 'failed'"
     )
-    reported = {t: find_protocol(RENAMED.get(protocol, protocol)).reported for t, protocol in trained}
+    reported = {t: find_protocol(protocol).reported for t, protocol in trained}
     return {t for t, curve in reported.items() if not {"valid", curve} <= curves.get(t, set())}
 
 

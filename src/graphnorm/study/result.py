@@ -30,7 +30,6 @@ from graphnorm.study.significance import ALPHA, CONFIDENCE, PairTest, compare_al
 from graphnorm.study.store import UNFIT
 from graphnorm.study.verdict import Finding
 from graphnorm.training import Metric, find_metric
-from graphnorm.training.trial import renamed
 
 if TYPE_CHECKING:
     import pandas
@@ -361,7 +360,7 @@ class Result:
         try:
             if values["format"] != FORMAT:
                 raise GraphnormError(f"the format is {values['format']!r}, not {FORMAT!r}", remedy="compare again")
-            spec = renamed(dict(values["spec"]))
+            spec = dict(values["spec"])
             protocol, metric = find_protocol(spec["protocol"]), _metric_of(spec)
             norms, baselines = (
                 {name: Score.from_dict(name, protocol, metric, one) for name, one in values[kind].items()}

@@ -185,7 +185,7 @@ class _Fleet:
     failures: int = 0
     """Failures since that checkpoint."""
     failed_after: int = -1
-    """The epoch of the checkpoint that the last failure happened after."""
+    """The epoch of the checkpoint from which the last failed attempt started."""
     begun: bool = False
     saved_at: float = 0.0
 

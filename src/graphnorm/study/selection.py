@@ -58,7 +58,7 @@ def select(candidates: Sequence[Sequence[Outcome]]) -> tuple[Choice, ...]:
     Curves are averaged over members, then compared. Ties go to the first configuration and the earliest epoch. Under a
     nested protocol the validation part of a fold is so small that many pairs of configuration and epoch tie; the score
     is the average over all of them, which does not depend on the order of the grid. Averages leave out members that
-    diverged; a configuration with fewer of them is preferred, whatever its score.
+    diverged. A configuration with fewer of those is preferred, whatever its score.
     """
     trial = candidates[0][0].trial
     protocol, sign = find_protocol(trial.protocol), metric_of(trial).sign

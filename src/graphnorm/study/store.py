@@ -37,7 +37,7 @@ from graphnorm.study.protocol import ALL_GRAPHS
 from graphnorm.study.schema import EmptyStoreError, connect, damaged, store_errors, transaction
 from graphnorm.study.selection import TARGETS, best_of
 from graphnorm.training import Outcome, Trial, metric_of
-from graphnorm.training.trial import KINDS, renamed
+from graphnorm.training.trial import KINDS
 
 __all__ = [
     "FINAL",
@@ -152,7 +152,7 @@ OUTCOME: dict[str, Any] = {
     "error": str | None,
     "best": int | float | None,
 }
-"""The types of the values of an outcome: SQLite keeps what it is given, in a column of any type."""
+"""The type of each value of an outcome, checked when it is read: SQLite does not enforce the types of columns."""
 
 
 class Session(NamedTuple):
@@ -266,7 +266,7 @@ class Store:
             raise damaged(self.path, f"the spec of a study is {spec!r:.20}")
         if wrong := [name for name, kind in SPEC.items() if name in spec and not isinstance(spec[name], kind)]:
             raise damaged(self.path, f"the spec of a study does not fit: {listing(wrong)}")
-        return renamed(spec)
+        return spec
 
     def study(self, name: str) -> Study:
         """Find a study by its name, or by a prefix that no other study has."""

@@ -85,7 +85,7 @@ def judge(result: Result) -> str:
 def _leading(result: Result) -> list[str]:
     """The best, and those after it up to the first whose difference to it has an interval without 0.
 
-    An interval is that of one pair by itself. So a norm that does not lead may still be one of those that are not
+    These intervals are not corrected for the number of pairs. So a norm outside of this group may still be not
     significantly worse.
     """
     best = result.ranking[0]

@@ -33,7 +33,7 @@ from graphnorm.training.trial import Outcome, Trial, metric_of
 
 __all__ = ["FORMAT", "SavedModel", "load_model", "save_model"]
 
-FORMAT = "graphnorm-model-2"
+FORMAT = "graphnorm-model-3"
 """Version of the file format. It also changes when a model computes something else from the same weights."""
 
 

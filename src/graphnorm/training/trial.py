@@ -19,11 +19,7 @@ from graphnorm.models.registry import find_model
 from graphnorm.settings import Hyperparameters, options_of
 from graphnorm.training.metrics import Metric, find_metric
 
-__all__ = ["RENAMED", "Outcome", "Split", "Trial", "metric_of", "renamed"]
-
-RENAMED = {"ogb": "given"}
-"""Protocols by the names that stores may have. Keys are made from these, so that stored trials are found."""
-_STORED_AS = {name: stored for stored, name in RENAMED.items()}
+__all__ = ["Outcome", "Split", "Trial", "metric_of"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,10 +53,6 @@ class Trial(Hyperparameters):
     norm_digest: str = field(default="", metadata={"later": True})
     """Of a user's own normalization, the digest of its source, so that edited code is trained again."""
 
-    def __post_init__(self) -> None:
-        if self.protocol in RENAMED:
-            object.__setattr__(self, "protocol", RENAMED[self.protocol])
-
     @cached_property
     def key(self) -> str:
         """16 hexadecimal digits made from the content. They are the same in every process and version.
@@ -73,7 +65,6 @@ class Trial(Hyperparameters):
             for name, kind, default, later in _IDENTITY
             if (value := getattr(self, name)) != default or not later
         }
-        identity["protocol"] = _STORED_AS.get(self.protocol, self.protocol)
         return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
 
     @property
@@ -118,15 +109,6 @@ _IDENTITY: tuple[tuple[str, Any, Any, bool], ...] = tuple(
 KINDS: dict[str, type] = {name: kind for name, kind, *_ in _IDENTITY}
 """The types of all values of a trial."""
 _CHOSEN = attrgetter(*(name for name in KINDS if name not in ("fold", "seed")))
-
-
-def renamed(spec: dict[str, Any]) -> dict[str, Any]:
-    """A stored spec with the name that its protocol has now.
-
-    >>> renamed({"protocol": "ogb"}), renamed({"protocol": "fair"}), renamed({})
-    ({'protocol': 'given'}, {'protocol': 'fair'}, {})
-    """
-    return spec | {"protocol": RENAMED.get(spec["protocol"], spec["protocol"])} if "protocol" in spec else spec
 
 
 def metric_of(trial: Trial) -> Metric:
@@ -195,5 +177,5 @@ class Outcome:
     seen: dict[str, npt.NDArray[Any]] = field(default_factory=dict, repr=False)
     """The measurements of a probe: an array for each name, with a row for each look."""
     state: dict[str, Any] = field(default_factory=dict, repr=False)
-    """The trained model's ``state_dict``, if it was asked for; for real values also their ``targets.mean`` and
-    ``targets.std`` in training, by which the model's scores are restored."""
+    """The model's ``state_dict``, if it was asked for. For real values it also holds ``targets.mean`` and
+    ``targets.std``, which convert scores back to the unit of the targets."""
