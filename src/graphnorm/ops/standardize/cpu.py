@@ -3,15 +3,45 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from graphnorm.backends import TYPES, address, contiguous, is_small, library, member_stride, output, output_like
 from graphnorm.ops.precision import accumulation_dtype
-from graphnorm.ops.standardize.reference import DETACHED, GIVEN, LIVE, Parameters, Problem, statistics_shape
+from graphnorm.ops.standardize.reference import DETACHED, GIVEN, LIVE, Parameters, Problem
 
 STATISTICS = {LIVE: 0, DETACHED: 1, GIVEN: 2}
+
+
+class _Sizes(NamedTuple):
+    """What calls of one shape share, whatever their segments."""
+
+    acc: torch.dtype
+    statistics: tuple[int, ...]
+    """([M,] G, C)."""
+    dparameters: tuple[int, ...]
+    """([M,] C)."""
+    var_at: int
+    """Where the variances begin in the buffer of the statistics, in bytes."""
+    kept: tuple[int]
+    """The size of that buffer, in doubles."""
+    few: bool
+    """Whether it comes from torch's allocator."""
+    members: int
+
+
+@lru_cache(maxsize=1024)
+def _sizes(shape: torch.Size, dtype: torch.dtype, graphs: int) -> _Sizes:
+    acc, double = accumulation_dtype(dtype), torch.float64
+    statistics = (*shape[:-2], graphs, shape[-1])
+    count = math.prod(statistics)
+    kept = (count + -(-count * acc.itemsize // double.itemsize),)
+    members = shape[0] if len(shape) == 3 else 1
+    dparameters = (*shape[:-2], shape[-1])
+    return _Sizes(acc, statistics, dparameters, count * double.itemsize, kept, is_small(kept, double), members)
 
 
 class CallPlan:
@@ -21,24 +51,18 @@ class CallPlan:
 
     def __init__(self, x: Tensor, problem: Problem) -> None:
         assert library is not None
-        rows, channels = x.shape[-2:]
-        members = x.shape[0] if x.dim() == 3 else 1
+        shape, graphs = x.shape, problem.graphs
         ptr, order = contiguous(problem.ptr, torch.int64), contiguous(problem.order, torch.int64)
-        self._alive = ptr, order
-        self.problem, self.acc = problem, accumulation_dtype(x.dtype)
-        self.shape = statistics_shape(x, problem.graphs)
-        self.dparameters = (*x.shape[:-2], channels)
-        count = math.prod(self.shape)
-        self.var_at = count * torch.float64.itemsize
-        self.kept = (count + -(-count * self.acc.itemsize // torch.float64.itemsize),)
-        self.few = is_small(self.kept, torch.float64)
+        self._alive, self.problem = (ptr, order), problem
+        sizes = _sizes(shape, x.dtype, graphs)
+        self.acc, self.shape, self.dparameters, self.var_at, self.kept, self.few, members = sizes
         self.shared = library.standardize_plan(
             float(problem.eps),
             TYPES[x.dtype],
             members,
-            rows,
-            channels,
-            problem.graphs,
+            shape[-2],
+            shape[-1],
+            graphs,
             address(ptr),
             member_stride(ptr),
             address(order),
