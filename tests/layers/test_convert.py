@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils import parametrize
 from torch.utils.checkpoint import checkpoint
 
 import graphnorm
@@ -191,6 +192,54 @@ def test_switches_carry_over():
     frozen.weight.requires_grad_(False)
     new = convert_norms(nn.Sequential(frozen))[0].norm
     assert (new.weight.requires_grad, new.bias.requires_grad) == (False, True)
+
+
+def test_an_optimizer_made_before_trains_the_new_layer():
+    model = HandWritten()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    before = model.norm.weight
+    convert_norms(model, exclude=["head.*"])
+    norm = model.norm.norm
+    assert norm.weight is before
+    norm.bias.grad = torch.ones(6)
+    optimizer.step()
+    assert torch.equal(norm.bias, torch.full((6,), -0.1))
+    held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    new = [name for name, parameter in model.named_parameters() if id(parameter) not in held]
+    assert new == ["norm.norm.mean_scale", "mlp.1.norm.mean_scale"]
+
+
+@pytest.mark.parametrize("kind", [nn.BatchNorm1d, pyg_nn.BatchNorm])
+def test_running_averages_are_the_same_tensors(kind):
+    model = nn.Sequential(kind(3))
+    before = dict(model.named_buffers()) | dict(model.named_parameters())
+    after = convert_norms(model, to="batch").state_dict(keep_vars=True)
+    assert {id(tensor) for tensor in after.values()} == {id(tensor) for tensor in before.values()}
+
+
+def test_tied_parameters_stay_tied():
+    model = nn.Sequential(nn.BatchNorm1d(3), nn.BatchNorm1d(3))
+    model[1].weight = model[0].weight
+    convert_norms(model)
+    assert model[0].norm.weight is model[1].norm.weight
+    assert model[0].norm.bias is not model[1].norm.bias
+
+
+class Exponential(nn.Module):
+    def forward(self, logarithm):
+        return logarithm.exp()
+
+
+@pytest.mark.parametrize("to", ["graph", "batch", "layer", "rms"])
+def test_parametrizations_are_kept(to):
+    old = nn.BatchNorm1d(3)
+    parametrize.register_parametrization(old, "weight", Exponential())
+    original = old.parametrizations.weight.original
+    norm = convert_norms(nn.Sequential(old), to=to)[0].norm
+    assert torch.equal(norm.weight, torch.ones(3).exp())
+    norm(nodes(), BATCH).square().sum().backward()
+    assert any(parameter is original for parameter in norm.parameters())
+    assert original.grad.abs().min() > 0
 
 
 def test_what_is_left_behind_is_named():

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parametrize
 from torch.utils._pytree import tree_leaves
 
 from graphnorm.errors import require
@@ -203,8 +204,11 @@ def convert_norms(
 ) -> nn.Module:
     """Replace every BatchNorm of a model, in place, and return the model.
 
-    ``torch.nn.BatchNorm1d``, ``SyncBatchNorm`` and PyTorch Geometric's ``BatchNorm`` are found. Weight, bias, ``eps``
-    and whether they are trained carry over, and running averages if the new layer has them.
+    ``torch.nn.BatchNorm1d``, ``SyncBatchNorm`` and PyTorch Geometric's ``BatchNorm`` are found. The new layer holds the
+    old one's weight and bias, the same parameters, and its ``eps``; running averages too if it has any.
+
+    Convert before you make the optimizer or wrap the model: new parameters, such as GraphNorm's ``mean_scale``, are not
+    in an optimizer made before.
 
     Where the model calls its norm without a batch, the new layer uses that of the innermost module around it that was
     called with one: the argument ``batch_argument``, or the ``batch`` of a data object, tuple or dict. A module that
@@ -291,15 +295,21 @@ def _converted(module: nn.Module, make: Callable[..., Norm]) -> Norm:
         if not old.track_running_stats and not isinstance(new, RunningBatchNorm):
             new.track_running_stats = False
             new.running_mean = new.running_var = new.num_batches_tracked = None
-    ours: nn.Module = new.module if isinstance(new, BatchNorm) else new
     if hasattr(new, "eps"):
         new.eps = old.eps
     reference = old.weight if old.weight is not None else old.running_mean
     if reference is not None:
         new.to(device=reference.device, dtype=reference.dtype)
-    theirs = dict(old.named_parameters()) | dict(old.named_buffers())
-    for name, tensor in [*ours.named_parameters(), *ours.named_buffers()]:
-        if name in theirs:
-            tensor.data.copy_(theirs[name].data)
-            tensor.requires_grad_(theirs[name].requires_grad)
+    _hand_over(old, new.module if isinstance(new, BatchNorm) else new)
     return new.train(old.training)
+
+
+def _hand_over(old: nn.Module, new: nn.Module) -> None:
+    """Give the new layer the old one's own parameters and averages, which optimizers and tied layers may hold."""
+    theirs = dict(old.named_parameters(recurse=False)) | dict(old.named_buffers(recurse=False))
+    ours = [*new.named_parameters(recurse=False), *new.named_buffers(recurse=False)]
+    for name, _ in ours:
+        if name in theirs:
+            setattr(new, name, theirs[name])
+        elif parametrize.is_parametrized(old, name):
+            parametrize.transfer_parametrizations_and_params(old, new, name)
