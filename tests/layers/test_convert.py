@@ -430,6 +430,23 @@ def test_checkpointed_layers_have_their_batch_in_backward(reentrant):
         assert torch.allclose(a, b, atol=1e-4)
 
 
+class DistributedStandIn(nn.parallel.DistributedDataParallel):
+    """Without processes: what it is, not what it does."""
+
+    def __init__(self, module):
+        nn.Module.__init__(self)
+        self.module = module
+
+
+@pytest.mark.parametrize("around", [lambda model: model, Wrapper])
+def test_a_model_inside_distributed_data_parallel_is_refused(around):
+    model = Inner()
+    with pytest.raises(ValueError, match=r"DistributedDataParallel, which .*convert the model first, then wrap it"):
+        convert_norms(around(DistributedStandIn(model)))
+    assert isinstance(model.norm, nn.BatchNorm1d)
+    assert isinstance(DistributedStandIn(convert_norms(model)).module.norm, ConvertedNorm)
+
+
 def test_nothing_to_convert():
     with pytest.raises(ValueError, match=r"no BatchNorm layer was found.*is to have torch\.nn\.BatchNorm1d or"):
         convert_norms(nn.Linear(2, 2))

@@ -29,6 +29,8 @@ from graphnorm.segments import Segments, as_segments
 __all__ = ["ConvertedNorm", "convert_norms", "use_batch"]
 
 _BATCH_NORMS = (nn.BatchNorm1d, nn.SyncBatchNorm)
+_WRAPPERS = {"DistributedDataParallel", "FullyShardedDataParallel", "FSDPModule"}
+"""Classes that note a model's parameters when they wrap it. By name, since torch may be built without them."""
 
 
 class _Found:
@@ -208,7 +210,7 @@ def convert_norms(
     old one's weight and bias, the same parameters, and its ``eps``; running averages too if it has any.
 
     Convert before you make the optimizer or wrap the model: new parameters, such as GraphNorm's ``mean_scale``, are not
-    in an optimizer made before.
+    in an optimizer made before. A model inside ``DistributedDataParallel`` or FSDP is refused.
 
     Where the model calls its norm without a batch, the new layer uses that of the innermost module around it that was
     called with one: the argument ``batch_argument``, or the ``batch`` of a data object, tuple or dict. A module that
@@ -226,6 +228,7 @@ def convert_norms(
     GraphNorm(8, eps=1e-05)
     """
     require("model", model, nn.Module, "a torch module")
+    _refuse_wrapped(model)
     make = find_norm(to)
     if isinstance(exclude, str) or not isinstance(exclude, Iterable):
         raise TypeError(f"exclude must be a list of paths, got {exclude!r}; write exclude=[…]")
@@ -262,6 +265,16 @@ def convert_norms(
             module.register_forward_pre_hook(hooks.enter, with_kwargs=True)
             module.register_forward_hook(hooks.leave, always_call=True)
     return model
+
+
+def _refuse_wrapped(model: nn.Module) -> None:
+    for path, module in model.named_modules():
+        kinds = [kind.__name__ for kind in type(module).__mro__ if kind.__name__ in _WRAPPERS]
+        if kinds:
+            raise ValueError(
+                f"{repr(path) if path else 'the model'} is inside {kinds[0]}, which would not learn of new parameters; "
+                "convert the model first, then wrap it"
+            )
 
 
 def _is_batch_norm(module: nn.Module) -> bool:
