@@ -447,7 +447,32 @@ def test_a_model_inside_distributed_data_parallel_is_refused(around):
     assert isinstance(DistributedStandIn(convert_norms(model)).module.norm, ConvertedNorm)
 
 
+@pytest.mark.parametrize("exclude", [["head"], ["head.*"], ["head.1"], ["hea?"]])
+def test_an_excluded_module_stays_as_it_is_with_all_that_is_in_it(exclude):
+    model = convert_norms(HandWritten(), exclude=exclude)
+    assert isinstance(model.head[1], nn.BatchNorm1d)
+    assert isinstance(model.norm, ConvertedNorm)
+
+
+def test_a_norm_of_pytorch_geometric_can_be_excluded():
+    model = nn.Sequential(pyg_nn.BatchNorm(3), pyg_nn.BatchNorm(3))
+    convert_norms(model, exclude=["1"])
+    assert [type(norm) for norm in model] == [ConvertedNorm, pyg_nn.BatchNorm]
+    assert isinstance(model[1].module, nn.BatchNorm1d)
+
+
+def test_an_excluded_path_that_no_module_has():
+    model = HandWritten()
+    with pytest.raises(ValueError, match=r"'haed\.\*', but the model has no module of that path; did you mean 'head'"):
+        convert_norms(model, exclude=["head", "haed.*"])
+    with pytest.raises(ValueError, match=r"'readout', but .* that path\. Its paths are those of"):
+        convert_norms(model, exclude=["readout"])
+    assert isinstance(model.norm, nn.BatchNorm1d)
+
+
 def test_nothing_to_convert():
+    with pytest.raises(ValueError, match=r"found in the model; '0' is a LazyBatchNorm1d: run the model once before"):
+        convert_norms(nn.Sequential(nn.LazyBatchNorm1d()))
     with pytest.raises(ValueError, match=r"no BatchNorm layer was found.*is to have torch\.nn\.BatchNorm1d or"):
         convert_norms(nn.Linear(2, 2))
     with pytest.raises(ValueError, match="was converted before; convert a copy made before that"):

@@ -7,6 +7,7 @@ batch is found, or more than one, the layer raises an error: it never guesses.
 
 from __future__ import annotations
 
+import difflib
 import fnmatch
 import inspect
 import threading
@@ -20,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 from torch.utils._pytree import tree_leaves
 
-from graphnorm.errors import require
+from graphnorm.errors import listing, require
 from graphnorm.layers.base import Norm
 from graphnorm.layers.batch import BatchNorm, RunningBatchNorm
 from graphnorm.layers.registry import find_norm
@@ -220,7 +221,7 @@ def convert_norms(
     Args:
         model: any module; converted in place.
         to: the name of the new normalization, as for :func:`graphnorm.make_norm`.
-        exclude: paths of modules to leave alone, with ``*`` as a wildcard, as in ``"head.*"``.
+        exclude: paths of modules to leave alone with all that is in them, as in ``"head"``; ``*`` is a wildcard.
         batch_argument: the name of the argument that holds the batch vector or ``Segments``.
 
     >>> model = nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8))
@@ -232,19 +233,18 @@ def convert_norms(
     make = find_norm(to)
     if isinstance(exclude, str) or not isinstance(exclude, Iterable):
         raise TypeError(f"exclude must be a list of paths, got {exclude!r}; write exclude=[…]")
-    excluded = list(exclude)
-    paths = {
-        path: module
-        for path, module in model.named_modules(remove_duplicate=False)
-        if not any(fnmatch.fnmatchcase(path, pattern) for pattern in excluded)
-    }
+    paths = dict(model.named_modules(remove_duplicate=False))
+    excluded = {path for pattern in exclude for path in _matching(pattern, paths)}
+    paths = {path: module for path, module in paths.items() if path not in excluded}
     found = {path: module for path, module in paths.items() if _is_batch_norm(module)}
     # PyTorch Geometric and our own BatchNorm wrap torch's layer
     inner = {f"{path}.module" for path, module in paths.items() if path in found or isinstance(module, BatchNorm)}
     found = {path: module for path, module in found.items() if path not in inner}
     if not found:
         besides = " besides those excluded" if excluded else ""
-        if any(isinstance(module, ConvertedNorm) for module in model.modules()):
+        if lazy := [path for path, module in paths.items() if isinstance(module, nn.LazyBatchNorm1d)]:
+            remedy = f"{lazy[0]!r} is a LazyBatchNorm1d: run the model once before you convert it"
+        elif any(isinstance(module, ConvertedNorm) for module in model.modules()):
             remedy = "the model was converted before; convert a copy made before that"
         else:
             remedy = "it is to have torch.nn.BatchNorm1d or PyTorch Geometric's BatchNorm"
@@ -275,6 +275,20 @@ def _refuse_wrapped(model: nn.Module) -> None:
                 f"{repr(path) if path else 'the model'} is inside {kinds[0]}, which would not learn of new parameters; "
                 "convert the model first, then wrap it"
             )
+
+
+def _matching(pattern: str, paths: Iterable[str]) -> list[str]:
+    """The paths that a pattern of ``exclude`` names, and those inside them."""
+    require("each path in exclude", pattern, str, "a text")
+    found = [path for path in paths if any(fnmatch.fnmatchcase(path, p) for p in (pattern, f"{pattern}.*"))]
+    if not found:
+        near = difflib.get_close_matches(pattern.removesuffix(".*"), paths, n=3)
+        hint = f"; did you mean {listing([repr(path) for path in near], 'or')}?" if near else "."
+        raise ValueError(
+            f"exclude has {pattern!r}, but the model has no module of that path{hint} "
+            "Its paths are those of model.named_modules()"
+        )
+    return found
 
 
 def _is_batch_norm(module: nn.Module) -> bool:
