@@ -225,6 +225,30 @@ def test_tied_parameters_stay_tied():
     assert model[0].norm.bias is not model[1].norm.bias
 
 
+@pytest.mark.parametrize("kind", [nn.BatchNorm1d, pyg_nn.BatchNorm, graphnorm.BatchNorm])
+@pytest.mark.parametrize("to", ["graph", "instance", "batch", "batch-alpha", "layer", "none"])
+def test_a_checkpoint_of_the_model_with_batch_norm_loads(kind, to):
+    old = nn.Sequential(nn.Linear(3, 3), kind(3))
+    for parameter in old.parameters():
+        nn.init.normal_(parameter)
+    old(nodes())
+    state = old.state_dict()
+    converted_before = convert_norms(nn.Sequential(nn.Linear(3, 3), kind(3)), to=to).eval()
+    converted_before.load_state_dict(state)
+    assert state.keys() == old.state_dict().keys()  # the caller's dict stays as it is
+    right, x = convert_norms(old, to=to).eval(), nodes()
+    with graphnorm.use_batch(BATCH):
+        assert torch.equal(converted_before(x), right(x))
+    converted_before.load_state_dict(right.state_dict())
+
+
+def test_a_checkpoint_that_lacks_a_weight_is_refused():
+    state = nn.Sequential(nn.BatchNorm1d(3)).state_dict()
+    del state["0.weight"]
+    with pytest.raises(RuntimeError, match=r'Missing key.*"0\.norm\.weight"'):
+        convert_norms(nn.Sequential(nn.BatchNorm1d(3))).load_state_dict(state)
+
+
 class Exponential(nn.Module):
     def forward(self, logarithm):
         return logarithm.exp()

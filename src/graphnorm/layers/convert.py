@@ -175,6 +175,19 @@ class ConvertedNorm(nn.Module):
             batch = self._batch_of_the_call(x.shape[0])
         return self.norm(x, batch, batch_size)  # type: ignore[no-any-return]
 
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+        """Also take the state of the BatchNorm that stood here, which has no α: that keeps its value."""
+        own, of_batch_norm = self.norm.state_dict(), False
+        for name in ("weight", "bias", "running_mean", "running_var", "num_batches_tracked"):
+            for key in (prefix + name, f"{prefix}module.{name}"):  # torch's, PyTorch Geometric's
+                if key in state_dict:
+                    of_batch_norm, value = True, state_dict.pop(key)
+                    if own.keys() & {name, f"module.{name}"}:
+                        state_dict[f"{prefix}norm.{name}"] = value
+        if of_batch_norm and "mean_scale" in own:
+            state_dict.setdefault(f"{prefix}norm.mean_scale", own["mean_scale"])
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+
     def _batch_of_the_call(self, rows: int) -> Segments | None:
         found = _innermost()
         if found is None:
