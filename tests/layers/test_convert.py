@@ -266,6 +266,12 @@ def test_parametrizations_are_kept(to):
     assert original.grad.abs().min() > 0
 
 
+@pytest.mark.parametrize("to", ["graph", "layer", "none"])
+def test_the_activation_of_our_batch_norm_is_kept(to):
+    model = convert_norms(nn.Sequential(graphnorm.BatchNorm(3, act="relu")), to=to)
+    assert model[0](nodes(), BATCH).min() >= 0
+
+
 def test_what_is_left_behind_is_named():
     class Functional(nn.Module):
         def forward(self, x):

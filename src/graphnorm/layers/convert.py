@@ -327,7 +327,7 @@ def _warn_of_others(others: dict[str, nn.Module]) -> None:
 
 def _converted(module: nn.Module, make: Callable[..., Norm]) -> Norm:
     old: Any = module if isinstance(module, _BATCH_NORMS) else module.module
-    new = make(old.num_features)
+    new = make(old.num_features, act=module.act) if isinstance(module, Norm) else make(old.num_features)
     if not old.affine:
         new.weight = new.bias = None
     if isinstance(new, BatchNorm):
