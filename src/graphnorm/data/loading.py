@@ -174,12 +174,14 @@ def _with_split(graphs: PackedGraphs, split: str | None, file: Path | None) -> P
     return replace(graphs, splits={}) if split == "random" else graphs
 
 
-def as_graphs(data: Any, root: str | os.PathLike[str] | None = None, **loading: Any) -> PackedGraphs:
+def as_graphs(
+    data: Any, root: str | os.PathLike[str] | None = None, *, unlabelled: bool = False, **loading: Any
+) -> PackedGraphs:
     """Graphs of any form.
 
     data: a dataset's name, a path, PackedGraphs, a pandas DataFrame with a column of SMILES, a dataset or list of
         PyTorch Geometric's ``Data``, or a list of NetworkX graphs.
-
+    unlabelled: the graphs are to be predicted. Labels of a list are not read, and a table may lack them.
     loading: those options of :func:`load` that apply to the form. For NetworkX graphs ``target`` names the attribute
         that holds the label or the numbers.
 
@@ -190,7 +192,7 @@ def as_graphs(data: Any, root: str | os.PathLike[str] | None = None, **loading: 
     ('cycle', 'path')
     """
     if isinstance(data, PATH):
-        return load(data, root, **loading)
+        return load(data, root, unlabelled=unlabelled, **loading)
     given = {name: value for name, value in loading.items() if value is not None and value is not False}
     given |= {} if root is None else {"data_root": root}
     split, split_file = split_option(given.pop("split", None))
@@ -201,7 +203,7 @@ def as_graphs(data: Any, root: str | os.PathLike[str] | None = None, **loading: 
     if hasattr(data, "itertuples"):  # a DataFrame
         table = _as_table(data)
         _refuse_options("a DataFrame", {name: value for name, value in given.items() if name not in OF_TABLES})
-        given["split"] = "random" if split_file else split
+        given |= {"split": "random" if split_file else split, "unlabelled": unlabelled}
         graphs = _with_split(from_table(table, "dataframe", "DataFrame", **given), split, split_file)
         announce(graphs)
         return graphs
@@ -214,9 +216,10 @@ def as_graphs(data: Any, root: str | os.PathLike[str] | None = None, **loading: 
     _refuse_options("a list of graphs", given)
     if hasattr(items[0], "edge_index"):
         _refuse_options("graphs of PyTorch Geometric, whose y is predicted", {"target": target})
-        graphs = from_pyg(items, name=getattr(data, "name", None), **repairs)
+        graphs = from_pyg(items, name=getattr(data, "name", None), unlabelled=unlabelled, **repairs)
     else:
-        graphs = from_networkx(items, find_labels(items, target), **find_features(items), **repairs)
+        labels = None if unlabelled else find_labels(items, target)
+        graphs = from_networkx(items, labels, unlabelled=unlabelled, **find_features(items), **repairs)
     return _with_split(graphs, split, split_file)
 
 

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from graphnorm._version import exact_version
-from graphnorm.data import PackedGraphs, decoding
+from graphnorm.data import PackedGraphs, as_graphs, decoding
 from graphnorm.errors import PATH, CodeWarning, DataWarning, GraphnormError, need, require
 from graphnorm.files import save_tensors
 from graphnorm.layers import BUILT_IN, REGISTRY, norm_code
@@ -65,12 +65,15 @@ class SavedModel:
     """See :attr:`PackedGraphs.vocabulary`."""
     edge_vocabulary: str = ""
 
-    def predict(self, graphs: PackedGraphs, *, batch_size: int = 256) -> npt.NDArray[np.float64]:
+    def predict(self, data: Any, *, batch_size: int = 256) -> npt.NDArray[np.float64]:
         """The prediction for every graph.
+
+        data: graphs of any form, as :func:`graphnorm.data.as_graphs` takes them. They need no labels.
 
         (G, classes): the probability of each class. (G, T): the probability of each binary target, or each real value
         in the unit of the training data.
         """
+        graphs = as_graphs(data, unlabelled=True)
         self.check(graphs)
         graphs = prepare(graphs, self.trial).to(next(self.model.parameters()).device)
         inputs, parts = ModelInputs(graphs, self.trial), []
