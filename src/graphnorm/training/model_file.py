@@ -306,6 +306,13 @@ def _with_code(trial: Trial, given: str, path: str | os.PathLike[str]) -> Trial:
     """The trial with the code that is given for its model."""
     if "@" not in trial.model:
         raise GraphnormError(f"the model is {trial.model}, whose code is known", where=path, remedy="leave --model out")
+    if "@" not in given:
+        place = trial.model.partition("@")[0]
+        raise GraphnormError(
+            f"the weights are not those of the model {given}: the file was trained with {place}, a model of your own",
+            where=path,
+            remedy=f"give its code: --model FILE.py:{place.rpartition(':')[2]}",
+        )
     if given != trial.model:
         warnings.warn(f"{path} was trained with {trial.model}, and this is {given}", CodeWarning, stacklevel=3)
     return replace(trial, model=given)
