@@ -42,6 +42,7 @@ def enter_backend(name: Any) -> None:
         (lambda: convert(to=5), TypeError, "name must be that of a normalization, got 5"),
         (lambda: convert(exclude=5), TypeError, "exclude must be a list of paths, got 5"),
         (lambda: convert(exclude="head"), TypeError, "exclude must be a list of paths, got 'head'"),
+        (lambda: convert(exclude=[5]), TypeError, "each path in exclude must be a text, got 5"),
         (lambda: enter_backend([]), ValueError, "unknown backend []; the backends are 'auto'"),
         (lambda: graphnorm.register_norm(5, nn.LayerNorm), TypeError, "name must be a text, got 5"),
         (lambda: data.load(5), TypeError, "name_or_path must be a dataset's name or a path, got 5"),

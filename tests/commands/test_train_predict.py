@@ -335,6 +335,10 @@ def test_a_model_of_ones_own(run: Run, table: Path, tmp_path: Path, monkeypatch:
     )
     code, _, err = run("predict", "m.safetensors", table, "--model", "net.py:OwnGIN")
     assert (code, "the weights are not those of the model" in err) == (2, True)
+    code, _, err = run("predict", "m.safetensors", table, "--model", "gin")
+    assert code == 2
+    assert "the weights are not those of the model gin: the file was trained with net.py:OwnGIN" in err
+    assert "Remedy: give its code: --model FILE.py:OwnGIN" in err
 
 
 FAILING = """

@@ -331,6 +331,24 @@ def test_forms_and_options_that_do_not_fit(data: Any, options: dict[str, Any], p
         as_graphs(42)
 
 
+def test_graphs_to_be_predicted_need_no_labels(pyg: Any) -> None:
+    import pandas
+
+    data = [pyg.data.Data(edge_index=torch.tensor([[0, 1], [1, 0]]), x=torch.randn(2, 3))]
+    graphs = [nx.path_graph(2)]
+    frame = pandas.DataFrame({"smiles": ["CC"]})
+    for given in (data, graphs, frame):
+        with pytest.raises(DataError):
+            as_graphs(given)
+        packed = as_graphs(given, unlabelled=True)
+        assert (packed.num_graphs, packed.num_nodes, packed.classes) == (1, 2, ("unknown",))
+    data[0].y, graphs[0].graph["label"] = torch.tensor([0.5, 1.5]), "a"  # y of nodes, and one class
+    assert as_graphs(data, unlabelled=True).classes == as_graphs(graphs, unlabelled=True).classes == ("unknown",)
+    assert as_graphs(packed, unlabelled=True) is packed
+    with pytest.raises(TypeError, match=r"got 0; a single graph goes into a list: \[graph\]"):
+        as_graphs(graphs[0], unlabelled=True)
+
+
 def test_attributes_of_networkx_graphs_keep_their_names() -> None:
     graphs = [nx.path_graph(3 + k) for k in range(4)]
     for k, graph in enumerate(graphs):

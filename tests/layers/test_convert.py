@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils import parametrize
 from torch.utils.checkpoint import checkpoint
 
 import graphnorm
@@ -191,6 +192,84 @@ def test_switches_carry_over():
     frozen.weight.requires_grad_(False)
     new = convert_norms(nn.Sequential(frozen))[0].norm
     assert (new.weight.requires_grad, new.bias.requires_grad) == (False, True)
+
+
+def test_an_optimizer_made_before_trains_the_new_layer():
+    model = HandWritten()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    before = model.norm.weight
+    convert_norms(model, exclude=["head.*"])
+    norm = model.norm.norm
+    assert norm.weight is before
+    norm.bias.grad = torch.ones(6)
+    optimizer.step()
+    assert torch.equal(norm.bias, torch.full((6,), -0.1))
+    held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    new = [name for name, parameter in model.named_parameters() if id(parameter) not in held]
+    assert new == ["norm.norm.mean_scale", "mlp.1.norm.mean_scale"]
+
+
+@pytest.mark.parametrize("kind", [nn.BatchNorm1d, pyg_nn.BatchNorm])
+def test_running_averages_are_the_same_tensors(kind):
+    model = nn.Sequential(kind(3))
+    before = dict(model.named_buffers()) | dict(model.named_parameters())
+    after = convert_norms(model, to="batch").state_dict(keep_vars=True)
+    assert {id(tensor) for tensor in after.values()} == {id(tensor) for tensor in before.values()}
+
+
+def test_tied_parameters_stay_tied():
+    model = nn.Sequential(nn.BatchNorm1d(3), nn.BatchNorm1d(3))
+    model[1].weight = model[0].weight
+    convert_norms(model)
+    assert model[0].norm.weight is model[1].norm.weight
+    assert model[0].norm.bias is not model[1].norm.bias
+
+
+@pytest.mark.parametrize("kind", [nn.BatchNorm1d, pyg_nn.BatchNorm, graphnorm.BatchNorm])
+@pytest.mark.parametrize("to", ["graph", "instance", "batch", "batch-alpha", "layer", "none"])
+def test_a_checkpoint_of_the_model_with_batch_norm_loads(kind, to):
+    old = nn.Sequential(nn.Linear(3, 3), kind(3))
+    for parameter in old.parameters():
+        nn.init.normal_(parameter)
+    old(nodes())
+    state = old.state_dict()
+    converted_before = convert_norms(nn.Sequential(nn.Linear(3, 3), kind(3)), to=to).eval()
+    converted_before.load_state_dict(state)
+    assert state.keys() == old.state_dict().keys()  # the caller's dict stays as it is
+    right, x = convert_norms(old, to=to).eval(), nodes()
+    with graphnorm.use_batch(BATCH):
+        assert torch.equal(converted_before(x), right(x))
+    converted_before.load_state_dict(right.state_dict())
+
+
+def test_a_checkpoint_that_lacks_a_weight_is_refused():
+    state = nn.Sequential(nn.BatchNorm1d(3)).state_dict()
+    del state["0.weight"]
+    with pytest.raises(RuntimeError, match=r'Missing key.*"0\.norm\.weight"'):
+        convert_norms(nn.Sequential(nn.BatchNorm1d(3))).load_state_dict(state)
+
+
+class Exponential(nn.Module):
+    def forward(self, logarithm):
+        return logarithm.exp()
+
+
+@pytest.mark.parametrize("to", ["graph", "batch", "layer", "rms"])
+def test_parametrizations_are_kept(to):
+    old = nn.BatchNorm1d(3)
+    parametrize.register_parametrization(old, "weight", Exponential())
+    original = old.parametrizations.weight.original
+    norm = convert_norms(nn.Sequential(old), to=to)[0].norm
+    assert torch.equal(norm.weight, torch.ones(3).exp())
+    norm(nodes(), BATCH).square().sum().backward()
+    assert any(parameter is original for parameter in norm.parameters())
+    assert original.grad.abs().min() > 0
+
+
+@pytest.mark.parametrize("to", ["graph", "layer", "none"])
+def test_the_activation_of_our_batch_norm_is_kept(to):
+    model = convert_norms(nn.Sequential(graphnorm.BatchNorm(3, act="relu")), to=to)
+    assert model[0](nodes(), BATCH).min() >= 0
 
 
 def test_what_is_left_behind_is_named():
@@ -381,7 +460,49 @@ def test_checkpointed_layers_have_their_batch_in_backward(reentrant):
         assert torch.allclose(a, b, atol=1e-4)
 
 
+class DistributedStandIn(nn.parallel.DistributedDataParallel):
+    """Without processes: what it is, not what it does."""
+
+    def __init__(self, module):
+        nn.Module.__init__(self)
+        self.module = module
+
+
+@pytest.mark.parametrize("around", [lambda model: model, Wrapper])
+def test_a_model_inside_distributed_data_parallel_is_refused(around):
+    model = Inner()
+    with pytest.raises(ValueError, match=r"DistributedDataParallel, which .*convert the model first, then wrap it"):
+        convert_norms(around(DistributedStandIn(model)))
+    assert isinstance(model.norm, nn.BatchNorm1d)
+    assert isinstance(DistributedStandIn(convert_norms(model)).module.norm, ConvertedNorm)
+
+
+@pytest.mark.parametrize("exclude", [["head"], ["head.*"], ["head.1"], ["hea?"]])
+def test_an_excluded_module_stays_as_it_is_with_all_that_is_in_it(exclude):
+    model = convert_norms(HandWritten(), exclude=exclude)
+    assert isinstance(model.head[1], nn.BatchNorm1d)
+    assert isinstance(model.norm, ConvertedNorm)
+
+
+def test_a_norm_of_pytorch_geometric_can_be_excluded():
+    model = nn.Sequential(pyg_nn.BatchNorm(3), pyg_nn.BatchNorm(3))
+    convert_norms(model, exclude=["1"])
+    assert [type(norm) for norm in model] == [ConvertedNorm, pyg_nn.BatchNorm]
+    assert isinstance(model[1].module, nn.BatchNorm1d)
+
+
+def test_an_excluded_path_that_no_module_has():
+    model = HandWritten()
+    with pytest.raises(ValueError, match=r"'haed\.\*', but the model has no module of that path; did you mean 'head'"):
+        convert_norms(model, exclude=["head", "haed.*"])
+    with pytest.raises(ValueError, match=r"'readout', but .* that path\. Its paths are those of"):
+        convert_norms(model, exclude=["readout"])
+    assert isinstance(model.norm, nn.BatchNorm1d)
+
+
 def test_nothing_to_convert():
+    with pytest.raises(ValueError, match=r"found in the model; '0' is a LazyBatchNorm1d: run the model once before"):
+        convert_norms(nn.Sequential(nn.LazyBatchNorm1d()))
     with pytest.raises(ValueError, match=r"no BatchNorm layer was found.*is to have torch\.nn\.BatchNorm1d or"):
         convert_norms(nn.Linear(2, 2))
     with pytest.raises(ValueError, match="was converted before; convert a copy made before that"):

@@ -115,6 +115,21 @@ def test_running_averages_are_reset(name: str) -> None:
     assert all(torch.equal(fresh[key], value) for key, value in norm.state_dict().items())
 
 
+@pytest.mark.parametrize("mode", BOTH)
+@pytest.mark.parametrize("parameters", [torch.float32, torch.float64])
+@pytest.mark.parametrize("features", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("name", NAMES)
+def test_the_output_has_the_type_of_the_features(
+    name: str, features: torch.dtype, parameters: torch.dtype, mode: bool
+) -> None:
+    layer = getattr(graphnorm, name)(**CASES[name][0]).to(parameters).train(mode)
+    x = torch.randn(9, 6, dtype=features)
+    arguments = (x,) if name == "MessageNorm" else CALLS.get(name, [(BATCH,)])[0]
+    assert layer(x, *arguments).dtype == features
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert layer(x, *arguments).dtype == features
+
+
 def test_a_batch_of_one_row() -> None:
     ours, theirs = (of.BatchNorm(6, allow_single_element=True) for of in (graphnorm, pyg))
     x = torch.randn(1, 6)

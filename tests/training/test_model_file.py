@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,7 +16,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from graphnorm import load_model, save_model
-from graphnorm.data import PackedGraphs, from_networkx
+from graphnorm.data import PackedGraphs, from_networkx, save_packed
 from graphnorm.errors import GraphnormError
 from graphnorm.training import Fleet, Outcome, Split, Trial, build_model
 from graphnorm.training.model_file import SavedModel
@@ -94,6 +96,25 @@ def test_round_trip(tmp_path: Path, model: str, protocol: str, continuous: int, 
     if protocol == "paper":
         accuracy = (probabilities.argmax(1) == data.labels.numpy())[:8].mean()
         assert accuracy == pytest.approx(saved.metrics["train"])  # as the engine measured it
+
+
+def test_graphs_of_any_form_are_predicted(tmp_path: Path) -> None:
+    data = graphs(bonds=False)
+    data = replace(data, tags=None, cardinalities=())
+    saved = saved_and_loaded(tmp_path, data)
+    expected = saved.predict(data)
+    save_packed(data, tmp_path / "paths.safetensors")
+    np.testing.assert_array_equal(saved.predict(tmp_path / "paths.safetensors"), expected)
+    assert data.x is not None
+    ends = data.node_ptr.tolist()
+    of_pyg = []
+    for k, (first, last) in enumerate(pairwise(ends)):
+        batch = data.batch([k])
+        of_pyg.append(SimpleNamespace(x=data.x[first:last], edge_index=batch.edge_index, num_nodes=last - first))
+    np.testing.assert_allclose(saved.predict(of_pyg), expected, atol=1e-6)
+    np.testing.assert_allclose(saved.predict(of_pyg[:1]), expected[:1], atol=1e-6)
+    with pytest.raises(TypeError, match="data must be a name, a path, PackedGraphs"):
+        saved.predict(5)
 
 
 def test_labels_by_name_and_by_value(tmp_path: Path) -> None:

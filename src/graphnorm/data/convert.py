@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 import warnings
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Any
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from graphnorm.data.archive import Place
 from graphnorm.data.build import RawGraphs, by_graph, join_edges, pack
-from graphnorm.data.packed import PackedGraphs, announce
+from graphnorm.data.packed import UNKNOWN, PackedGraphs, announce
 from graphnorm.data.table import TARGET_COLUMNS, listed, named_columns
 from graphnorm.data.targets import Targets, as_columns, dense, find_targets
 from graphnorm.errors import DataError, DataWarning, need, require
@@ -35,6 +36,7 @@ def from_networkx(
     edge_label: str | None = None,
     symmetrise: bool = False,
     merge_duplicates: bool = False,
+    unlabelled: bool = False,
 ) -> PackedGraphs:
     """Pack NetworkX graphs with a label each, or with numbers.
 
@@ -46,6 +48,7 @@ def from_networkx(
     node_features: the attribute that holds a number or a list of numbers.
     symmetrise: add the missing direction of edges of directed graphs.
     merge_duplicates: keep the first of several equal edges of multigraphs.
+    unlabelled: read no labels; all graphs have the class ``"unknown"``.
 
     Without node_label and node_features the degree is the feature.
 
@@ -54,7 +57,7 @@ def from_networkx(
     PackedGraphs(networkx: 2 graphs, 7 nodes, 12 edges, 2 classes, 2 features, cpu)
     """
     require("graphs", graphs, Collection, "a list of NetworkX graphs")
-    if isinstance(labels, str):
+    if isinstance(labels, str) and not unlabelled:
         labels = {labels: [_attribute(graph.graph, labels, "the graph", g) for g, graph in enumerate(graphs)]}
     sizes: list[int] = []
     ends: list[tuple[int, int]] = []
@@ -63,8 +66,7 @@ def from_networkx(
     x: list[Array] = []
     num_nodes = 0
     for g, graph in enumerate(graphs):
-        if not all(hasattr(graph, attribute) for attribute in ("nodes", "edges", "is_directed")):
-            raise TypeError(f"graphs[{g}] must be a NetworkX graph, got {graph!r}")
+        _require_networkx(graph, g)
         index = {node: num_nodes + i for i, node in enumerate(graph)}
         num_nodes += len(index)
         sizes.append(len(index))
@@ -94,7 +96,7 @@ def from_networkx(
         sizes=np.array(sizes, np.int64),
         row=pairs[:, 0],
         col=pairs[:, 1],
-        targets=_targets(labels, len(graphs), task),
+        targets=_targets(labels, len(graphs), task, unlabelled),
         tags=numbered_tags,
         tag_names=tag_names,
         x=None if node_features is None else np.array(x),
@@ -105,6 +107,12 @@ def from_networkx(
     packed = pack(raw, symmetrise=symmetrise, merge_duplicates=merge_duplicates)
     announce(packed)
     return packed
+
+
+def _require_networkx(graph: Any, g: int) -> None:
+    if not all(hasattr(graph, attribute) for attribute in ("nodes", "edges", "is_directed")):
+        shown = reprlib.repr(graph)
+        raise TypeError(f"graphs[{g}] must be a NetworkX graph, got {shown}; a single graph goes into a list: [graph]")
 
 
 def find_labels(graphs: Sequence[Any], target: str | Sequence[str] | None) -> dict[str, list[Any]]:
@@ -129,6 +137,8 @@ def find_features(graphs: Sequence[Any]) -> dict[str, Any]:
 
     An attribute that all nodes have is used if it is the only one with categories, or the only one with numbers.
     """
+    for g, graph in enumerate(graphs):
+        _require_networkx(graph, g)
     nodes = [data for graph in graphs for _, data in graph.nodes(data=True)]
     edges = [data for graph in graphs for _, _, data in graph.edges(data=True)]
     names = {name for name in nodes[0] if all(name in data for data in nodes)} if nodes else set()
@@ -173,12 +183,15 @@ def from_pyg(
     name: str | None = None,
     symmetrise: bool = False,
     merge_duplicates: bool = False,
+    unlabelled: bool = False,
 ) -> PackedGraphs:
     """Pack PyTorch Geometric's ``Data`` objects: a list of them, or any dataset that yields them.
 
     Labels are those given, or ``y`` of each graph. Whole numbers are classes; others are targets, in one or several
     columns, NaN where one is missing. ``task`` overrules this. Integer ``x`` and ``edge_attr`` are categorical, column
     by column. One-hot floats are stored as the category they stand for. Other floats are continuous.
+
+    unlabelled: read no labels; all graphs have the class ``"unknown"``.
     """
     if not any(hasattr(dataset, method) for method in ("__iter__", "__getitem__")):
         raise TypeError(f"dataset must be a dataset of PyTorch Geometric or a list of its graphs, got {dataset!r}")
@@ -193,7 +206,7 @@ def from_pyg(
     row, col = join_edges(edges, sizes).T
     tags, cardinalities, x = _features(graphs, "x", sizes.tolist())
     edge_tags, edge_cardinalities, edge_x = _features(graphs, "edge_attr", [len(own) for own in edges])
-    if labels is None:
+    if labels is None and not unlabelled:
         labels = [_target_of(graph, g) for g, graph in enumerate(graphs)]
         shapes = [getattr(graph.y, "shape", ()) for graph in graphs]
         if all(tuple(shape) == (size,) != (1,) for shape, size in zip(shapes, sizes.tolist(), strict=True)):
@@ -208,7 +221,7 @@ def from_pyg(
         sizes=sizes,
         row=row,
         col=col,
-        targets=_targets(labels, len(graphs), task),
+        targets=_targets(labels, len(graphs), task, unlabelled),
         tags=tags,
         cardinalities=cardinalities,
         x=x,
@@ -226,9 +239,11 @@ def _place(g: int) -> Place:
     return {"where": f"graph {g} of the list"}
 
 
-def _targets(labels: Any, num_graphs: int, task: TaskName | None) -> Targets:
+def _targets(labels: Any, num_graphs: int, task: TaskName | None, unlabelled: bool) -> Targets:
     if num_graphs == 0:
         raise DataError("there are no graphs", remedy="give at least two graphs")
+    if unlabelled:
+        return Targets("classes", np.zeros(num_graphs, np.int64), (UNKNOWN,))
     columns, found = as_columns(labels, num_graphs)
     return find_targets(columns, _place, task=task or found)
 

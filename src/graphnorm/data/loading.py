@@ -177,12 +177,14 @@ def _with_parts(graphs: PackedGraphs, parts: Mapping[str, Integers]) -> PackedGr
     return replace(graphs, splits=splits, notes=graphs.notes + note_crossing(graphs.groups, parts))
 
 
-def as_graphs(data: Any, root: str | os.PathLike[str] | None = None, **loading: Any) -> PackedGraphs:
+def as_graphs(
+    data: Any, root: str | os.PathLike[str] | None = None, *, unlabelled: bool = False, **loading: Any
+) -> PackedGraphs:
     """Graphs of any form.
 
     data: a dataset's name, a path, PackedGraphs, a pandas DataFrame with a column of SMILES, a dataset or list of
         PyTorch Geometric's ``Data``, or a list of NetworkX graphs.
-
+    unlabelled: the graphs are to be predicted. Labels of a list are not read, and a table may lack them.
     loading: those options of :func:`load` that apply to the form. For NetworkX graphs ``target`` names the attribute
         that holds the label or the numbers. ``split`` may also be the rows of each part, as ids or masks:
         ``{"train": …, "valid": …, "test": …}``, where ``valid`` may be left out.
@@ -195,12 +197,12 @@ def as_graphs(data: Any, root: str | os.PathLike[str] | None = None, **loading: 
     """
     split = loading.get("split")
     if isinstance(split, Mapping) or hasattr(split, "_asdict"):
-        graphs = as_graphs(data, root, **loading | {"split": "random"})
+        graphs = as_graphs(data, root, unlabelled=unlabelled, **loading | {"split": "random"})
         parts = split if isinstance(split, Mapping) else split._asdict()  # type: ignore[union-attr]
         return _with_parts(graphs, split_by_rows(parts, graphs.rows, graphs.num_graphs + len(graphs.left_out)))
     require("split", split, (*PATH, NoneType), "scaffold, random, a column, a file, or the rows of each part")
     if isinstance(data, PATH):
-        return load(data, root, **loading)
+        return load(data, root, unlabelled=unlabelled, **loading)
     given = {name: value for name, value in loading.items() if value is not None and value is not False}
     given |= {} if root is None else {"data_root": root}
     split, split_file = split_option(given.pop("split", None))
@@ -211,7 +213,7 @@ def as_graphs(data: Any, root: str | os.PathLike[str] | None = None, **loading: 
     if hasattr(data, "itertuples"):  # a DataFrame
         table = _as_table(data)
         _refuse_options("a DataFrame", {name: value for name, value in given.items() if name not in OF_TABLES})
-        given["split"] = "random" if split_file else split
+        given |= {"split": "random" if split_file else split, "unlabelled": unlabelled}
         graphs = _with_split(from_table(table, "dataframe", "DataFrame", **given), split, split_file)
         announce(graphs)
         return graphs
@@ -224,9 +226,10 @@ def as_graphs(data: Any, root: str | os.PathLike[str] | None = None, **loading: 
     _refuse_options("a list of graphs", given)
     if hasattr(items[0], "edge_index"):
         _refuse_options("graphs of PyTorch Geometric, whose y is predicted", {"target": target})
-        graphs = from_pyg(items, name=getattr(data, "name", None), **repairs)
+        graphs = from_pyg(items, name=getattr(data, "name", None), unlabelled=unlabelled, **repairs)
     else:
-        graphs = from_networkx(items, find_labels(items, target), **find_features(items), **repairs)
+        labels = None if unlabelled else find_labels(items, target)
+        graphs = from_networkx(items, labels, unlabelled=unlabelled, **find_features(items), **repairs)
     return _with_split(graphs, split, split_file)
 
 

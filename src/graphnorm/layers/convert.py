@@ -7,6 +7,7 @@ batch is found, or more than one, the layer raises an error: it never guesses.
 
 from __future__ import annotations
 
+import difflib
 import fnmatch
 import inspect
 import threading
@@ -17,9 +18,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parametrize
 from torch.utils._pytree import tree_leaves
 
-from graphnorm.errors import require
+from graphnorm.errors import listing, require
 from graphnorm.layers.base import Norm
 from graphnorm.layers.batch import BatchNorm, RunningBatchNorm
 from graphnorm.layers.registry import find_norm
@@ -28,6 +30,8 @@ from graphnorm.segments import Segments, as_segments
 __all__ = ["ConvertedNorm", "convert_norms", "use_batch"]
 
 _BATCH_NORMS = (nn.BatchNorm1d, nn.SyncBatchNorm)
+_WRAPPERS = {"DistributedDataParallel", "FullyShardedDataParallel", "FSDPModule"}
+"""Classes that note a model's parameters when they wrap it. By name, since torch may be built without them."""
 
 
 class _Found:
@@ -171,6 +175,19 @@ class ConvertedNorm(nn.Module):
             batch = self._batch_of_the_call(x.shape[0])
         return self.norm(x, batch, batch_size)  # type: ignore[no-any-return]
 
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+        """Also take the state of the BatchNorm that stood here, which has no α: that keeps its value."""
+        own, of_batch_norm = self.norm.state_dict(), False
+        for name in ("weight", "bias", "running_mean", "running_var", "num_batches_tracked"):
+            for key in (prefix + name, f"{prefix}module.{name}"):  # torch's, PyTorch Geometric's
+                if key in state_dict:
+                    of_batch_norm, value = True, state_dict.pop(key)
+                    if own.keys() & {name, f"module.{name}"}:
+                        state_dict[f"{prefix}norm.{name}"] = value
+        if of_batch_norm and "mean_scale" in own:
+            state_dict.setdefault(f"{prefix}norm.mean_scale", own["mean_scale"])
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+
     def _batch_of_the_call(self, rows: int) -> Segments | None:
         found = _innermost()
         if found is None:
@@ -203,8 +220,11 @@ def convert_norms(
 ) -> nn.Module:
     """Replace every BatchNorm of a model, in place, and return the model.
 
-    ``torch.nn.BatchNorm1d``, ``SyncBatchNorm`` and PyTorch Geometric's ``BatchNorm`` are found. Weight, bias, ``eps``
-    and whether they are trained carry over, and running averages if the new layer has them.
+    ``torch.nn.BatchNorm1d``, ``SyncBatchNorm`` and PyTorch Geometric's ``BatchNorm`` are found. The new layer holds the
+    old one's weight and bias, the same parameters, and its ``eps``; running averages too if it has any.
+
+    Convert before you make the optimizer or wrap the model: new parameters, such as GraphNorm's ``mean_scale``, are not
+    in an optimizer made before. A model inside ``DistributedDataParallel`` or FSDP is refused.
 
     Where the model calls its norm without a batch, the new layer uses that of the innermost module around it that was
     called with one: the argument ``batch_argument``, or the ``batch`` of a data object, tuple or dict. A module that
@@ -214,7 +234,7 @@ def convert_norms(
     Args:
         model: any module; converted in place.
         to: the name of the new normalization, as for :func:`graphnorm.make_norm`.
-        exclude: paths of modules to leave alone, with ``*`` as a wildcard, as in ``"head.*"``.
+        exclude: paths of modules to leave alone with all that is in them, as in ``"head"``; ``*`` is a wildcard.
         batch_argument: the name of the argument that holds the batch vector or ``Segments``.
 
     >>> model = nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8))
@@ -222,22 +242,22 @@ def convert_norms(
     GraphNorm(8, eps=1e-05)
     """
     require("model", model, nn.Module, "a torch module")
+    _refuse_wrapped(model)
     make = find_norm(to)
     if isinstance(exclude, str) or not isinstance(exclude, Iterable):
         raise TypeError(f"exclude must be a list of paths, got {exclude!r}; write exclude=[…]")
-    excluded = list(exclude)
-    paths = {
-        path: module
-        for path, module in model.named_modules(remove_duplicate=False)
-        if not any(fnmatch.fnmatchcase(path, pattern) for pattern in excluded)
-    }
+    paths = dict(model.named_modules(remove_duplicate=False))
+    excluded = {path for pattern in exclude for path in _matching(pattern, paths)}
+    paths = {path: module for path, module in paths.items() if path not in excluded}
     found = {path: module for path, module in paths.items() if _is_batch_norm(module)}
     # PyTorch Geometric and our own BatchNorm wrap torch's layer
     inner = {f"{path}.module" for path, module in paths.items() if path in found or isinstance(module, BatchNorm)}
     found = {path: module for path, module in found.items() if path not in inner}
     if not found:
         besides = " besides those excluded" if excluded else ""
-        if any(isinstance(module, ConvertedNorm) for module in model.modules()):
+        if lazy := [path for path, module in paths.items() if isinstance(module, nn.LazyBatchNorm1d)]:
+            remedy = f"{lazy[0]!r} is a LazyBatchNorm1d: run the model once before you convert it"
+        elif any(isinstance(module, ConvertedNorm) for module in model.modules()):
             remedy = "the model was converted before; convert a copy made before that"
         else:
             remedy = "it is to have torch.nn.BatchNorm1d or PyTorch Geometric's BatchNorm"
@@ -258,6 +278,30 @@ def convert_norms(
             module.register_forward_pre_hook(hooks.enter, with_kwargs=True)
             module.register_forward_hook(hooks.leave, always_call=True)
     return model
+
+
+def _refuse_wrapped(model: nn.Module) -> None:
+    for path, module in model.named_modules():
+        kinds = [kind.__name__ for kind in type(module).__mro__ if kind.__name__ in _WRAPPERS]
+        if kinds:
+            raise ValueError(
+                f"{repr(path) if path else 'the model'} is inside {kinds[0]}, which would not learn of new parameters; "
+                "convert the model first, then wrap it"
+            )
+
+
+def _matching(pattern: str, paths: Iterable[str]) -> list[str]:
+    """The paths that a pattern of ``exclude`` names, and those inside them."""
+    require("each path in exclude", pattern, str, "a text")
+    found = [path for path in paths if any(fnmatch.fnmatchcase(path, p) for p in (pattern, f"{pattern}.*"))]
+    if not found:
+        near = difflib.get_close_matches(pattern.removesuffix(".*"), paths, n=3)
+        hint = f"; did you mean {listing([repr(path) for path in near], 'or')}?" if near else "."
+        raise ValueError(
+            f"exclude has {pattern!r}, but the model has no module of that path{hint} "
+            "Its paths are those of model.named_modules()"
+        )
+    return found
 
 
 def _is_batch_norm(module: nn.Module) -> bool:
@@ -283,7 +327,7 @@ def _warn_of_others(others: dict[str, nn.Module]) -> None:
 
 def _converted(module: nn.Module, make: Callable[..., Norm]) -> Norm:
     old: Any = module if isinstance(module, _BATCH_NORMS) else module.module
-    new = make(old.num_features)
+    new = make(old.num_features, act=module.act) if isinstance(module, Norm) else make(old.num_features)
     if not old.affine:
         new.weight = new.bias = None
     if isinstance(new, BatchNorm):
@@ -291,15 +335,21 @@ def _converted(module: nn.Module, make: Callable[..., Norm]) -> Norm:
         if not old.track_running_stats and not isinstance(new, RunningBatchNorm):
             new.track_running_stats = False
             new.running_mean = new.running_var = new.num_batches_tracked = None
-    ours: nn.Module = new.module if isinstance(new, BatchNorm) else new
     if hasattr(new, "eps"):
         new.eps = old.eps
     reference = old.weight if old.weight is not None else old.running_mean
     if reference is not None:
         new.to(device=reference.device, dtype=reference.dtype)
-    theirs = dict(old.named_parameters()) | dict(old.named_buffers())
-    for name, tensor in [*ours.named_parameters(), *ours.named_buffers()]:
-        if name in theirs:
-            tensor.data.copy_(theirs[name].data)
-            tensor.requires_grad_(theirs[name].requires_grad)
+    _hand_over(old, new.module if isinstance(new, BatchNorm) else new)
     return new.train(old.training)
+
+
+def _hand_over(old: nn.Module, new: nn.Module) -> None:
+    """Give the new layer the old one's own parameters and averages, which optimizers and tied layers may hold."""
+    theirs = dict(old.named_parameters(recurse=False)) | dict(old.named_buffers(recurse=False))
+    ours = [*new.named_parameters(recurse=False), *new.named_buffers(recurse=False)]
+    for name, _ in ours:
+        if name in theirs:
+            setattr(new, name, theirs[name])
+        elif parametrize.is_parametrized(old, name):
+            parametrize.transfer_parametrizations_and_params(old, new, name)

@@ -32,10 +32,10 @@ class _PerType(nn.Module):
                 self.weight.fill_(1)
                 self.bias.zero_()
 
-    def _scale(self, y: Tensor, types: Tensor) -> Tensor:
-        if self.weight is None or self.bias is None:
-            return y
-        return y * self.weight[types] + self.bias[types]
+    def _scale(self, y: Tensor, types: Tensor, dtype: torch.dtype) -> Tensor:
+        if self.weight is not None and self.bias is not None:
+            y = y * self.weight[types] + self.bias[types]
+        return y.to(dtype)
 
     def extra_repr(self) -> str:
         return f"{self.in_channels}, num_types={self.num_types}"
@@ -95,7 +95,7 @@ class HeteroBatchNorm(_PerType):
                 types = Segments(batch=type_vec, batch_size=self.num_types)
                 _, mean, var = standardize(x, types)
                 self._update(mean, var, types.sizes)
-        return self._scale((x - mean[type_vec]) / var.clamp(self.eps).sqrt()[type_vec], type_vec)
+        return self._scale((x - mean[type_vec]) / var.clamp(self.eps).sqrt()[type_vec], type_vec, x.dtype)
 
     def _update(self, mean: Tensor, var: Tensor, sizes: Tensor) -> None:
         if not self.training or self.running_mean is None or self.running_var is None:
@@ -146,4 +146,4 @@ class HeteroLayerNorm(_PerType):
             type_vec = torch.repeat_interleave(torch.arange(len(sizes), device=x.device), sizes)
         if type_vec is None:
             raise ValueError("one of type_vec and type_ptr is needed")
-        return self._scale(y, type_vec)
+        return self._scale(y, type_vec, x.dtype)

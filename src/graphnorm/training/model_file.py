@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from graphnorm._version import exact_version
-from graphnorm.data import UNKNOWN, PackedGraphs, decoding
+from graphnorm.data import UNKNOWN, PackedGraphs, as_graphs, decoding
 from graphnorm.errors import PATH, CodeWarning, DataWarning, GraphnormError, need, require
 from graphnorm.files import save_tensors
 from graphnorm.layers import BUILT_IN, REGISTRY, norm_code
@@ -67,12 +67,15 @@ class SavedModel:
     """See :attr:`PackedGraphs.vocabulary`."""
     edge_vocabulary: str = ""
 
-    def predict(self, graphs: PackedGraphs, *, batch_size: int = 256) -> npt.NDArray[np.float64]:
+    def predict(self, data: Any, *, batch_size: int = 256) -> npt.NDArray[np.float64]:
         """The prediction for every graph.
+
+        data: graphs of any form, as :func:`graphnorm.data.as_graphs` takes them. They need no labels.
 
         (G, classes): the probability of each class. (G, T): the probability of each binary target, or each real value
         in the unit of the training data.
         """
+        graphs = as_graphs(data, unlabelled=True)
         return self.predictions(self.scores(graphs, batch_size=batch_size))
 
     def scores(self, graphs: PackedGraphs, *, batch_size: int = 256) -> Tensor:
@@ -320,6 +323,13 @@ def _with_code(trial: Trial, given: str, path: str | os.PathLike[str]) -> Trial:
     """The trial with the code that is given for its model."""
     if "@" not in trial.model:
         raise GraphnormError(f"the model is {trial.model}, whose code is known", where=path, remedy="leave --model out")
+    if "@" not in given:
+        place = trial.model.partition("@")[0]
+        raise GraphnormError(
+            f"the weights are not those of the model {given}: the file was trained with {place}, a model of your own",
+            where=path,
+            remedy=f"give its code: --model FILE.py:{place.rpartition(':')[2]}",
+        )
     if given != trial.model:
         warnings.warn(f"{path} was trained with {trial.model}, and this is {given}", CodeWarning, stacklevel=3)
     return replace(trial, model=given)
