@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from graphnorm.errors import GraphnormError, need, unknown
 
-__all__ = ["EditedError", "OwnCode", "files_of", "find_code", "pack_code", "parameters_of", "unpack_code"]
+__all__ = ["EditedError", "OwnCode", "files_of", "find_code", "line_of", "pack_code", "parameters_of", "unpack_code"]
 
 
 class EditedError(GraphnormError):
@@ -138,6 +138,13 @@ def files_of(thing: Any) -> frozenset[Path]:
     """The files of the module that defines something, and of those beside it that it imports."""
     module = sys.modules.get(getattr(thing, "__module__", None) or "")
     return frozenset(_local_files(module)) if getattr(module, "__file__", None) and module else frozenset()
+
+
+def line_of(error: BaseException, files: Iterable[Path]) -> tuple[str, int | None] | tuple[None, None]:
+    """The file, of these, and its line in which an error was raised, or which called what raised it."""
+    names = set(map(str, files))
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename in names]
+    return (frames[-1].filename, frames[-1].lineno) if frames else (None, None)
 
 
 def _import_file(place: str) -> ModuleType:

@@ -158,6 +158,28 @@ class Model(torch.nn.Module):
 """
 
 
+ENDS = (
+    PRINTS
+    + """
+class Ends(Model):
+    def forward(self, x, edge_index, batch, batch_size):
+        if batch_size > 5:
+            raise SystemExit(0)
+        return super().forward(x, edge_index, batch, batch_size)
+"""
+)
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_model_that_ends_python_has_failed(run: Run, tmp_path: Path, workers: str) -> None:
+    (tmp_path / "own.py").write_text(ENDS)
+    small = ("--norms", "graph", "--folds", "2", "--epochs", "1", "--device", "cpu", "--workers", workers)
+    code, _, err = run("compare", "synthetic:trees", "--model", f"{tmp_path / 'own.py'}:Ends", *small)
+    line = 1 + ENDS.splitlines().index("            raise SystemExit(0)")
+    assert code == 2
+    assert f"all 2 trials failed: own.py:{line}: SystemExit: 0" in err
+
+
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_what_a_model_prints_is_no_part_of_the_result(
     capfd: pytest.CaptureFixture[str], tmp_path: Path, workers: str

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import copy
 import random
-import traceback
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from graphnorm.models.build import prepare
 from graphnorm.models.graph import DropoutKey
 from graphnorm.models.own import NormOfNodes, OwnModel
 from graphnorm.models.registry import find_model
-from graphnorm.own_code import parameters_of
+from graphnorm.own_code import line_of, parameters_of
 from graphnorm.randomness import seeded
 from graphnorm.training.inputs import ModelInputs, build_model
 from graphnorm.training.stack import Stack
@@ -41,7 +41,7 @@ def try_model(trial: Trial, graphs: PackedGraphs, device: torch.device) -> None:
     spec = find_model(trial.model)
     if spec.inputs != "edges":
         return
-    files = frozenset(map(str, spec.code.files)) if spec.code else frozenset()
+    files = spec.code.files if spec.code else frozenset()
     width = graphs.num_edge_features
     lacks = bool(spec.code and "edge_features" in parameters_of(spec.code.thing, spec.name) and not width)
     of_edges = f" for {graphs.name}, which has no edge features (edge_features=0)" if lacks else ""
@@ -210,14 +210,13 @@ def _wrong(trial: Trial, problem: str, remedy: str) -> GraphnormError:
 
 
 @contextmanager
-def _explained(name: str, action: str, files: frozenset[str], remedy: str = _CORRECT) -> Iterator[None]:
+def _explained(name: str, action: str, files: frozenset[Path], remedy: str = _CORRECT) -> Iterator[None]:
     """Turn an error of a user's model into a message with its line."""
     try:
         yield
     except GraphnormError:
         raise
     except (Exception, SystemExit) as error:
-        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename in files]
-        where, line = (frames[-1].filename, frames[-1].lineno) if frames else (None, None)
+        where, line = line_of(error, files)
         problem = f"the model {name} {action}: {' '.join(f'{type(error).__name__}: {error}'.split())}"
         raise GraphnormError(problem, where=where, line=line, remedy=remedy) from error
