@@ -167,6 +167,27 @@ def test_what_has_no_source_is_refused():
             find_code(thing, "model")
 
 
+def test_a_class_of_a_script_from_standard_input_is_refused():
+    script = """
+from graphnorm.errors import GraphnormError
+from graphnorm.layers import norm_code, register_norm
+from graphnorm.own_code import files_of, find_code
+
+class Net:
+    pass
+
+register_norm("own", Net)
+assert (norm_code("own"), files_of(Net)) == (None, frozenset())
+try:
+    find_code(Net, "model")
+except GraphnormError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-"], input=script, capture_output=True, text=True)
+    message = "the source of the model <class '__main__.Net'> cannot be read. Remedy: put it into a file.\n"
+    assert (done.stdout, done.stderr) == (message, "")
+
+
 def test_the_digest_of_a_notebook_covers_the_cells_that_are_used(monkeypatch):
     notebook = ModuleType("notebook_of_a_test")
     monkeypatch.setitem(sys.modules, notebook.__name__, notebook)

@@ -91,10 +91,16 @@ def _describe(thing: Callable[..., Any], what: str) -> OwnCode:
     file = getattr(module, "__file__", None)
     if file is None:
         return OwnCode(f"notebook:{name}", thing, _digest_of_texts(_cells(thing, module, what).items()))
+    if not Path(file).is_file():  # a script from standard input has "<stdin>"
+        raise _unreadable(thing, what)
     files = _local_files(module)
     _refuse_edited(thing, files)
     shown = module.__name__ if "site-packages" in Path(file).parts else Path(file).name
     return OwnCode(f"{shown}:{name}", thing, _digest(files), frozenset(files))
+
+
+def _unreadable(thing: Any, what: str) -> GraphnormError:
+    return GraphnormError(f"the source of the {what} {thing!r} cannot be read", remedy="put it into a file")
 
 
 def _refuse_edited(thing: Callable[..., Any], files: list[Path]) -> None:
@@ -137,7 +143,8 @@ def _running(namespace: Mapping[str, Any], module: ModuleType, prefix: str = "")
 def files_of(thing: Any) -> frozenset[Path]:
     """The files of the module that defines something, and of those beside it that it imports."""
     module = sys.modules.get(getattr(thing, "__module__", None) or "")
-    return frozenset(_local_files(module)) if getattr(module, "__file__", None) and module else frozenset()
+    there = module is not None and Path(getattr(module, "__file__", None) or "").is_file()
+    return frozenset(_local_files(module)) if module and there else frozenset()
 
 
 def line_of(error: BaseException, files: Iterable[Path]) -> tuple[str, int | None] | tuple[None, None]:
@@ -276,7 +283,7 @@ def _cells(thing: Any, notebook: ModuleType, what: str) -> dict[str, bytes]:
         codes = [method.__code__ for method in methods if hasattr(method, "__code__")]
         cell = "".join(linecache.getlines(codes[0].co_filename)) if codes else ""
         if not cell:
-            raise GraphnormError(f"the source of the {what} {one!r} cannot be read", remedy="put it into a file")
+            raise _unreadable(one, what)
         if cell.encode() in texts.values():
             continue
         texts[one.__qualname__] = cell.encode()

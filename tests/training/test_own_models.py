@@ -527,12 +527,31 @@ class Infers(Wrong):
 @pytest.mark.parametrize("model", [RefusesNone, Infers])
 def test_a_constructor_that_needs_edge_features_is_told_that_there_are_none(model):
     (trial,) = members(1, model=model)
-    with pytest.raises(
-        GraphnormError, match=r"for synthetic:trees, which has no edge features \(edge_features=0\)"
-    ) as caught:
+    with pytest.raises(GraphnormError, match=r"synthetic:trees has no edge features \(edge_features=0\)") as caught:
         try_model(trial, GRAPHS, CPU)
     assert "choose data with edge features" in (caught.value.remedy or "")
     try_model(trial, BONDS, CPU)
+
+
+class Misspelled(Wrong):
+    def __init__(self, in_features, num_outputs, norm, edge_features):
+        super().__init__(in_features, num_outputs, norm)
+        self.bonds = nn.Linaer(edge_features, 4)
+
+
+class InfersAnother(Wrong):
+    def __init__(self, in_features, num_outputs, norm, edge_features):
+        super().__init__(in_features, num_outputs, norm)
+        self.running = nn.LazyBatchNorm1d()
+
+
+@pytest.mark.parametrize(("model", "remedy"), [(Misspelled, "correct it"), (InfersAnother, "give every layer")])
+def test_a_constructor_with_another_mistake_is_not_told_of_edge_features(model, remedy):
+    (trial,) = members(1, model=model)
+    with pytest.raises(GraphnormError) as caught:
+        try_model(trial, GRAPHS, CPU)
+    assert "no edge features" not in str(caught.value)
+    assert (caught.value.remedy or "").startswith(remedy)
 
 
 def test_one_score_of_each_graph_may_be_a_vector():

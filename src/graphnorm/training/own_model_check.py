@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import random
 import warnings
 from collections.abc import Iterator
@@ -43,15 +44,21 @@ def try_model(trial: Trial, graphs: PackedGraphs, device: torch.device) -> None:
         return
     files = spec.code.files if spec.code else frozenset()
     width = graphs.num_edge_features
-    lacks = bool(spec.code and "edge_features" in parameters_of(spec.code.thing, spec.name) and not width)
-    of_edges = f" for {graphs.name}, which has no edge features (edge_features=0)" if lacks else ""
-    remedy = "let its constructor do without where edge_features is 0, or choose data with edge features"
-    with _explained(trial.model, f"cannot be made{of_edges}", files, remedy if lacks else _CORRECT):
-        model = build_model(trial, graphs).to(device)
-    values = (*model.named_parameters(), *model.named_buffers())
-    if lazy := [name for name, value in values if nn.parameter.is_lazy(value)]:
-        problem = f"has parameters without a shape ({_own(lazy[0])}){of_edges}"
-        raise _wrong(trial, problem, remedy if lacks else "give every layer its input width")
+    try:
+        model = _make(trial, graphs, files).to(device)
+    except GraphnormError as error:
+        if width or not spec.code or "edge_features" not in parameters_of(spec.code.thing, spec.name):
+            raise
+        try:
+            _make(trial, dataclasses.replace(graphs, edge_x=torch.zeros(graphs.num_edges, 1)), files)
+        except GraphnormError:
+            raise error from error.__cause__  # edge features would not help
+        raise GraphnormError(
+            f"{error.problem}; {graphs.name} has no edge features (edge_features=0)",
+            where=error.where,
+            line=error.line,
+            remedy="let its constructor do without where edge_features is 0, or choose data with edge features",
+        ) from error
     if wrong := [name for name, value in model.named_parameters() if value.dtype != torch.float32]:
         raise _wrong(trial, f"has parameters that are not float32 ({_own(wrong[0])})", "leave them float32")
     inputs = ModelInputs(prepare(graphs, trial).to(device), trial)
@@ -123,6 +130,16 @@ def try_model(trial: Trial, graphs: PackedGraphs, device: torch.device) -> None:
         )
     if device.type != "cpu" and (why := why_one_by_one(model, trial, graphs, device)):
         warnings.warn(f"{trial.model}: trained one by one, {why}", CodeWarning, stacklevel=2)
+
+
+def _make(trial: Trial, graphs: PackedGraphs, files: frozenset[Path]) -> nn.Module:
+    with _explained(trial.model, "cannot be made", files):
+        model = build_model(trial, graphs)
+    values = (*model.named_parameters(), *model.named_buffers())
+    if lazy := [name for name, value in values if nn.parameter.is_lazy(value)]:
+        problem = f"has parameters without a shape ({_own(lazy[0])})"
+        raise _wrong(trial, problem, "give every layer its input width")
+    return model
 
 
 def why_one_by_one(model: nn.Module, trial: Trial, graphs: PackedGraphs, device: torch.device) -> str:
