@@ -11,6 +11,7 @@ import importlib.machinery
 import importlib.util
 import inspect
 import linecache
+import os
 import pickle
 import sys
 import traceback
@@ -70,7 +71,7 @@ def find_code(given: str | Callable[..., Any], what: str) -> OwnCode:
         raise GraphnormError("it is built into Python", where=place, remedy=f"name a {what} of a file")
     shown = Path(place).name if place.endswith(".py") else place
     files = _local_files(module)
-    return OwnCode(f"{shown}:{name}", thing, _digest(files), frozenset(files))
+    return OwnCode(f"{shown}:{name}", thing, _digest(Path(module.__file__ or ""), files), frozenset(files))
 
 
 def parameters_of(thing: Callable[..., Any], name: str) -> dict[str, inspect.Parameter]:
@@ -96,7 +97,7 @@ def _describe(thing: Callable[..., Any], what: str) -> OwnCode:
     files = _local_files(module)
     _refuse_edited(thing, files)
     shown = module.__name__ if "site-packages" in Path(file).parts else Path(file).name
-    return OwnCode(f"{shown}:{name}", thing, _digest(files), frozenset(files))
+    return OwnCode(f"{shown}:{name}", thing, _digest(Path(file), files), frozenset(files))
 
 
 def _unreadable(thing: Any, what: str) -> GraphnormError:
@@ -262,8 +263,10 @@ def _imported(file: Path, root: Path) -> set[Path]:
     return found
 
 
-def _digest(files: list[Path]) -> str:
-    return _digest_of_texts((file.name, file.read_bytes()) for file in files)
+def _digest(main: Path, files: list[Path]) -> str:
+    """Of their text, and of the names by which the main file imports the others; its own name does not count."""
+    names = {file: "" if file == main else Path(os.path.relpath(file, main.parent)).as_posix() for file in files}
+    return _digest_of_texts((name, file.read_bytes()) for file, name in names.items())
 
 
 def _digest_of_texts(texts: Iterable[tuple[str, bytes]]) -> str:

@@ -328,12 +328,16 @@ def test_a_model_of_ones_own(run: Run, table: Path, tmp_path: Path, monkeypatch:
     code, again, err = run("predict", "m.safetensors", table, "--model", "net.py:OwnGIN")
     assert (code, again) == (0, out)
     assert "was trained with net.py:OwnGIN@" in err
+    assert "its weights fit and are used all the same" in err
+    Path("renamed.py").write_text(source)
+    assert run("predict", "m.safetensors", table, "--model", "renamed.py:OwnGIN") == (0, out, whole)
     assert "was trained with" not in whole
     Path("net.py").write_text(
         source.replace("widths = [in_features, hidden, hidden]", "widths = [in_features, hidden]")
     )
     code, _, err = run("predict", "m.safetensors", table, "--model", "net.py:OwnGIN")
     assert (code, "the weights are not those of the model" in err) == (2, True)
+    assert "used all the same" not in err
 
 
 def test_a_model_of_ones_own_that_ends_python_has_not_predicted(
