@@ -59,6 +59,27 @@ def test_the_digest_covers_the_file_and_what_it_imports_beside_it(folder):
     assert not list(folder.rglob("__pycache__"))
 
 
+def test_the_digest_is_that_of_the_source_whatever_the_file_is_called(folder):
+    def digest(name: str) -> str:
+        return find_code(f"{folder}/{name}:Net", "model").digest
+
+    (folder / "renamed.py").write_text(FILE)
+    assert digest("renamed.py") == digest("net.py")
+
+
+def test_files_of_one_name_in_two_folders_are_told_apart(folder):
+    (folder / "net.py").write_text("from a import layers\nfrom b import layers\ndef net():\n    return 1\n")
+    digests = set()
+    for one, other in (("x = 1\n", "x = 2\n"), ("x = 2\n", "x = 1\n")):
+        for name, text in (("a", one), ("b", other)):
+            (folder / name).mkdir(exist_ok=True)
+            (folder / name / "layers.py").write_text(text)
+        digests.add(find_code(f"{folder}/net.py:net", "model").digest)
+    for name in ("a", "a.layers", "b", "b.layers"):
+        sys.modules.pop(name, None)
+    assert len(digests) == 2
+
+
 def test_modules_beside_a_file_are_read_again_as_their_digest_is(folder):
     before = find_code(f"{folder}/net.py:Net", "model")
     (folder / "helper.py").write_text("factor = 5\n")
@@ -165,6 +186,27 @@ def test_what_has_no_source_is_refused():
     for thing in (inner, lambda: None, 3):
         with pytest.raises(GraphnormError, match="no source"):
             find_code(thing, "model")
+
+
+def test_a_class_of_a_script_from_standard_input_is_refused():
+    script = """
+from graphnorm.errors import GraphnormError
+from graphnorm.layers import norm_code, register_norm
+from graphnorm.own_code import files_of, find_code
+
+class Net:
+    pass
+
+register_norm("own", Net)
+assert (norm_code("own"), files_of(Net)) == (None, frozenset())
+try:
+    find_code(Net, "model")
+except GraphnormError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-"], input=script, capture_output=True, text=True)
+    message = "the source of the model <class '__main__.Net'> cannot be read. Remedy: put it into a file.\n"
+    assert (done.stdout, done.stderr) == (message, "")
 
 
 def test_the_digest_of_a_notebook_covers_the_cells_that_are_used(monkeypatch):

@@ -183,7 +183,11 @@ def _run(arguments: Sequence[str] | None) -> int:
             warnings.simplefilter("always", DataWarning)
             warnings.simplefilter("always", CodeWarning)
             warnings.showwarning = partial(_show_warning, warnings.showwarning, set())
-            options.run(options)
+            try:
+                options.run(options)
+            except SystemExit as error:  # no command raises it
+                problem = f"your own code ended Python (SystemExit: {error.code})"
+                raise GraphnormError(problem, remedy="raise another error there") from error
         sys.stdout.flush()
     except GraphnormError as error:
         _say(error)

@@ -11,6 +11,7 @@ import importlib.machinery
 import importlib.util
 import inspect
 import linecache
+import os
 import pickle
 import sys
 import traceback
@@ -21,7 +22,7 @@ from typing import Any, NamedTuple
 
 from graphnorm.errors import GraphnormError, need, unknown
 
-__all__ = ["EditedError", "OwnCode", "files_of", "find_code", "pack_code", "parameters_of", "unpack_code"]
+__all__ = ["EditedError", "OwnCode", "files_of", "find_code", "line_of", "pack_code", "parameters_of", "unpack_code"]
 
 
 class EditedError(GraphnormError):
@@ -70,7 +71,7 @@ def find_code(given: str | Callable[..., Any], what: str) -> OwnCode:
         raise GraphnormError("it is built into Python", where=place, remedy=f"name a {what} of a file")
     shown = Path(place).name if place.endswith(".py") else place
     files = _local_files(module)
-    return OwnCode(f"{shown}:{name}", thing, _digest(files), frozenset(files))
+    return OwnCode(f"{shown}:{name}", thing, _digest(Path(module.__file__ or ""), files), frozenset(files))
 
 
 def parameters_of(thing: Callable[..., Any], name: str) -> dict[str, inspect.Parameter]:
@@ -91,10 +92,16 @@ def _describe(thing: Callable[..., Any], what: str) -> OwnCode:
     file = getattr(module, "__file__", None)
     if file is None:
         return OwnCode(f"notebook:{name}", thing, _digest_of_texts(_cells(thing, module, what).items()))
+    if not Path(file).is_file():  # a script from standard input has "<stdin>"
+        raise _unreadable(thing, what)
     files = _local_files(module)
     _refuse_edited(thing, files)
     shown = module.__name__ if "site-packages" in Path(file).parts else Path(file).name
-    return OwnCode(f"{shown}:{name}", thing, _digest(files), frozenset(files))
+    return OwnCode(f"{shown}:{name}", thing, _digest(Path(file), files), frozenset(files))
+
+
+def _unreadable(thing: Any, what: str) -> GraphnormError:
+    return GraphnormError(f"the source of the {what} {thing!r} cannot be read", remedy="put it into a file")
 
 
 def _refuse_edited(thing: Callable[..., Any], files: list[Path]) -> None:
@@ -137,7 +144,15 @@ def _running(namespace: Mapping[str, Any], module: ModuleType, prefix: str = "")
 def files_of(thing: Any) -> frozenset[Path]:
     """The files of the module that defines something, and of those beside it that it imports."""
     module = sys.modules.get(getattr(thing, "__module__", None) or "")
-    return frozenset(_local_files(module)) if getattr(module, "__file__", None) and module else frozenset()
+    there = module is not None and Path(getattr(module, "__file__", None) or "").is_file()
+    return frozenset(_local_files(module)) if module and there else frozenset()
+
+
+def line_of(error: BaseException, files: Iterable[Path]) -> tuple[str, int | None] | tuple[None, None]:
+    """The file, of these, and its line in which an error was raised, or which called what raised it."""
+    names = set(map(str, files))
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename in names]
+    return (frames[-1].filename, frames[-1].lineno) if frames else (None, None)
 
 
 def _import_file(place: str) -> ModuleType:
@@ -248,8 +263,10 @@ def _imported(file: Path, root: Path) -> set[Path]:
     return found
 
 
-def _digest(files: list[Path]) -> str:
-    return _digest_of_texts((file.name, file.read_bytes()) for file in files)
+def _digest(main: Path, files: list[Path]) -> str:
+    """Of their text, and of the names by which the main file imports the others; its own name does not count."""
+    names = {file: "" if file == main else Path(os.path.relpath(file, main.parent)).as_posix() for file in files}
+    return _digest_of_texts((name, file.read_bytes()) for file, name in names.items())
 
 
 def _digest_of_texts(texts: Iterable[tuple[str, bytes]]) -> str:
@@ -269,7 +286,7 @@ def _cells(thing: Any, notebook: ModuleType, what: str) -> dict[str, bytes]:
         codes = [method.__code__ for method in methods if hasattr(method, "__code__")]
         cell = "".join(linecache.getlines(codes[0].co_filename)) if codes else ""
         if not cell:
-            raise GraphnormError(f"the source of the {what} {one!r} cannot be read", remedy="put it into a file")
+            raise _unreadable(one, what)
         if cell.encode() in texts.values():
             continue
         texts[one.__qualname__] = cell.encode()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -156,6 +157,48 @@ class Model(torch.nn.Module):
         x = self.norm(x, batch, batch_size)
         return self.head(x.new_zeros(batch_size, x.shape[1]).index_add(0, batch, x))
 """
+
+
+ENDS = (
+    PRINTS
+    + """
+class Ends(Model):
+    def forward(self, x, edge_index, batch, batch_size):
+        if batch_size > 5:
+            raise SystemExit(0)
+        return super().forward(x, edge_index, batch, batch_size)
+"""
+)
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_model_that_ends_python_has_failed(run: Run, tmp_path: Path, workers: str) -> None:
+    (tmp_path / "own.py").write_text(ENDS)
+    small = ("--norms", "graph", "--folds", "2", "--epochs", "1", "--device", "cpu", "--workers", workers)
+    code, _, err = run("compare", "synthetic:trees", "--model", f"{tmp_path / 'own.py'}:Ends", *small)
+    line = 1 + ENDS.splitlines().index("            raise SystemExit(0)")
+    assert code == 2
+    assert f"all 2 trials failed: own.py:{line}: SystemExit: 0" in err
+
+
+def test_what_is_advised_after_failures_can_be_done(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("own.py").write_text(ENDS)
+    small = ("--norms", "graph,none", "--folds", "2", "--epochs", "1", "--device", "cpu", "--workers", "1")
+    arguments = ("compare", "synthetic:trees", "--model", "own.py:Ends", *small)
+    code, out, err = run(*arguments)
+    assert code == 2
+    assert re.search(r"4 trials failed: own.py:\d+: SystemExit: 0\n", out)
+    assert "NEXT     correct the cause, and give the same command again\n" in out
+    assert "runs show" not in out
+    assert "--retry-failed" not in out + err
+    code, out, err = run(*arguments, "--out", "with space")
+    words = " ".join(out.split())
+    command = re.search(r"SystemExit: 0; `graphnorm (runs show .*)` shows all reasons, --retry-failed tries", words)
+    assert command is not None
+    code, out, _ = run(*shlex.split(command[1]))
+    assert (code, out.splitlines()[0].startswith("failed: own.py:")) == (0, True)
+    assert "tried again" in run(*arguments, "--out", "with space", "--retry-failed")[2]
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])

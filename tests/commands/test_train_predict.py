@@ -329,17 +329,49 @@ def test_a_model_of_ones_own(run: Run, table: Path, tmp_path: Path, monkeypatch:
     code, again, err = run("predict", "m.safetensors", table, "--model", "net.py:OwnGIN")
     assert (code, again) == (0, out)
     assert "was trained with net.py:OwnGIN@" in err
+    assert "its weights fit and are used all the same" in err
+    Path("renamed.py").write_text(source)
+    assert run("predict", "m.safetensors", table, "--model", "renamed.py:OwnGIN") == (0, out, whole)
     assert "was trained with" not in whole
     Path("net.py").write_text(
         source.replace("widths = [in_features, hidden, hidden]", "widths = [in_features, hidden]")
     )
     code, _, err = run("predict", "m.safetensors", table, "--model", "net.py:OwnGIN")
     assert (code, "the weights are not those of the model" in err) == (2, True)
+    assert "used all the same" not in err
     code, _, err = run("predict", "m.safetensors", table, "--model", "gin")
     assert code == 2
     assert "the weights are not those of the model gin: the file was trained with net.py:OwnGIN" in err
     assert "Remedy: give its code: --model FILE.py:OwnGIN" in err
 
+
+def test_a_model_of_ones_own_that_ends_python_has_not_predicted(
+    run: Run, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("net.py").write_text(f"ENDS = False\n{ENDS}")
+    fast = ("--epochs", "1", "--device", "cpu")
+    assert run("train", table, "--all", "--model", "net.py:Net", "--out", "m.safetensors", *fast)[0] == 0
+    Path("net.py").write_text(f"ENDS = True\n{ENDS}")
+    code, out, err = run("predict", "m.safetensors", table, "--model", "net.py:Net")
+    assert (code, out) == (2, "")
+    assert "your own code ended Python (SystemExit: 0)" in err
+
+
+ENDS = """
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self, in_features, num_outputs, norm):
+        super().__init__()
+        self.norm, self.head = norm(in_features), nn.Linear(in_features, num_outputs)
+
+    def forward(self, x, edge_index, batch, batch_size):
+        x = self.norm(x, batch, batch_size)
+        if ENDS:
+            raise SystemExit(0)
+        return self.head(x.new_zeros(batch_size, x.shape[1]).index_add(0, batch, x))
+"""
 
 FAILING = """
 from torch import nn

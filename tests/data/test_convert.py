@@ -319,7 +319,7 @@ def test_an_attribute_is_a_category_only_if_it_is_one_everywhere() -> None:
     [
         ([], {}, "there are no graphs"),
         ([nx.path_graph(2)], {}, r'not clear which attribute of the graphs is the label.*graph.graph\["label"\]'),
-        ([nx.path_graph(2)], {"target": "y"}, "no column 'y'"),
+        ([nx.path_graph(2)], {"target": "y"}, "^the graphs: there is no attribute 'y'; there are none"),
         ([nx.path_graph(2)], {"smiles": "y"}, "smiles cannot be used with a list of graphs"),
         (synthetic.trees(2), {"threshold": 3}, "threshold cannot be used with graphs that are loaded already"),
     ],
@@ -347,6 +347,26 @@ def test_graphs_to_be_predicted_need_no_labels(pyg: Any) -> None:
     assert as_graphs(packed, unlabelled=True) is packed
     with pytest.raises(TypeError, match=r"got 0; a single graph goes into a list: \[graph\]"):
         as_graphs(graphs[0], unlabelled=True)
+
+
+def test_an_attribute_that_is_not_there_is_named_with_the_nearest() -> None:
+    graphs = [nx.Graph([(0, 1), (1, 2)], energy=energy, mass=1) for energy in (0.5, 1.5)]
+    with pytest.raises(DataError, match=r"^the graphs: there is no attribute 'energi'; did you mean 'energy'\?"):
+        as_graphs(graphs, target="energi")
+    with pytest.raises(
+        DataError, match=r"^the graphs: there is no attribute 'zzz'; the attributes are 'energy', 'mass'\."
+    ):
+        as_graphs(graphs, target="zzz")
+
+
+def test_parts_of_a_dataset_are_graphs_too(pyg: Any) -> None:
+    """Of torch's random_split; they can be indexed and not iterated."""
+    graphs = [data(pyg, k % 2, x=torch.full((3, 2), float(k))) for k in range(8)]
+    part = torch.utils.data.Subset(graphs, [6, 1, 2])
+    found = as_graphs(part)
+    assert found.labels.tolist() == [0, 1, 0]
+    assert found.x is not None
+    assert found.x[::3, 0].tolist() == [6.0, 1.0, 2.0]
 
 
 def test_attributes_of_networkx_graphs_keep_their_names() -> None:

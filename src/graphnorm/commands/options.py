@@ -126,8 +126,9 @@ def print_result(result: Result, options: argparse.Namespace, note: str = "") ->
     else:
         print(result_text(result, options.words), *([f"\n{note}"] if note else []), sep="\n")
     if result.trials and result.counts.get("failed") == result.trials:
-        remedy = "correct the cause, and give the same command again with --retry-failed"
-        raise StudyError(f"all {result.trials} trials failed: {result.errors[0]}", remedy=remedy)
+        from graphnorm.study.verdict import after_failures
+
+        raise StudyError(f"all {result.trials} trials failed: {result.errors[0]}", remedy=after_failures(result))
 
 
 def load_graphs(options: argparse.Namespace) -> PackedGraphs:

@@ -124,12 +124,12 @@ def _show(options: argparse.Namespace) -> None:
         if options.json:
             print(json.dumps(result.to_dict(), indent=1))
             return
-        print(result_text(result))
+        for error in result.errors:
+            print(f"failed: {error}")
+        print(("\n" if result.errors else "") + result_text(result))
         shown = {"study": study.name, "begun": study.created, "missing": study.missing}
         shown |= {"failed": study.counts.get("failed", 0), "code": "; ".join(result.code), "devices": result.devices}
         print("\n" + facts(shown))
-        for error in result.errors:
-            print(f"failed: {error}")
 
 
 def _export(options: argparse.Namespace) -> dict[str, object]:

@@ -128,7 +128,7 @@ def find_labels(graphs: Sequence[Any], target: str | Sequence[str] | None) -> di
                 remedy='set graph.graph["label"] of each graph, or name the attribute: target="…" (--target)',
             )
         target = usual[0]
-    names = [target] if target in known else named_columns(known, target, "graph 0 of the list")
+    names = [target] if target in known else named_columns(known, target, "the graphs", "attribute")
     return {name: [graph.graph.get(name) for graph in graphs] for name in names}
 
 

@@ -217,6 +217,8 @@ def as_graphs(
         graphs = _with_split(from_table(table, "dataframe", "DataFrame", **given), split, split_file)
         announce(graphs)
         return graphs
+    if isinstance(data, torch.utils.data.Dataset) and not isinstance(data, Iterable):  # as random_split gives
+        data = [data[k] for k in range(len(data))]  # type: ignore[arg-type]
     require("data", data, Iterable, "a name, a path, PackedGraphs, a DataFrame, or a list of graphs of PyG or NetworkX")
     items = list(data)
     if not items:

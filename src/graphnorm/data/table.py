@@ -116,15 +116,16 @@ def _read_csv(path: Path, limit: int) -> InputTable:
     return InputTable({name: [row[k] for _, row in rows] for k, name in enumerate(header)}, [line for line, _ in rows])
 
 
-def one_column(columns: Collection[str], wanted: str, option: str, where: str | Path) -> str:
+def one_column(columns: Collection[str], wanted: str, option: str, where: str | Path, what: str = "column") -> str:
     """The wanted column, or an error that lists the columns."""
     if wanted not in columns:
         near = difflib.get_close_matches(str(wanted), columns, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else f"; the columns are {listed(columns)}"
+        known = f"the {what}s are {listed(columns)}" if columns else "there are none"
+        hint = f"; did you mean {near[0]!r}?" if near else f"; {known}"
         raise DataError(
-            f"there is no column {wanted!r}{hint}",
+            f"there is no {what} {wanted!r}{hint}",
             where=where,
-            line=1,
+            line=1 if is_table(where) else None,
             remedy=f'name one of them: {option}="…" (--{option})',
         )
     return wanted
@@ -136,10 +137,12 @@ def listed(columns: Collection[str], most: int = 30) -> str:
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
-def named_columns(columns: Collection[str], target: str | Sequence[str], where: str) -> tuple[str, ...]:
+def named_columns(
+    columns: Collection[str], target: str | Sequence[str], where: str, what: str = "column"
+) -> tuple[str, ...]:
     """The columns of ``--target``: a name, names with commas between them (and quotes where needed), or a list."""
     if isinstance(target, str):
         target = [target] if target in columns else next(csv.reader([target], skipinitialspace=True), [])
     if not target:
-        raise DataError("no target is named", where=where, remedy='give a column: target="…" (--target)')
-    return tuple(dict.fromkeys(one_column(columns, name, "target", where) for name in target))
+        raise DataError("no target is named", where=where, remedy=f'give a {what}: target="…" (--target)')
+    return tuple(dict.fromkeys(one_column(columns, name, "target", where, what) for name in target))

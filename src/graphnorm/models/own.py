@@ -26,7 +26,7 @@ from graphnorm.own_code import parameters_of
 from graphnorm.randomness import seeded
 from graphnorm.segments import Segments
 from graphnorm.settings import Hyperparameters
-from graphnorm.tracing import is_abstract
+from graphnorm.tracing import can_read_values, is_abstract
 
 __all__ = ["NormOfNodes", "OwnModel", "build_own", "norm_of_nodes"]
 
@@ -107,6 +107,8 @@ class OwnModel(nn.Module):
         self._asked = [one for one in _asked(model, name) if sees_edges or one != "edge_attr"]
         self.sees_edges = "edge_attr" in self._asked
         """Whether edge features reach the model."""
+        self.seed = 0
+        """Of the random numbers in evaluation: without a key, they are the same in each call."""
         self.keyed = False
         """Whether dropout is drawn as under ``vmap`` everywhere, to compare both ways."""
         self._norms = [module for module in model.modules() if isinstance(module, NormOfNodes)]
@@ -124,7 +126,8 @@ class OwnModel(nn.Module):
         """(G, num_outputs): the scores. The arguments are those of :class:`~graphnorm.models.graph.GraphModel`.
 
         edge_attr: (E, D) float edge features, in the order of ``edges``.
-        dropout_key: without it, dropout draws from torch's generator.
+        dropout_key: in training, the seed of all random numbers; without it, torch's, Python's and NumPy's generators
+            are left as they are.
         """
         rows = x.shape[0]
         if not rows:
@@ -145,13 +148,17 @@ class OwnModel(nn.Module):
             norm.ids, norm.segments = ids, segments
         offered = {"x": x, "edge_index": edge_index, "batch": ids, "batch_size": size, "edge_attr": edge_attr}
         arguments = {name: offered[name] for name in self._asked}
-        if dropout_key is None:
-            scores = self.model(**arguments)
-        elif self.keyed or is_abstract(x):
+        gpus = [x.device] if x.is_cuda else []
+        if dropout_key is not None and (self.keyed or is_abstract(x)):
             with _Stacked(dropout_key.key, ids, graphs if segments.may_pad else None):
                 scores = self.model(**arguments)
+        elif dropout_key is not None:
+            with seeded(int(dropout_key.key), gpus):
+                scores = self.model(**arguments)
+        elif self.training or not can_read_values(next(self.parameters(), x)):
+            scores = self.model(**arguments)
         else:
-            with seeded(int(dropout_key.key), [x.device] if x.is_cuda else []):
+            with seeded(self.seed, gpus):
                 scores = self.model(**arguments)
         if self.num_outputs == 1 and isinstance(scores, Tensor) and scores.ndim == 1:
             scores = scores[:, None]

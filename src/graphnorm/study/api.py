@@ -125,7 +125,11 @@ def compare(
     shown = [*callbacks, *([Display()] if progress else [])]
     if out is None:
         with tempfile.TemporaryDirectory() as place, Store(Path(place) / STORE) as store:
-            return run(plan, graphs, store, running, callbacks=shown)
+            try:
+                return replace(run(plan, graphs, store, running, callbacks=shown), store="")
+            except Stopped as stop:
+                stop.result = replace(stop.result, store="")
+                raise
     folder = Path(out)
     refuse_unwritable(folder)
 

@@ -47,6 +47,7 @@ def read(store: Store, plan: Plan, *, partial: bool = False, among: Callable[[Tr
         seconds=sum(record.seconds for record in records.values()),
         code=tuple(sorted({record.code for record in records.values()})),
         errors=tuple(sorted({record.error.splitlines()[0] for record in records.values() if record.error})),
+        store=str(store.path),
     )
 
 

@@ -66,7 +66,9 @@ class Result:
     code: tuple[str, ...] = ()
     """Versions of graphnorm and torch."""
     errors: tuple[str, ...] = ()
-    """The first lines of the errors of failed trials."""
+    """The first lines of the errors of failed trials, each once."""
+    store: str = ""
+    """The file of the store that keeps the trials; empty where none does, and in a result that is read from JSON."""
 
     @property
     def dataset(self) -> str:

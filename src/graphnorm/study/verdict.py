@@ -6,7 +6,9 @@ None claims more than the tests show.
 from __future__ import annotations
 
 import math
+import shlex
 import statistics
+import textwrap
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -19,7 +21,16 @@ from graphnorm.study.significance import ALPHA, CONFIDENCE
 if TYPE_CHECKING:
     from graphnorm.study.result import Result
 
-__all__ = ["ABOUT_BASELINES", "Finding", "cautions", "explanations", "findings", "judge", "note_on_last_batch"]
+__all__ = [
+    "ABOUT_BASELINES",
+    "Finding",
+    "after_failures",
+    "cautions",
+    "explanations",
+    "findings",
+    "judge",
+    "note_on_last_batch",
+]
 
 SAME = 1e-6
 """Means that differ by a smaller share count as equal: curves are float32."""
@@ -188,8 +199,11 @@ def _is_late(result: Result, name: str) -> bool:
 def _next(result: Result, late: bool) -> list[Finding]:
     """One command that is worth running after this one."""
     spec = result.spec
+    if result.unfinished and result.counts.get("failed"):
+        return [Finding("NEXT", after_failures(result))]
     if result.unfinished:
-        return [Finding("NEXT", "train the rest: the same command goes on from here")]
+        goes_on = "the same command goes on from here" if result.store else "a command with --out DIR can be continued"
+        return [Finding("NEXT", f"train the rest: {goes_on}")]
     epochs = max(result.values_of("epochs"))
     if late or not result.learned:
         more = next((number for number in EPOCHS if number >= 2 * epochs), 2 * epochs)
@@ -237,7 +251,7 @@ def cautions(result: Result) -> list[str]:
     if result.unfinished:
         found.append(f"not trained: {', '.join(result.unfinished)}")
     if failed := result.counts.get("failed"):
-        found.append(f"{counted(failed, 'trial')} failed: `graphnorm runs show` tells why, --retry-failed tries again")
+        found.append(f"{counted(failed, 'trial')} failed: {_reasons(result)}")
     if result.norms and protocol.name == "paper":
         found.append("protocol paper: the same folds choose the epoch and are reported, so numbers are optimistic")
     if result.values_of("last_batch") == ["keep"] and len(sizes := result.values_of("batch_size")) == 1:
@@ -263,6 +277,26 @@ def _one_target_decides(result: Result) -> list[str]:
     if share < MOST_OF_THE_MEAN:
         return []
     return [f"{largest} is {share:.0%} of the mean {result.metric.name}; --metric r2 weighs the targets alike"]
+
+
+def _reasons(result: Result) -> str:
+    """Why trials failed, and the command that shows all reasons."""
+    first, *others = (textwrap.shorten(error, 160, placeholder=" …") for error in result.errors or ("for no reason",))
+    more = f"; and {counted(len(others), 'other reason')}" if others else ""
+    if not result.store:
+        return first + more
+    command = shlex.join(["graphnorm", "runs", "show", "--store", result.store, result.study])
+    return f"{first}{more}; `{command}` shows all reasons, --retry-failed tries again"
+
+
+def after_failures(result: Result) -> str:
+    """What to do where trials failed; what is not stored is trained again by itself."""
+    same = "correct the cause, and give the same command again"
+    if not result.store:
+        return same
+    if "@" in result.model:  # corrected code is another model
+        return f"{same}; add --retry-failed if the source of the model stays as it is"
+    return f"{same} with --retry-failed"
 
 
 def explanations(result: Result) -> list[str]:

@@ -91,6 +91,7 @@ class Failure(NamedTuple):
     """The fleet raised an error, or its worker died."""
 
     error: str
+    """With the line of the user's own model, if that raised it."""
     details: str = ""
     out_of_memory: bool = False
 
@@ -142,6 +143,8 @@ class Worker:
         self._fleet: Any = None
         self._begin: Begin
         """How the fleet was started."""
+        self._files = frozenset[Path]()
+        """Those of the user's own models that it trains."""
         self._seen: dict[str, dict[str, list[npt.NDArray[Any]]]] = {}
         """By trial, what the probe measured so far."""
         self._seconds_per_epoch = 0.0
@@ -150,13 +153,17 @@ class Worker:
         """Answer a question; an error in training is an answer, too."""
         try:
             return self._start(question) if isinstance(question, Begin) else self._advance(question)
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # a user's model may call sys.exit
             self._fleet = None
             too_large = isinstance(error, (torch.OutOfMemoryError, MemoryError))
-            return Failure(f"{type(error).__name__}: {error}", traceback.format_exc(), out_of_memory=too_large)
+            file, line = own_code.line_of(error, self._files)
+            where = f"{Path(file).name}:{line}: " if file else ""
+            return Failure(f"{where}{type(error).__name__}: {error}", traceback.format_exc(), out_of_memory=too_large)
 
     def _start(self, begin: Begin) -> Step:
         self._fleet, self._begin, self._seen = None, begin, {}  # frees the memory of the last fleet
+        codes = (find_model(trial.model).code for trial in begin.trials)
+        self._files = frozenset[Path]().union(*(code.files for code in codes if code))
         found = None if begin.checkpoint is None else unpack_checkpoint(begin.checkpoint)
         members = {trial.key: (trial, split) for trial, split in zip(begin.trials, begin.splits, strict=True)}
         if found is not None and begin.wanted <= set(found.keys) <= members.keys():

@@ -11,9 +11,11 @@ from graphnorm.data.batching import GraphBatch
 from graphnorm.data.packed import PackedGraphs
 from graphnorm.models.build import build
 from graphnorm.models.graph import OneHot
+from graphnorm.models.own import OwnModel
 from graphnorm.models.registry import find_model
-from graphnorm.randomness import seeded
+from graphnorm.randomness import derive, seeded
 from graphnorm.segments import Segments
+from graphnorm.training.schedule import EVALUATION
 from graphnorm.training.task import task_of
 from graphnorm.training.trial import Trial
 
@@ -29,7 +31,10 @@ MOST_BYTES = 1 << 32
 def build_model(trial: Trial, graphs: PackedGraphs) -> nn.Module:
     """The trial's model, initialised from the trial's seed alone."""
     with seeded(trial.seed):
-        return build(trial, trial.norm, graphs, task_of(trial).outputs(graphs))
+        model = build(trial, trial.norm, graphs, task_of(trial).outputs(graphs))
+    if isinstance(model, OwnModel):
+        model.seed = derive(trial.seed, EVALUATION)
+    return model
 
 
 class Matrices(NamedTuple):

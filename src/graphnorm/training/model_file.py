@@ -232,6 +232,13 @@ def load_model(
         facts = _facts(description, trial)
         scale = _scale_of(weights, len(facts["target_names"])) if task_of(trial).name == "values" else None
         network = _rebuild(trial, facts, weights, path)
+    trained = str(description["trial"]["model"])
+    if trial.model.rpartition(":")[2] != trained.rpartition(":")[2]:  # the name and the digest; a file may be renamed
+        warnings.warn(
+            f"{path} was trained with {trained}, and this is {trial.model}; its weights fit and are used all the same",
+            CodeWarning,
+            stacklevel=2,
+        )
     if not all(bool(values.isfinite().all()) for values in weights.values() if values.is_floating_point()):
         warnings.warn(
             f"{path}: some weights are NaN or infinite, so predictions may be NaN; train the model again",
@@ -330,8 +337,6 @@ def _with_code(trial: Trial, given: str, path: str | os.PathLike[str]) -> Trial:
             where=path,
             remedy=f"give its code: --model FILE.py:{place.rpartition(':')[2]}",
         )
-    if given != trial.model:
-        warnings.warn(f"{path} was trained with {trial.model}, and this is {given}", CodeWarning, stacklevel=3)
     return replace(trial, model=given)
 
 

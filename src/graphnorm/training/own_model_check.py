@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import copy
-import traceback
+import dataclasses
+import random
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -20,7 +24,8 @@ from graphnorm.models.build import prepare
 from graphnorm.models.graph import DropoutKey
 from graphnorm.models.own import NormOfNodes, OwnModel
 from graphnorm.models.registry import find_model
-from graphnorm.own_code import parameters_of
+from graphnorm.own_code import line_of, parameters_of
+from graphnorm.randomness import seeded
 from graphnorm.training.inputs import ModelInputs, build_model
 from graphnorm.training.stack import Stack
 from graphnorm.training.trial import Trial
@@ -37,17 +42,23 @@ def try_model(trial: Trial, graphs: PackedGraphs, device: torch.device) -> None:
     spec = find_model(trial.model)
     if spec.inputs != "edges":
         return
-    files = frozenset(map(str, spec.code.files)) if spec.code else frozenset()
+    files = spec.code.files if spec.code else frozenset()
     width = graphs.num_edge_features
-    lacks = bool(spec.code and "edge_features" in parameters_of(spec.code.thing, spec.name) and not width)
-    of_edges = f" for {graphs.name}, which has no edge features (edge_features=0)" if lacks else ""
-    remedy = "let its constructor do without where edge_features is 0, or choose data with edge features"
-    with _explained(trial.model, f"cannot be made{of_edges}", files, remedy if lacks else _CORRECT):
-        model = build_model(trial, graphs).to(device)
-    values = (*model.named_parameters(), *model.named_buffers())
-    if lazy := [name for name, value in values if nn.parameter.is_lazy(value)]:
-        problem = f"has parameters without a shape ({_own(lazy[0])}){of_edges}"
-        raise _wrong(trial, problem, remedy if lacks else "give every layer its input width")
+    try:
+        model = _make(trial, graphs, files).to(device)
+    except GraphnormError as error:
+        if width or not spec.code or "edge_features" not in parameters_of(spec.code.thing, spec.name):
+            raise
+        try:
+            _make(trial, dataclasses.replace(graphs, edge_x=torch.zeros(graphs.num_edges, 1)), files)
+        except GraphnormError:
+            raise error from error.__cause__  # edge features would not help
+        raise GraphnormError(
+            f"{error.problem}; {graphs.name} has no edge features (edge_features=0)",
+            where=error.where,
+            line=error.line,
+            remedy="let its constructor do without where edge_features is 0, or choose data with edge features",
+        ) from error
     if wrong := [name for name, value in model.named_parameters() if value.dtype != torch.float32]:
         raise _wrong(trial, f"has parameters that are not float32 ({_own(wrong[0])})", "leave them float32")
     inputs = ModelInputs(prepare(graphs, trial).to(device), trial)
@@ -73,7 +84,7 @@ def try_model(trial: Trial, graphs: PackedGraphs, device: torch.device) -> None:
     elif isinstance(model, OwnModel) and model.sees_edges:
         action = f"asks for edge_attr, and {graphs.name} has no edge features: given None, it {action}"
         remedy = "let its forward do without where edge_attr is None, or choose data with edge features"
-    with _explained(trial.model, action, files, remedy), torch.random.fork_rng(devices=[]):
+    with _explained(trial.model, action, files, remedy), seeded(trial.seed):
         scores = model.train()(**given, dropout_key=key)
         if scores.requires_grad:
             scores.square().sum().backward()
@@ -92,16 +103,26 @@ def try_model(trial: Trial, graphs: PackedGraphs, device: torch.device) -> None:
     if not all(bool(value.isfinite().all()) for value in (scores, *gradients)):
         what = "scores" if not bool(scores.isfinite().all()) else "gradients"
         raise _wrong(trial, f"gives {what} that are NaN or infinite on two graphs", "look for a log, root or division")
-    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+    with torch.no_grad(), seeded(trial.seed):
         together = model.eval()(**inputs(inputs.batch(pair), may_pad=False))
         alone = torch.cat([model(**inputs(inputs.batch([graph]), may_pad=False)) for graph in pair])
+        if isinstance(model, OwnModel):
+            model.seed += 1
+        again = model(**inputs(inputs.batch(pair), may_pad=False))
     if isinstance(model, OwnModel) and not called:
         warnings.warn(
             f"{trial.model} calls no layer made by norm(width): normalizations make no difference to it",
             CodeWarning,
             stacklevel=2,
         )
-    if trial.norm != "batch" and _difference(together, alone) > SAME:
+    if _difference(together, again) > SAME:
+        warnings.warn(
+            f"{trial.model}: in evaluation mode the scores of a graph depend on random numbers; draw them where "
+            "self.training is true, unless that is meant",
+            CodeWarning,
+            stacklevel=2,
+        )
+    elif trial.norm != "batch" and _difference(together, alone) > SAME:
         warnings.warn(
             f"{trial.model}: in evaluation mode the scores of a graph depend on the other graphs of its batch",
             CodeWarning,
@@ -109,6 +130,16 @@ def try_model(trial: Trial, graphs: PackedGraphs, device: torch.device) -> None:
         )
     if device.type != "cpu" and (why := why_one_by_one(model, trial, graphs, device)):
         warnings.warn(f"{trial.model}: trained one by one, {why}", CodeWarning, stacklevel=2)
+
+
+def _make(trial: Trial, graphs: PackedGraphs, files: frozenset[Path]) -> nn.Module:
+    with _explained(trial.model, "cannot be made", files):
+        model = build_model(trial, graphs)
+    values = (*model.named_parameters(), *model.named_buffers())
+    if lazy := [name for name, value in values if nn.parameter.is_lazy(value)]:
+        problem = f"has parameters without a shape ({_own(lazy[0])})"
+        raise _wrong(trial, problem, "give every layer its input width")
+    return model
 
 
 def why_one_by_one(model: nn.Module, trial: Trial, graphs: PackedGraphs, device: torch.device) -> str:
@@ -135,26 +166,39 @@ def why_not_stacked(trial: Trial, graphs: PackedGraphs, device: torch.device) ->
     batch = inputs.batch(torch.tensor([pair, [pair[-1], -1]]))
     keys, rates = torch.tensor([1, 2], device=device), torch.full((2,), trial.dropout, device=device)
     found, buffers = [], []
-    for one_by_one in (True, False):
-        stack = Stack([copy.deepcopy(model), copy.deepcopy(model)], device, one_by_one=one_by_one)
+    with seeded(trial.seed):
+        undrawn = _draw()
+    with seeded(trial.seed):
+        for one_by_one in (True, False):
+            stack = Stack([copy.deepcopy(model), copy.deepcopy(model)], device, one_by_one=one_by_one)
 
-        def make(batch: GraphBatch, key: Tensor, rate: Tensor, alone: bool = one_by_one) -> dict[str, Any]:
-            batch = batch.without_padding() if alone else batch
-            return inputs(batch, may_pad=not alone) | {"dropout_key": DropoutKey(key, rate)}
+            def make(batch: GraphBatch, key: Tensor, rate: Tensor, alone: bool = one_by_one) -> dict[str, Any]:
+                batch = batch.without_padding() if alone else batch
+                return inputs(batch, may_pad=not alone) | {"dropout_key": DropoutKey(key, rate)}
 
-        try:
-            losses, gradient = stack.gradients(make, _sum_of_squares, batch.ids >= 0, batch, keys, rates)
-        except Exception as error:
-            words = f"{type(error).__name__}: {error}".splitlines()[0]
-            return f"since torch.func.vmap cannot take it ({words[:160]})"
-        found.append(torch.cat([losses, gradient]))
-        states = [stack.member(k).values() for k in range(stack.members)]
-        buffers.append(torch.cat([value.double().flatten() for state in states for value in state]))
+            try:
+                losses, gradient = stack.gradients(make, _sum_of_squares, batch.ids >= 0, batch, keys, rates)
+                with torch.no_grad():
+                    stack.forward(partial(inputs, may_pad=False), inputs.batch(pair), training=False, stacked=False)
+            except (Exception, SystemExit) as error:
+                words = f"{type(error).__name__}: {error}".splitlines()[0]
+                return f"since torch.func.vmap cannot take it ({words[:160]})"
+            found.append(torch.cat([losses, gradient]))
+            states = [stack.member(k).values() for k in range(stack.members)]
+            buffers.append(torch.cat([value.double().flatten() for state in states for value in state]))
+        drew = _draw() != undrawn
+    if drew:
+        return "since its forward draws from random or numpy.random, which would give all models of a stack one number"
     if not _difference(*found) < SAME:
         return "since padded rows would change its result"
     if not _difference(*buffers) < SAME:
         return "since it replaces a buffer, as in self.mean = …, which torch.func.vmap would forget"
     return ""
+
+
+def _draw() -> tuple[float, float]:
+    """The next number of Python's generator, and of NumPy's."""
+    return random.random(), float(np.random.random())  # noqa: NPY002
 
 
 def _sum_of_squares(scores: Tensor, real: Tensor) -> Tensor:
@@ -183,14 +227,13 @@ def _wrong(trial: Trial, problem: str, remedy: str) -> GraphnormError:
 
 
 @contextmanager
-def _explained(name: str, action: str, files: frozenset[str], remedy: str = _CORRECT) -> Iterator[None]:
+def _explained(name: str, action: str, files: frozenset[Path], remedy: str = _CORRECT) -> Iterator[None]:
     """Turn an error of a user's model into a message with its line."""
     try:
         yield
     except GraphnormError:
         raise
     except (Exception, SystemExit) as error:
-        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename in files]
-        where, line = (frames[-1].filename, frames[-1].lineno) if frames else (None, None)
+        where, line = line_of(error, files)
         problem = f"the model {name} {action}: {' '.join(f'{type(error).__name__}: {error}'.split())}"
         raise GraphnormError(problem, where=where, line=line, remedy=remedy) from error

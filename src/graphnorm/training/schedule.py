@@ -14,9 +14,9 @@ from graphnorm.data.packed import PackedGraphs
 from graphnorm.randomness import bits
 from graphnorm.training.trial import Split, Trial
 
-__all__ = ["Schedule", "choose_levels", "padded_ids"]
+__all__ = ["EVALUATION", "Schedule", "choose_levels", "padded_ids"]
 
-_ORDER, _DROPOUT = 1, 2  # purposes of a seed
+_ORDER, _DROPOUT, EVALUATION = 1, 2, 3  # purposes of a seed
 _LAST = torch.iinfo(torch.int64).max
 
 
