@@ -109,6 +109,7 @@ def test_a_reader_who_has_seen_enough() -> None:
         (["compare", "--nonsense"], "unknown option --nonsense"),
         (["compare", "--foldz=2"], "unknown option --foldz; did you mean --folds?"),
         (["compare", "--epoch", "2"], "unknown option --epoch; did you mean --epochs?"),
+        (["compare", "--learning-rate", "0.1"], "unknown option --learning-rate; did you mean --lr?"),
         (["compare", "trees", "mutag"], "unknown argument mutag"),
         (["runs", "show", "x", "--jsn"], "did you mean --json?"),
         (["datasets", "draw", "trees"], "required: --out"),

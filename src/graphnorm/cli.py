@@ -6,7 +6,6 @@ For a user's mistake (:class:`GraphnormError`) the message is printed without a 
 from __future__ import annotations
 
 import argparse
-import difflib
 import os
 import re
 import select
@@ -26,6 +25,7 @@ from typing import Any, NoReturn
 
 from graphnorm._version import __version__
 from graphnorm.errors import CONTROL, CodeWarning, DataWarning, GraphnormError, explain_os_error, unknown
+from graphnorm.settings import nearest
 
 __all__ = ["COMMANDS", "Parser", "main", "make_parser"]
 
@@ -126,8 +126,8 @@ class Parser(argparse.ArgumentParser):
             what = "option" if extra[0].startswith("-") else "argument"
             name = extra[0].partition("=")[0]
             flags = list(self._option_string_actions)
-            near = [flag for flag in flags if flag.startswith(name)] or difflib.get_close_matches(name, flags, n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
+            near = next((flag for flag in flags if flag.startswith(name)), None) or nearest(name, flags)
+            hint = f"; did you mean {near}?" if near else ""
             self.error(f"unknown {what} {name}{hint}")
         return found, extra
 

@@ -6,6 +6,7 @@ the JSON of results and the keys of stored trials are derived from the fields of
 
 from __future__ import annotations
 
+import difflib
 import itertools
 import math
 import os
@@ -36,6 +37,7 @@ __all__ = [
     "colour",
     "dash",
     "find_grid",
+    "nearest",
     "option",
     "options_of",
     "seconds",
@@ -44,6 +46,12 @@ __all__ = [
 DEFAULT_NORMS = ("none", "layer", "batch", "instance", "graph")
 """The five normalizations of the paper's Figure 2."""
 TaskName = Literal["classes", "binary", "values"]
+OTHER_NAMES = {
+    "learning_rate": "lr", "l2": "weight_decay", "hidden_channels": "hidden", "width": "hidden", "depth": "layers",
+    "n_splits": "folds", "cv": "folds", "random_state": "seeds", "n_jobs": "workers", "scoring": "metric",
+    "normalization": "norms", "normalizations": "norms", "label": "target", "y": "target", "output": "out",
+}  # fmt: skip
+"""Options by the names that they have elsewhere."""
 METRIC_NAMES = ("accuracy", "balanced-accuracy", "roc-auc", "average-precision", "f1", "mae", "rmse", "r2")
 QUICK_EPOCHS = 12
 """Default epochs of ``compare``: enough to see which normalization trains fastest."""
@@ -137,6 +145,18 @@ def option(default: Any, help: str, *, kind: type | None = None, later: bool = F
 
 def options_of(*classes: type) -> dict[str, Option]:
     return {item.name: item.metadata["option"] for one in classes for item in fields(one) if "option" in item.metadata}
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The option that is meant by a wrong name: the one that others call so, or one spelled like it.
+
+    >>> nearest("learning_rate", ["lr", "epochs"]), nearest("--n-splits", ["--folds"]), nearest("epoch", ["epochs"])
+    ('lr', '--folds', 'epochs')
+    """
+    names = {option.lstrip("-").replace("-", "_"): option for option in known}
+    plain = name.lstrip("-").replace("-", "_")
+    close = [OTHER_NAMES.get(plain, ""), *difflib.get_close_matches(plain, names, n=1)]
+    return next((names[option] for option in close if option in names), None)
 
 
 def seconds(name: str, text: str) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import os
 import tempfile
@@ -16,7 +15,7 @@ from graphnorm.data import PackedGraphs, as_graphs
 from graphnorm.data.loading import describe_origin
 from graphnorm.errors import PATH, PLACE_REMEDIES, GraphnormError, StudyError, require
 from graphnorm.files import refuse_overwriting, refuse_unwritable
-from graphnorm.settings import VARIABLE, Grid, Loading, Option, Running, Settings, find_grid, options_of
+from graphnorm.settings import VARIABLE, Grid, Loading, Option, Running, Settings, find_grid, nearest, options_of
 from graphnorm.study.forecast import forecast
 from graphnorm.study.halving import adapt
 from graphnorm.study.plan import Plan
@@ -60,8 +59,8 @@ def _split_options(given: Mapping[str, Any]) -> tuple[dict[str, Any], Running, d
     known = options_of(*classes)
     for name in given:
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            raise TypeError(f"there is no option {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+            near = nearest(name, known)
+            raise TypeError(f"there is no option {name!r}" + (f"; did you mean {near!r}?" if near else ""))
     settings, running, loading = (
         {name: given[name] for name in options_of(one) if given.get(name) is not None} for one in classes
     )
