@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -16,9 +15,9 @@ from graphnorm.analysis import NoiseProbe, compare_batches, layer_moments
 from graphnorm.data import Images
 from graphnorm.models import ResNet18
 from graphnorm.randomness import seeded
-from graphnorm.training import OnEpoch, Outcome, Trial, device_name
+from graphnorm.training import Outcome, Trial, device_name
+from graphnorm.training.base_fleet import BaseFleet
 from graphnorm.training.cuda_graph import record_cuda_graph
-from graphnorm.training.history import History
 
 __all__ = ["BATCH_SIZE", "IMAGES", "IMAGE_LAYERS", "ImageFleet", "ImageNoiseProbe", "normalized"]
 
@@ -43,8 +42,8 @@ class ImageNoiseProbe(NoiseProbe):
         return {name: compare_batches(layer, size, self.batches, self.seed) for name, layer in moments.items()}
 
 
-class ImageFleet(History):
-    """ResNet18 on CIFAR-10 as the paper trains it, with the interface of :class:`graphnorm.training.Fleet`.
+class ImageFleet(BaseFleet):
+    """ResNet18 on CIFAR-10 as the paper trains it: a fleet of one member.
 
     Batches of 128, learning rate 0.1, momentum 0.9, weight decay 5e-4; images are moved by up to 4 pixels and mirrored.
     A last batch that is not full is skipped. On a GPU a step is one CUDA graph, in bfloat16.
@@ -68,17 +67,13 @@ class ImageFleet(History):
         self._total = torch.zeros((), device=device)
         self._graph: torch.cuda.CUDAGraph | None = None
 
-    def advance(self, epochs: int | None = None, on_epoch: OnEpoch | None = None) -> None:
-        """Train for so many more epochs, or to the end."""
-        last = self.trials[0].epochs
-        end = last if epochs is None else min(self.epoch + epochs, last)
-        if self._device.type == "cuda" and self._graph is None and self.epoch < end:
+    def _prepare(self) -> None:
+        if self._device.type == "cuda" and self._graph is None:
             self._capture()
+
+    def _train(self, end: int) -> Iterator[npt.NDArray[np.float32]]:
         while self.epoch < end:
-            began = time.perf_counter()
-            row = np.array([[self._train_epoch(), self._accuracy()]], np.float32)
-            self.seconds += time.perf_counter() - began
-            self._enter(row, on_epoch)
+            yield np.array([[self._train_epoch(), self._accuracy()]], np.float32)
 
     def model(self, member: int) -> nn.Module:
         """The model in evaluation mode; not a copy."""
@@ -90,9 +85,6 @@ class ImageFleet(History):
         state = {name: value.cpu() for name, value in self._model.state_dict().items()} if keep_state else {}
         device = device_name(self._device)
         return [Outcome(self.trials[0], self.curves(0), seconds=self.seconds, device=device, state=state)]
-
-    def keep(self, members: Sequence[int]) -> ImageFleet:
-        return self
 
     def state_dict(self) -> dict[str, Any]:
         momentum = [self._optimizer.state[p]["momentum_buffer"].cpu() for p in self._model.parameters() if self.epoch]

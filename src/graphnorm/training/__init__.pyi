@@ -1,6 +1,6 @@
+from graphnorm.training.base_fleet import OnEpoch as OnEpoch, Progress as Progress
 from graphnorm.training.devices import default_device as default_device, device_name as device_name
 from graphnorm.training.fleet import Fleet as Fleet
-from graphnorm.training.history import OnEpoch as OnEpoch, Progress as Progress
 from graphnorm.training.inputs import ModelInputs as ModelInputs, build_model as build_model
 from graphnorm.training.kernel_fleet import KernelFleet as KernelFleet
 from graphnorm.training.metrics import METRICS as METRICS, Metric as Metric, find_metric as find_metric

@@ -8,9 +8,8 @@ step is captured in a CUDA graph, once for each static size that batches are pad
 
 from __future__ import annotations
 
-import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -24,9 +23,9 @@ from graphnorm.data.packed import PackedGraphs
 from graphnorm.errors import CodeWarning
 from graphnorm.models.build import prepare
 from graphnorm.models.graph import DropoutKey
+from graphnorm.training.base_fleet import BaseFleet
 from graphnorm.training.cuda_graph import record_cuda_graph
 from graphnorm.training.devices import default_device, device_name
-from graphnorm.training.history import History, OnEpoch
 from graphnorm.training.inputs import ModelInputs, build_model
 from graphnorm.training.own_model_check import why_one_by_one
 from graphnorm.training.schedule import Schedule, choose_levels, padded_ids
@@ -37,7 +36,7 @@ from graphnorm.training.trial import Outcome, Split, Trial, metric_of
 __all__ = ["Fleet"]
 
 
-class Fleet(History):
+class Fleet(BaseFleet):
     """Trains trials of one shape together.
 
     Args:
@@ -117,21 +116,18 @@ class Fleet(History):
     def _evaluate(self) -> None:
         self._metrics.copy_(self._evaluation(self.stack))
 
-    def advance(self, epochs: int | None = None, on_epoch: OnEpoch | None = None) -> None:
-        """Train for this many more epochs, or to the end."""
-        end = self._schedule.epochs if epochs is None else min(self.epoch + epochs, self._schedule.epochs)
-        if self._to_capture and self.epoch < end:
+    def _prepare(self) -> None:
+        if self._to_capture:
             self._captured, self._to_capture = self._capture(), False
+
+    def _train(self, end: int) -> Iterator[npt.NDArray[np.float32]]:
         while self.epoch < end:
             first, last = self.epoch, min(end, self._schedule.block(self.epoch))  # epochs that are planned at once
             batches, keys = self._schedule.batches(first, last), self._schedule.dropout_keys(first, last)
             for epoch in range(first, last):
-                began = time.perf_counter()
                 self._train_epoch(epoch, batches[epoch - first], keys[epoch - first])
                 self._evaluate_all()
-                row = self._record(epoch)
-                self.seconds += time.perf_counter() - began
-                self._enter(row, on_epoch)
+                yield self._record(epoch)
 
     def _capture(self) -> _Captured | None:
         """The fleet's CUDA graphs; None, with a note, if its model does what they cannot hold, such as reading a value.
@@ -149,7 +145,7 @@ class Fleet(History):
                 f"{self.trials[0].model}: trained without a CUDA graph, which is slower, since its step cannot be "
                 f"recorded ({reason[:160]})",
                 CodeWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
             return None
         finally:
@@ -220,19 +216,17 @@ class Fleet(History):
         super().load_state_dict(state)
         self.stack.load_state_dict(state["stack"])
 
-    def keep(self, members: Sequence[int]) -> Fleet:
-        """A fleet of some of the members, in their present state."""
-        chosen = list(members)
-        smaller = Fleet(
-            self._given, [self.trials[k] for k in chosen], [self.splits[k] for k in chosen], device=self.device
-        )
-        state = self._state_of(chosen)
+    def _like(self, members: list[int]) -> Fleet:
+        trials, splits = [self.trials[k] for k in members], [self.splits[k] for k in members]
+        return Fleet(self._given, trials, splits, device=self.device)
+
+    def _state_of(self, members: list[int]) -> dict[str, Any]:
+        state = super()._state_of(members)
         stack = {
-            group: values[chosen] if isinstance(values, Tensor) else {name: v[chosen] for name, v in values.items()}
+            group: values[members] if isinstance(values, Tensor) else {name: v[members] for name, v in values.items()}
             for group, values in state["stack"].items()
         }
-        smaller.load_state_dict(state | {"stack": stack})
-        return smaller
+        return state | {"stack": stack}
 
 
 class _Captured:

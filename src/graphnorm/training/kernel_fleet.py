@@ -7,7 +7,6 @@ folds under ``paper``, and one for each fold by its held-out part under ``fair``
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,7 +21,7 @@ from graphnorm.data import PackedGraphs
 from graphnorm.errors import GraphnormError, need
 from graphnorm.models.kernels import Matrix, graph_arrays, kernel_matrices
 from graphnorm.models.registry import PENALTIES, find_model
-from graphnorm.training.history import History, OnEpoch
+from graphnorm.training.base_fleet import BaseFleet
 from graphnorm.training.task import Task, task_of
 from graphnorm.training.trial import Outcome, Split, Trial, metric_of
 
@@ -36,10 +35,10 @@ MOST_GRAPHS = 20_000
 """A larger kernel matrix would take over three gigabytes."""
 
 
-class KernelFleet(History):
+class KernelFleet(BaseFleet):
     """Trains trials of one kernel, as :class:`~graphnorm.training.Fleet` trains networks.
 
-    Its epochs are the candidates. All C of a form are tried at once, so it advances by whole forms.
+    Its epochs are the candidates. All C of a form are tried at once, so ``advance`` rounds up to whole forms.
 
     Args:
         graphs: the dataset.
@@ -79,12 +78,8 @@ class KernelFleet(History):
         self._pool = ThreadPoolExecutor(torch.get_num_threads())
         self._matrices: Iterator[Matrix] | None = None
 
-    def advance(self, epochs: int | None = None, on_epoch: OnEpoch | None = None) -> None:
-        """Try this many more candidates, rounded up to whole forms, or all."""
-        last = len(self._history)
-        end = last if epochs is None else min(self.epoch + epochs, last)
+    def _train(self, end: int) -> Iterator[npt.NDArray[np.float32]]:
         while self.epoch < end:
-            began = time.perf_counter()
             if self._matrices is None:
                 arrays, first = graph_arrays(self._graphs), self.epoch // len(PENALTIES)
                 forms = self._kernel.forms[first:]
@@ -97,9 +92,7 @@ class KernelFleet(History):
                     )
                 )
             rows = np.array([[scores[part] for part in self.names] for scores in scored], dtype=np.float32)
-            self.seconds += time.perf_counter() - began
-            for row in rows.transpose(2, 0, 1):
-                self._enter(row, on_epoch)
+            yield from rows.transpose(2, 0, 1)
 
     def outcomes(self, keep_state: bool = False) -> list[Outcome]:
         """Each member's score for every candidate so far."""
@@ -112,12 +105,8 @@ class KernelFleet(History):
         super().load_state_dict(state)
         self._matrices = None
 
-    def keep(self, members: Sequence[int]) -> KernelFleet:
-        """A fleet of some of the members, in their present state."""
-        chosen = list(members)
-        smaller = KernelFleet(self._graphs, [self.trials[k] for k in chosen], [self.splits[k] for k in chosen])
-        smaller.load_state_dict(self._state_of(chosen))
-        return smaller
+    def _like(self, members: list[int]) -> KernelFleet:
+        return KernelFleet(self._graphs, [self.trials[k] for k in members], [self.splits[k] for k in members])
 
 
 def _ahead(kernels: Iterator[Matrix], pool: ThreadPoolExecutor) -> Iterator[Matrix]:
