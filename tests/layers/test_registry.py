@@ -134,7 +134,7 @@ class Failing(nn.Module):
 )
 def test_what_fails_is_refused_before_anything_is_trained(factory, words, tmp_path, monkeypatch):
     register_norm("mine", factory)
-    monkeypatch.setattr("graphnorm.study.api.run", raising)
+    monkeypatch.setattr("graphnorm.study.api.train_missing", raising)
     with pytest.raises(GraphnormError, match=words):
         graphnorm.compare(
             synthetic.trees(num_graphs=40, seed=0), norms="none,mine", folds=2, hidden=4, device="cpu",

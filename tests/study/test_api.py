@@ -224,6 +224,13 @@ def half() -> Iterator[None]:
     del REGISTRY["half"], REGISTRY["lambda"]
 
 
+def test_own_code_is_tried_once(fleets: type[FakeFleet], monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[str] = []
+    monkeypatch.setattr("graphnorm.study.runner.try_norm", lambda norm, *_: tried.append(norm))
+    compare(TREES, norms="graph,batch", folds=2)
+    assert tried == ["graph", "batch"]
+
+
 @pytest.mark.usefixtures("half")
 def test_own_normalizations_travel_to_worker_processes(tmp_path: Path) -> None:
     here = compare(SMALL, norms="half,lambda,graph", **TINY)

@@ -23,7 +23,7 @@ from graphnorm.study.plan_from_settings import make_plan, settle_grid
 from graphnorm.study.progress import Callback, Display
 from graphnorm.study.protocol import PROTOCOLS
 from graphnorm.study.result import WRITTEN, Result, write_result
-from graphnorm.study.runner import Stopped, make_running, run, try_code
+from graphnorm.study.runner import Stopped, make_running, train_missing, try_code
 from graphnorm.study.store import Store, is_begun, locked, remove_store, work_folder
 from graphnorm.training import Outcome, Trial
 from graphnorm.training.model_file import save_model
@@ -125,7 +125,7 @@ def compare(
     if out is None:
         with tempfile.TemporaryDirectory() as place, Store(Path(place) / STORE) as store:
             try:
-                return replace(run(plan, graphs, store, running, callbacks=shown), store="")
+                return replace(train_missing(plan, graphs, store, running, callbacks=shown), store="")
             except Stopped as stop:
                 stop.result = replace(stop.result, store="")
                 raise
@@ -140,7 +140,7 @@ def compare(
         _prepare(folder, plan, overwrite)
         with Store(folder / STORE) as store:
             try:
-                result = run(plan, graphs, store, running, callbacks=shown)
+                result = train_missing(plan, graphs, store, running, callbacks=shown)
             except Stopped as stop:
                 _write_trained(stop.result, folder)
                 raise
@@ -225,7 +225,7 @@ def search(
     try_code(plan, graphs, running)  # before anything is written
     with Store(store) as opened:
         shown = [*callbacks, *([Display()] if progress else [])]
-        return run(plan, graphs, opened, running, callbacks=shown)
+        return train_missing(plan, graphs, opened, running, callbacks=shown)
 
 
 def plan_search(
@@ -294,7 +294,7 @@ def train(
     with Store(path) as store:
         if trial.key in store.finished_keys():  # killed before the model was written
             store.delete(store.study(plan.name))
-        errors = run(plan, graphs, store, running, callbacks=[keep, *callbacks], keep_state=True).errors
+        errors = train_missing(plan, graphs, store, running, callbacks=[keep, *callbacks], keep_state=True).errors
     if keep.outcome is not None and keep.outcome.status == "done":
         _save_somewhere(keep.outcome, graphs, out)
     remove_store(path)

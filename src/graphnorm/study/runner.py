@@ -57,6 +57,7 @@ __all__ = [
     "Stopped",
     "make_running",
     "run",
+    "train_missing",
     "try_code",
 ]
 
@@ -95,6 +96,19 @@ def run(
     """
     running = running or Running()
     try_code(plan, data, running)
+    return train_missing(plan, data, store, running, callbacks=callbacks, keep_state=keep_state)
+
+
+def train_missing(
+    plan: Plan,
+    data: Any,
+    store: Store,
+    running: Running,
+    *,
+    callbacks: Sequence[Callback] = (),
+    keep_state: bool = False,
+) -> Result:
+    """:func:`run`, for a caller that has tried the user's code before it opened the store."""
     if running.tensorboard:
         callbacks = [*callbacks, TensorBoard(running.tensorboard)]
     fleets = (
