@@ -30,8 +30,8 @@ from graphnorm.errors import GraphnormError
 from graphnorm.paper.items import ITEMS
 from graphnorm.settings import Running
 from graphnorm.study import Plan, Store
+from graphnorm.study.checkpoints import CheckpointFolder
 from graphnorm.study.fleets import make_fleet, members_that_fit
-from graphnorm.study.runner import CheckpointFolder
 from graphnorm.study.worker import Advance, Begin, Failure, Step, Worker
 from graphnorm.training import Fleet, Split, Trial
 

@@ -255,7 +255,7 @@ def test_a_checkpoint_of_other_code_is_passed_over(
     bench: Bench, fleets: type[FakeFleet], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stop_in(3, bench, fleets)
-    monkeypatch.setattr("graphnorm.study.worker.CODE", "graphnorm 99")
+    monkeypatch.setattr("graphnorm.study.checkpoints.CODE", "graphnorm 99")
     bench.run()
     assert bench.log.begun == [0] * 5
 

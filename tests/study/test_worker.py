@@ -10,14 +10,9 @@ import pytest
 from fakes import FakeFleet
 from graphnorm.data import synthetic
 from graphnorm.study import make_splits
+from graphnorm.study.checkpoints import unpack_checkpoint
 from graphnorm.study.fleets import make_fleet
-from graphnorm.study.worker import (
-    Advance,
-    Begin,
-    Step,
-    Worker,
-    unpack_checkpoint,
-)
+from graphnorm.study.worker import Advance, Begin, Step, Worker
 from graphnorm.training import Trial
 
 GRAPHS = synthetic.regular(num_graphs=24, seed=0)

@@ -16,15 +16,14 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from graphnorm.data import PackedGraphs
-from graphnorm.errors import StoreError, StudyError
-from graphnorm.files import replacing
+from graphnorm.errors import StudyError
 from graphnorm.layers import try_norm
 from graphnorm.settings import Running, options_of
+from graphnorm.study.checkpoints import Checkpoint, CheckpointFolder, unpack_checkpoint
 from graphnorm.study.fleets import group_trials, make_fleet
 from graphnorm.study.folds import make_splits
 from graphnorm.study.halving import losers
@@ -40,19 +39,16 @@ from graphnorm.study.worker import (
     Advance,
     Answer,
     Begin,
-    Checkpoint,
     Engine,
     Failure,
     Question,
     Step,
     pack_code,
-    unpack_checkpoint,
 )
 from graphnorm.training import Outcome, Progress, Split, Trial, default_device
 from graphnorm.training.own_model_check import try_model
 
 __all__ = [
-    "CheckpointFolder",
     "Driver",
     "Stopped",
     "make_running",
@@ -456,40 +452,3 @@ def _norms_together(fleets: Sequence[_Fleet]) -> list[_Fleet]:
     """Train all normalizations of a setting one after another, so that a stopped study can compare them."""
     groups = by_key(fleets, lambda fleet: replace(fleet.trials[0], norm="").shape)
     return [fleet for group in groups.values() for fleet in group]
-
-
-class CheckpointFolder:
-    """The checkpoints of a study's fleets, one file for each; a file is complete or absent."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def _path(self, fleet: int) -> Path:
-        return self.folder / f"fleet-{fleet}.checkpoint"
-
-    def write(self, fleet: int, data: bytes) -> None:
-        """Replace a fleet's file atomically; on return the disk has it."""
-        path = self._path(fleet)
-        try:
-            with replacing(path) as fresh:
-                fresh.write_bytes(data)
-        except OSError as error:
-            raise StoreError(
-                f"a checkpoint cannot be written ({error.strerror})",
-                where=path,
-                remedy="make room and give the same command again; everything finished before is kept",
-            ) from error
-
-    def read(self, fleet: int) -> bytes | None:
-        try:
-            return self._path(fleet).read_bytes()
-        except FileNotFoundError:
-            return None
-
-    def remove(self, fleet: int) -> None:
-        self._path(fleet).unlink(missing_ok=True)
-
-    def clear(self) -> None:
-        for pattern in ("fleet-*", ".fleet-*"):  # the second are of a run that was killed while it wrote
-            for path in self.folder.glob(pattern):
-                path.unlink(missing_ok=True)

@@ -6,11 +6,9 @@ asked, so if it dies, only the work since the last checkpoint is lost.
 
 from __future__ import annotations
 
-import hashlib
-import io
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -20,16 +18,15 @@ import numpy.typing as npt
 import torch
 
 from graphnorm import own_code
-from graphnorm._version import __version__
 from graphnorm.layers import BUILT_IN, REGISTRY, register_norm
 from graphnorm.models.registry import find_model, register_model
+from graphnorm.study.checkpoints import pack_checkpoint, unpack_checkpoint
 from graphnorm.training import Outcome, Progress, Split, Trial
 
 __all__ = [
     "Advance",
     "Answer",
     "Begin",
-    "Checkpoint",
     "Engine",
     "Failure",
     "Question",
@@ -38,12 +35,7 @@ __all__ = [
     "one_thread",
     "pack_code",
     "register_code",
-    "unpack_checkpoint",
 ]
-
-MAGIC = b"graphnorm-fleet-3\n"
-CODE = f"graphnorm {__version__}, torch {torch.__version__}"
-"""Checkpoints of other versions are not used: they may train differently."""
 
 
 class Begin(NamedTuple):
@@ -241,63 +233,6 @@ class Worker:
             packed = pack_checkpoint(step.keys, fleet.epoch, self._outcomes(False), fleet.state_dict())
             return step._replace(checkpoint=packed)
         return step
-
-
-# Checkpoints
-
-
-class Checkpoint(NamedTuple):
-    """A fleet in the middle of its training."""
-
-    keys: tuple[str, ...]
-    """Keys of the members."""
-    epoch: int
-    outcomes: list[dict[str, Any]]
-    """The outcome of each member so far, as keyword arguments of :class:`Outcome`."""
-    state: dict[str, Any]
-    """The fleet's ``state_dict``."""
-
-
-def pack_checkpoint(keys: Sequence[str], epoch: int, outcomes: Sequence[Outcome], state: dict[str, Any]) -> bytes:
-    """Serialize a checkpoint, with a checksum."""
-    parts = [
-        {
-            "curves": _tensors(outcome.curves),
-            "seen": _tensors(outcome.seen),
-            "status": outcome.status,
-            "seconds": outcome.seconds,
-            "device": outcome.device,
-            "targets": torch.from_numpy(outcome.targets),
-        }
-        for outcome in outcomes
-    ]
-    buffer = io.BytesIO()
-    torch.save({"code": CODE, "keys": list(keys), "epoch": epoch, "outcomes": parts, "state": state}, buffer)
-    content = buffer.getvalue()
-    return MAGIC + hashlib.sha256(content).digest() + content
-
-
-def unpack_checkpoint(data: bytes) -> Checkpoint | None:
-    """Undo :func:`pack_checkpoint`; None if the bytes are damaged or of another version."""
-    start = len(MAGIC) + hashlib.sha256().digest_size
-    content = data[start:]
-    if not data.startswith(MAGIC) or data[len(MAGIC) : start] != hashlib.sha256(content).digest():
-        return None
-    values = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-    if values["code"] != CODE:
-        return None
-    outcomes = [
-        part
-        | {name: {k: v.numpy() for k, v in part[name].items()} for name in ("curves", "seen")}
-        | {"targets": part["targets"].numpy()}
-        for part in values["outcomes"]
-    ]
-    return Checkpoint(tuple(values["keys"]), values["epoch"], outcomes, values["state"])
-
-
-def _tensors(arrays: dict[str, npt.NDArray[Any]]) -> dict[str, torch.Tensor]:
-    """Unlike arrays, tensors can be loaded with ``weights_only``, which runs no code of the file."""
-    return {name: torch.from_numpy(np.ascontiguousarray(values)) for name, values in arrays.items()}
 
 
 # The user's own code
