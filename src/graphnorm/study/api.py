@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 import os
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import NoneType
@@ -74,12 +75,21 @@ def _split_options(given: Mapping[str, Any]) -> tuple[dict[str, Any], Running, d
     return settings, make_running(**running), loading
 
 
-def _open(data: Any, loading: dict[str, Any]) -> tuple[PackedGraphs, dict[str, Any] | None]:
-    """The graphs, and how to load them again."""
-    root = loading.pop("data_root", None)
-    named = isinstance(data, PATH) and isinstance(loading.get("split"), (*PATH, NoneType))
-    origin = describe_origin(data, **loading) if named else None
-    return as_graphs(data, root, **loading), origin
+def _load_and_plan(
+    data: Any,
+    given: Mapping[str, Any],
+    loading: Mapping[str, Any],
+    grid: str | os.PathLike[str] | Grid | None = None,
+    name: str | None = None,
+) -> tuple[PackedGraphs, Plan]:
+    """The graphs, and the study that the options ask for."""
+    how = {option: value for option, value in loading.items() if option != "data_root"}
+    split = how.get("split")
+    named = isinstance(data, PATH) and isinstance(split, (*PATH, NoneType))
+    origin = describe_origin(data, **how) if named else None
+    graphs = as_graphs(data, loading.get("data_root"), **how)
+    settings, chosen = settle_grid(graphs, None if grid is None else find_grid(grid), **given)
+    return graphs, make_plan(graphs, settings, chosen, name=name, origin=origin, split=split)
 
 
 @_takes_options(Settings, Running, Loading)
@@ -117,40 +127,43 @@ def compare(
     require("out", out, (*PATH, type(None)), "the path of a folder")
     if out is not None:
         refuse_overwriting((data, loading.get("split")), *(Path(out) / file for file in (*WRITTEN, STORE)))
-    graphs, origin = _open(data, loading)
-    settings, tuned = settle_grid(graphs, **given)
-    plan = make_plan(graphs, settings, tuned, origin=origin, split=loading.get("split"))
+    graphs, plan = _load_and_plan(data, given, loading)
     try_code(plan, graphs, running)  # before anything is written
     shown = [*callbacks, *([Display()] if progress else [])]
-    if out is None:
-        with tempfile.TemporaryDirectory() as place, Store(Path(place) / STORE) as store:
+
+    def trained(folder: Path, finish: Callable[[Result], Result]) -> Result:
+        with Store(folder / STORE) as store:
             try:
-                return replace(train_missing(plan, graphs, store, running, callbacks=shown), store="")
+                return finish(train_missing(plan, graphs, store, running, callbacks=shown))
             except Stopped as stop:
-                stop.result = replace(stop.result, store="")
+                stop.result = finish(stop.result)
                 raise
-    folder = Path(out)
+
+    if out is None:
+        with tempfile.TemporaryDirectory() as place:
+            return trained(Path(place), lambda result: replace(result, store=""))
+    with _folder_of(Path(out), plan, overwrite=overwrite, wait=running.wait) as folder:
+        return trained(folder, lambda result: _write_trained(result, folder))
+
+
+@contextmanager
+def _folder_of(folder: Path, plan: Plan, *, overwrite: bool, wait: bool) -> Iterator[Path]:
+    """Hold the folder of a comparison: it can be written, by nobody else meanwhile, and holds no other comparison."""
     refuse_unwritable(folder)
 
     def problem() -> GraphnormError:
         remedy = "wait for it (--wait), or name another folder (--out)"
         return GraphnormError("another comparison is being written to this folder", where=folder, remedy=remedy)
 
-    with locked(work_folder(folder / STORE) / "lock", problem, wait=running.wait):
+    with locked(work_folder(folder / STORE) / "lock", problem, wait=wait):
         _prepare(folder, plan, overwrite)
-        with Store(folder / STORE) as store:
-            try:
-                result = train_missing(plan, graphs, store, running, callbacks=shown)
-            except Stopped as stop:
-                _write_trained(stop.result, folder)
-                raise
-        _write_trained(result, folder)
-    return result
+        yield folder
 
 
-def _write_trained(result: Result, folder: Path) -> None:
+def _write_trained(result: Result, folder: Path) -> Result:
     try:
         write_result(result, folder)
+        return result
     except OSError as error:
         remedy = PLACE_REMEDIES.get(error.errno or 0, "correct it")
         raise StudyError(
@@ -248,14 +261,7 @@ def plan_search(
         raise StudyError("--budget and --trials exclude each other", remedy="give one of them")
     if budget and running.engine == "ray":
         raise StudyError("--budget needs a time measurement on this machine", remedy="give --trials instead")
-    graphs, origin = _open(data, loading)
-    settings, tuned = settle_grid(graphs, **given)
-    fixed = {option: getattr(settings, option) for option in VARIABLE if given.get(option) is not None} | dict(
-        tuned.axes
-    )
-    plan = make_plan(
-        graphs, settings, find_grid(grid).fixed(**fixed), name=name, origin=origin, split=loading.get("split")
-    )
+    graphs, plan = _load_and_plan(data, given, loading, grid, name)
     if not (budget or trials):
         return graphs, plan, running
     ending = f"{trials}trials" if trials else f"{budget:g}s"

@@ -65,8 +65,11 @@ def name_split(graphs: PackedGraphs | Dataset, asked: str | os.PathLike[str] | N
     return f"split by {name}" if name not in (None, "scaffold", "official") else f"{name or 'given'} split"
 
 
-def settle_grid(graphs: PackedGraphs, **given: Any) -> tuple[Settings, Grid]:
-    """As :func:`settle`, and a grid of the settings that have several values."""
+def settle_grid(graphs: PackedGraphs, grid: Grid | None = None, **given: Any) -> tuple[Settings, Grid]:
+    """As :func:`settle`, and the grid with the settings that are given; several values of a setting are tuned.
+
+    grid: without one, only settings with several values are part of it.
+    """
     about = options_of(Hyperparameters)
     axes = {
         name: about[name].check_all(name, values)
@@ -74,7 +77,10 @@ def settle_grid(graphs: PackedGraphs, **given: Any) -> tuple[Settings, Grid]:
         if name in VARIABLE and isinstance(values, list | tuple)
     }
     settings = settle(graphs, **given | {name: values[0] for name, values in axes.items()})
-    return settings, Grid("tuned" if axes else "single", axes)
+    if grid is None:
+        return settings, Grid("tuned" if axes else "single", axes)
+    fixed = {name: getattr(settings, name) for name in VARIABLE if given.get(name) is not None}
+    return settings, grid.fixed(**fixed | axes)
 
 
 def settle(graphs: PackedGraphs, **given: Any) -> Settings:
@@ -177,34 +183,8 @@ def make_plan(
     (1200, 'synthetic:trees-gin-paper-paper')
     """
     grid = grid or Grid("single", {})
-    protocol = find_protocol(settings.protocol)
-    folds = 1 if protocol.unit == "seed" else settings.folds
-    shared = {option: getattr(settings, option) for option in _TRAINED_WITH}
-    about: dict[str, Any] = {
-        "dataset": graphs.name,
-        "fingerprint": graphs.fingerprint,
-        "protocol": protocol.name,
-        "folds": folds,
-        "task": "" if isinstance(graphs, Dataset) else task_name(graphs, protocol.name),
-        "metric": settings.metric or "",
-    }
-
-    def members(seeds: int, **given: Any) -> list[Trial]:
-        first = Trial(**about, **given)
-        return [replace(first, fold=fold, seed=seed) for fold in range(folds) for seed in range(seeds)]
-
-    digests = {norm: code.digest if (code := norm_code(norm)) else "" for norm in settings.norms}
-    trials = [
-        trial
-        for norm in settings.norms
-        for configuration in grid.configurations()
-        for trial in members(settings.seeds, norm=norm, norm_digest=digests[norm], **shared | configuration)
-    ]
-    for baseline in settings.baselines:
-        seeds = 1 if MODELS[baseline].kernel else settings.seeds  # a kernel has nothing random
-        own = {option: value for option, value in MODELS[baseline].defaults.items() if option in _TRAINED_WITH}
-        trials += members(seeds, **shared | own | {"model": baseline, "norm": "none", "as_authors": False})
-    identity = hashlib.sha256("".join(trial.key for trial in trials).encode()).hexdigest()
+    trials = _list_trials(graphs, settings, grid)
+    protocol = trials[0].protocol
     spec: dict[str, Any] = {
         "dataset": graphs.name,
         "fingerprint": graphs.fingerprint,
@@ -214,15 +194,44 @@ def make_plan(
         "norms": list(settings.norms),
         "baselines": list(settings.baselines),
         "grid": grid.to_dict(),
-        "protocol": protocol.name,
-        **({"split": name_split(graphs, split)} if protocol.name == "given" else {}),
-        "folds": folds,
+        "protocol": protocol,
+        **({"split": name_split(graphs, split)} if protocol == "given" else {}),
+        "folds": trials[0].folds,
         "seeds": settings.seeds,
-        **{option: value for option, value in shared.items() if option not in grid.axes and option != "model"},
+        **{option: getattr(settings, option) for option in VARIABLE if option not in grid.axes},
     }
-    return Plan(
-        name or f"{graphs.name}-{settings.model}-{grid.name}-{protocol.name}-{identity[:6]}", spec, tuple(trials)
-    )
+    identity = hashlib.sha256("".join(trial.key for trial in trials).encode()).hexdigest()[:6]
+    return Plan(name or f"{graphs.name}-{settings.model}-{grid.name}-{protocol}-{identity}", spec, tuple(trials))
+
+
+def _list_trials(graphs: PackedGraphs | Dataset, settings: Settings, grid: Grid) -> list[Trial]:
+    """Those of the normalizations, configuration by configuration, then those of the baselines."""
+    protocol = find_protocol(settings.protocol)
+    folds = 1 if protocol.unit == "seed" else settings.folds
+    shared: dict[str, Any] = {
+        "dataset": graphs.name,
+        "fingerprint": graphs.fingerprint,
+        "protocol": protocol.name,
+        "folds": folds,
+        "task": "" if isinstance(graphs, Dataset) else task_name(graphs, protocol.name),
+        "metric": settings.metric or "",
+        **{option: getattr(settings, option) for option in _TRAINED_WITH},
+    }
+
+    def members(seeds: int, **own: Any) -> list[Trial]:
+        first = Trial(**shared | own)
+        return [replace(first, fold=fold, seed=seed) for fold in range(folds) for seed in range(seeds)]
+
+    trials = []
+    for norm in settings.norms:
+        digest = code.digest if (code := norm_code(norm)) else ""
+        for configuration in grid.configurations():
+            trials += members(settings.seeds, norm=norm, norm_digest=digest, **configuration)
+    for baseline in settings.baselines:
+        seeds = 1 if MODELS[baseline].kernel else settings.seeds  # a kernel has nothing random
+        own = {option: value for option, value in MODELS[baseline].defaults.items() if option in _TRAINED_WITH}
+        trials += members(seeds, **own | {"model": baseline, "norm": "none", "as_authors": False})
+    return trials
 
 
 def _describe(graphs: PackedGraphs | Dataset, trial: Trial) -> dict[str, Any]:
