@@ -17,6 +17,7 @@ import pytest
 
 import graphnorm.study  # before anything of it is replaced
 from graphnorm import cli
+from graphnorm.commands.parser import SECOND_COLUMN
 
 Run = Callable[..., tuple[int, str, str]]
 ROOT = Path(graphnorm.__file__).parents[1]
@@ -71,7 +72,7 @@ def test_help_fits_the_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
         cli.main(["report", "--help"])
     lines = capsys.readouterr().out.splitlines()
     place = next(k for k, line in enumerate(lines) if "graphnorm report --store gpu.db" in line)
-    assert lines[place + 1].startswith(" " * cli.SECOND_COLUMN + "all studies")
+    assert lines[place + 1].startswith(" " * SECOND_COLUMN + "all studies")
 
 
 @pytest.mark.parametrize("columns", ["1", "-3", "0", "x"])

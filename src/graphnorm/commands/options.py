@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from graphnorm.commands.parser import NARROWEST
 from graphnorm.errors import GraphnormError, StudyError
 from graphnorm.settings import DEFAULT_NORMS, VARIABLE, Hyperparameters, Loading, Running, Settings, options_of
 
@@ -38,7 +39,6 @@ __all__ = [
 ]
 
 
-NARROWEST = 40
 WIDEST = 100
 """Longer lines are hard to read."""
 
