@@ -22,14 +22,13 @@ from graphnorm.data.batching import Bounds, GraphBatch
 from graphnorm.data.packed import PackedGraphs
 from graphnorm.errors import CodeWarning
 from graphnorm.models.build import prepare
-from graphnorm.models.graph import DropoutKey
 from graphnorm.training.base_fleet import BaseFleet
 from graphnorm.training.cuda_graph import record_cuda_graph
 from graphnorm.training.devices import default_device, device_name
 from graphnorm.training.inputs import ModelInputs, build_model
 from graphnorm.training.own_model_check import why_one_by_one
 from graphnorm.training.schedule import Schedule, choose_levels, padded_ids
-from graphnorm.training.stack import Stack
+from graphnorm.training.stack import OneByOne, Stack
 from graphnorm.training.task import Scale, Task, present, scale_of, select, task_of
 from graphnorm.training.trial import Outcome, Split, Trial, metric_of
 
@@ -81,7 +80,8 @@ class Fleet(BaseFleet):
             self._scale = Scale(*(t.to(self.device) for t in scale_of(targets, [split.train for split in splits])))
         models = [build_model(trial, graphs) for trial in trials]
         one_by_one = bool(why_one_by_one(models[0], trials[0], graphs, self.device))
-        self.stack = Stack(models, self.device, one_by_one=one_by_one)
+        self.stack = (OneByOne if one_by_one else Stack)(models, self.device)
+        self._inputs = partial(self._model_inputs.of_step, padded=not one_by_one)
         rows = _ROWS[self.device.type] // (1 if one_by_one else len(trials))
         metric = metric_of(trials[0]).key
         self._evaluation = _Evaluation(self.graphs, splits, self._model_inputs, self.task, metric, self._scale, rows)
@@ -97,11 +97,6 @@ class Fleet(BaseFleet):
         self._metrics = torch.zeros(members, columns - 1, device=self.device)
         self._captured: _Captured | None = None
         self._to_capture = self.device.type == "cuda" and not one_by_one
-
-    def _inputs(self, batch: GraphBatch, key: Tensor, rate: Tensor) -> dict[str, Any]:
-        if self.stack.one_by_one:
-            batch = batch.without_padding()
-        return self._model_inputs(batch, may_pad=not self.stack.one_by_one) | {"dropout_key": DropoutKey(key, rate)}
 
     def _step(self, bounds: Bounds | None) -> None:
         """Take one step of every member, on its graphs in ``_ids``."""

@@ -10,7 +10,7 @@ from graphnorm.adjacency import Adjacency, Blocks, row_stride, write_blocks
 from graphnorm.data.batching import GraphBatch
 from graphnorm.data.packed import PackedGraphs
 from graphnorm.models.build import build
-from graphnorm.models.graph import OneHot
+from graphnorm.models.graph import DropoutKey, OneHot
 from graphnorm.models.own import OwnModel
 from graphnorm.models.registry import find_model
 from graphnorm.randomness import derive, seeded
@@ -111,3 +111,11 @@ class ModelInputs:
         elif batch.edge_tags is not None:
             inputs["edge_attr"] = batch.edge_tags
         return inputs
+
+    def of_step(self, batch: GraphBatch, key: Tensor, rate: Tensor, *, padded: bool) -> dict[str, Any]:
+        """The arguments in a training step, with those of dropout.
+
+        padded: whether the batch keeps its padding, as all batches of a stack need the same shape.
+        """
+        batch = batch if padded else batch.without_padding()
+        return self(batch, may_pad=padded) | {"dropout_key": DropoutKey(key, rate)}

@@ -16,7 +16,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from graphnorm.data.batching import GraphBatch
 from graphnorm.data.packed import PackedGraphs
 from graphnorm.errors import CodeWarning, GraphnormError
 from graphnorm.layers import CustomNorm
@@ -27,7 +26,7 @@ from graphnorm.models.registry import find_model
 from graphnorm.own_code import line_of, parameters_of
 from graphnorm.randomness import seeded
 from graphnorm.training.inputs import ModelInputs, build_model
-from graphnorm.training.stack import Stack
+from graphnorm.training.stack import OneByOne, Stack
 from graphnorm.training.trial import Trial
 
 __all__ = ["try_model", "why_not_stacked", "why_one_by_one"]
@@ -169,15 +168,11 @@ def why_not_stacked(trial: Trial, graphs: PackedGraphs, device: torch.device) ->
     with seeded(trial.seed):
         undrawn = _draw()
     with seeded(trial.seed):
-        for one_by_one in (True, False):
-            stack = Stack([copy.deepcopy(model), copy.deepcopy(model)], device, one_by_one=one_by_one)
-
-            def make(batch: GraphBatch, key: Tensor, rate: Tensor, alone: bool = one_by_one) -> dict[str, Any]:
-                batch = batch.without_padding() if alone else batch
-                return inputs(batch, may_pad=not alone) | {"dropout_key": DropoutKey(key, rate)}
-
+        for kind in (OneByOne, Stack):
+            stack = kind([copy.deepcopy(model), copy.deepcopy(model)], device)
+            of_step = partial(inputs.of_step, padded=not kind.one_by_one)
             try:
-                losses, gradient = stack.gradients(make, _sum_of_squares, batch.ids >= 0, batch, keys, rates)
+                losses, gradient = stack.gradients(of_step, _sum_of_squares, batch.ids >= 0, batch, keys, rates)
                 with torch.no_grad():
                     stack.forward(partial(inputs, may_pad=False), inputs.batch(pair), training=False, stacked=False)
             except (Exception, SystemExit) as error:
