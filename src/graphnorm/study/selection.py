@@ -5,7 +5,7 @@ Protocols select by the curve ``valid`` alone. The curve ``test`` is read only a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from graphnorm.study.plan import Plan
 from graphnorm.study.protocol import Protocol, find_protocol
+from graphnorm.study.render import by_key
 from graphnorm.training.trial import Outcome, metric_of
 
 if TYPE_CHECKING:
@@ -30,11 +31,13 @@ DONE, DIVERGED, OPEN = range(3)
 
 Curve = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.int64]
+Member = tuple[int, int]
+"""A fold and a seed."""
 NONE: Curve = np.empty(0, np.float32)
 
 
 class Choice(NamedTuple):
-    """The selected configuration and epoch of one member (a fold and a seed), and its score."""
+    """The selected configuration and epoch of one member, a fold and a seed, and its score."""
 
     fold: int
     seed: int
@@ -62,26 +65,29 @@ def select(candidates: Sequence[Sequence[Outcome]]) -> tuple[Choice, ...]:
     """
     trial = candidates[0][0].trial
     protocol, sign = find_protocol(trial.protocol), metric_of(trial).sign
-    grids = [{(o.trial.fold, o.trial.seed): o for o in outcomes} for outcomes in candidates]
-    members = sorted(grids[0])
-    groups = [[m for m in members if m[0] == fold] for fold in sorted({fold for fold, _ in members})]
+    trained = [{(o.trial.fold, o.trial.seed): o for o in outcomes} for outcomes in candidates]
     choices = []
-    for group in groups if protocol.nested else [members]:
-        options = [_evaluate([_valid(grid[m]) for m in group], protocol, sign) for grid in grids]
+    for unit in _units(sorted(trained[0]), protocol):
+        options = [_evaluate([_valid(outcomes[member]) for member in unit], protocol, sign) for outcomes in trained]
         fewest = min(option.diverged for option in options)
         ties = _ties(np.array([o.validation if o.diverged == fewest else -np.inf for o in options]))
         best = int(ties.argmax())
-        equal = [grid for grid, tied in zip(grids, ties, strict=True) if tied]
-        for (fold, seed), epoch in zip(group, options[best].epochs, strict=True):
+        equal = [outcomes for outcomes, tied in zip(trained, ties, strict=True) if tied]
+        for member, epoch in zip(unit, options[best].epochs, strict=True):
             if protocol.nested:
-                chosen = [(grid[fold, seed], _tied_epochs(grid[fold, seed], sign)) for grid in equal]
+                read = [(outcomes[member], _tied_epochs(outcomes[member], sign)) for outcomes in equal]
             else:
-                chosen = [(grids[best][fold, seed], [] if epoch is None else [epoch - 1])]
-            chosen = [(outcome, epochs) for outcome, epochs in chosen if epochs]
-            scores = np.concatenate([NONE, *(outcome.curves[protocol.reported][epochs] for outcome, epochs in chosen)])
+                read = [(trained[best][member], [] if epoch is None else [epoch - 1])]
+            read = [(outcome, epochs) for outcome, epochs in read if epochs]
+            scores = np.concatenate([NONE, *(outcome.curves[protocol.reported][epochs] for outcome, epochs in read)])
             score, tied = mean_and_std(scores.tolist())[0], max(1, len(scores))
-            choices.append(Choice(fold, seed, best, epoch, score, tied, _by_target(chosen)))
+            choices.append(Choice(*member, best, epoch, score, tied, _by_target(read)))
     return tuple(choices)
+
+
+def _units(members: Iterable[Member], protocol: Protocol) -> list[list[Member]]:
+    """The members that select together: those of a fold under a nested protocol, otherwise all."""
+    return list(by_key(members, lambda member: member[0] if protocol.nested else 0).values())
 
 
 def mean_and_std(values: Sequence[float]) -> tuple[float, float]:
@@ -172,11 +178,11 @@ def _tied_epochs(outcome: Outcome, sign: int) -> list[int]:
     return [] if valid is None else np.flatnonzero(_ties(_chosen_by(valid, sign))).tolist()
 
 
-def _by_target(chosen: Sequence[tuple[Outcome, list[int]]]) -> tuple[float, ...]:
+def _by_target(read: Sequence[tuple[Outcome, list[int]]]) -> tuple[float, ...]:
     """The metric of each target, averaged over epochs of outcomes; nothing if an outcome does not have it."""
-    if not chosen or not all(outcome.targets.size for outcome, _ in chosen):
+    if not read or not all(outcome.targets.size for outcome, _ in read):
         return ()
-    rows = np.concatenate([outcome.targets[epochs] for outcome, epochs in chosen])
+    rows = np.concatenate([outcome.targets[epochs] for outcome, epochs in read])
     return tuple(mean_and_std(column.tolist())[0] for column in rows.T)
 
 
@@ -203,95 +209,100 @@ def choose(
     records: the records of these trials, by place.
     partial: use only the folds and seeds of the configuration that is finished on the most.
     """
-    protocol = find_protocol(plan.trials[groups[0][0]].protocol)
-    members = list(dict.fromkeys((plan.trials[p].fold, plan.trials[p].seed) for group in groups for p in group))
-    candidates = _Candidates(store, plan, protocol, groups, members, records)
-    used = list(range(len(members)))
+    candidates = _Candidates(store, plan, groups, records)
+    used = candidates.members
     if partial:
         there = candidates.status != OPEN
-        used = np.flatnonzero(there[there.sum(axis=1).argmax()]).tolist()
+        used = [used[column] for column in np.flatnonzero(there[there.sum(axis=1).argmax()])]
     if not used:
         return Chosen()
-    folds = {member: members[member][0] for member in used}
-    units = [[k for k in used if folds[k] == fold] for fold in dict.fromkeys(folds.values())]
     choices: list[Choice] = []
     fewest = len(groups)
-    for unit in units if protocol.nested else [used]:
-        finished = np.flatnonzero((candidates.status[:, unit] != OPEN).all(axis=1))
+    for unit in _units(used, candidates.protocol):
+        finished = candidates.finished(unit)
         if not len(finished):
             return Chosen()
         fewest = min(fewest, len(finished))
         best = candidates.best(finished, unit)
         outcomes = [candidates.outcomes(configuration, unit) for configuration in best]
         choices += [choice._replace(configuration=best[0]) for choice in select(outcomes)]
-    everywhere = np.flatnonzero((candidates.status[:, used] != OPEN).all(axis=1))
-    return Chosen(tuple(choices), fewest, tuple(everywhere.tolist()))
+    return Chosen(tuple(choices), fewest, tuple(candidates.finished(used).tolist()))
 
 
 class _Candidates:
-    """Places and statuses of trials, as arrays of shape (configurations, members)."""
+    """Places and statuses of trials, as arrays: a row for each configuration, a column for each member."""
 
     def __init__(
         self,
         store: Store,
         plan: Plan,
-        protocol: Protocol,
         groups: Sequence[Sequence[int]],
-        members: Sequence[tuple[int, int]],
         records: dict[int, Record],
     ) -> None:
-        self._store, self._plan, self._protocol = store, plan, protocol
-        self._sign = metric_of(plan.trials[groups[0][0]]).sign
-        column = {member: k for k, member in enumerate(members)}
-        shape = (len(groups), len(members))
-        self.places = np.full(shape, -1)
+        self._store, self._plan = store, plan
+        first = plan.trials[groups[0][0]]
+        self.protocol, self._sign = find_protocol(first.protocol), metric_of(first).sign
+        member_of = {place: (plan.trials[place].fold, plan.trials[place].seed) for group in groups for place in group}
+        self.members: list[Member] = list(dict.fromkeys(member_of.values()))
+        self._column = {member: k for k, member in enumerate(self.members)}
+        shape = (len(groups), len(self.members))
+        self._places = np.full(shape, -1)
         self.status = np.full(shape, OPEN)
         self._best = np.full(shape, -np.inf)
         for row, group in enumerate(groups):
             for place in group:
-                at = row, column[plan.trials[place].fold, plan.trials[place].seed]
-                self.places[at] = place
+                at = row, self._column[member_of[place]]
+                self._places[at] = place
                 if (record := records.get(place)) is not None:
                     self.status[at] = {"done": DONE, "diverged": DIVERGED}.get(record.status, OPEN)
                     self._best[at] = -np.inf if record.best is None else self._sign * record.best
 
-    def best(self, finished: Integers, unit: list[int]) -> list[int]:
+    def _columns(self, members: Sequence[Member]) -> list[int]:
+        return [self._column[member] for member in members]
+
+    def finished(self, unit: Sequence[Member]) -> Integers:
+        """The configurations that are trained on all these members."""
+        return np.flatnonzero((self.status[:, self._columns(unit)] != OPEN).all(axis=1))
+
+    def best(self, finished: Integers, unit: Sequence[Member]) -> list[int]:
         """The configuration that :func:`select` would choose among all, and under a nested protocol those that tie.
 
         If each member has its own epoch, the average of the members' best values decides. If they share one epoch, that
         average is an upper bound: curves are read from the highest bound down, until no other configuration can win.
         """
-        alive = self.status[finished][:, unit] == DONE
+        columns = self._columns(unit)
+        alive = self.status[finished][:, columns] == DONE
         count = alive.sum(axis=1)
         finished, alive = finished[count == count.max()], alive[count == count.max()]
-        bounds = _average_best(self._best[finished][:, unit], alive)
+        bounds = _average_best(self._best[finished][:, columns], alive)
         order = np.argsort(-bounds, kind="stable")
-        if not self._protocol.one_epoch:
+        if not self.protocol.one_epoch:
             equals: list[int] = finished[_ties(bounds)].tolist()
-            return equals if self._protocol.nested else equals[:1]
+            return equals if self.protocol.nested else equals[:1]
         found: dict[int, float] = {}
         for start in range(0, len(order), AT_ONCE):
             part = order[start : start + AT_ONCE]
             part = part[bounds[part] >= _floor(max(found.values(), default=-np.inf))]
             if not len(part):
                 break
-            found |= self._validations(finished[part].tolist(), unit)
+            found |= self._validations(finished[part].tolist(), columns)
         best = _floor(max(found.values()))
         return [min(configuration for configuration, value in found.items() if value >= best)]
 
-    def _validations(self, configurations: list[int], unit: list[int]) -> dict[int, float]:
-        alive = self.status[configurations][:, unit] == DONE
-        places = np.where(alive, self.places[configurations][:, unit], -1).tolist()
+    def _validations(self, configurations: list[int], columns: list[int]) -> dict[int, float]:
+        alive = self.status[configurations][:, columns] == DONE
+        places = np.where(alive, self._places[configurations][:, columns], -1).tolist()
         read = [place for row in places for place in row if place >= 0]
         records = self._store.records(self._plan, curves=["valid"], places=read)
         valid = {record.place: record.curves["valid"] for record in records}
         return {
-            configuration: _evaluate([valid.get(place) for place in row], self._protocol, self._sign).validation
+            configuration: _evaluate([valid.get(place) for place in row], self.protocol, self._sign).validation
             for configuration, row in zip(configurations, places, strict=True)
         }
 
-    def outcomes(self, configuration: int, unit: list[int]) -> list[Outcome]:
+    def outcomes(self, configuration: int, unit: Sequence[Member]) -> list[Outcome]:
         """The outcomes of a configuration, with the curves that select and report."""
-        names = sorted({"valid", self._protocol.reported, TARGETS})
-        records = self._store.records(self._plan, curves=names, places=self.places[configuration, unit].tolist())
+        names = sorted({"valid", self.protocol.reported, TARGETS})
+        places = self._places[configuration, self._columns(unit)].tolist()
+        records = self._store.records(self._plan, curves=names, places=places)
         return [record.outcome for record in records]
