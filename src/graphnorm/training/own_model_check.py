@@ -42,14 +42,40 @@ def try_model(trial: Trial, graphs: PackedGraphs, device: torch.device) -> None:
     if spec.inputs != "edges":
         return
     files = spec.code.files if spec.code else frozenset()
-    width = graphs.num_edge_features
+    model = _make(trial, graphs, files).to(device)
+    if wrong := [name for name, value in model.named_parameters() if value.dtype != torch.float32]:
+        raise _wrong(trial, f"has parameters that are not float32 ({_own(wrong[0])})", "leave them float32")
+    inputs, pair = ModelInputs(prepare(graphs, trial).to(device), trial), _two_graphs(graphs)
+    called: list[nn.Module] = []
+    for module in model.modules():
+        if isinstance(module, NormOfNodes):
+            module.norm.register_forward_hook(lambda norm, *_: called.append(norm))
+    action, remedy = _if_it_fails(model, graphs, pair)
+    with _explained(trial.model, action, files, remedy):
+        _check_step(model, trial, inputs(inputs.batch(pair), may_pad=False))
+    doubts = _doubts(model, trial, inputs, pair)
+    if not called:
+        _warn(f"{trial.model} calls no layer made by norm(width): normalizations make no difference to it")
+    for doubt in doubts:
+        _warn(f"{trial.model}: {doubt}")
+    if device.type != "cpu" and (why := why_one_by_one(model, trial, graphs, device)):
+        _warn(f"{trial.model}: trained one by one, {why}")
+
+
+def _warn(text: str) -> None:
+    warnings.warn(text, CodeWarning, stacklevel=3)
+
+
+def _make(trial: Trial, graphs: PackedGraphs, files: frozenset[Path]) -> OwnModel:
+    """The model; an error blames missing edge features if it could be made with some."""
+    code = find_model(trial.model).code
     try:
-        model = _make(trial, graphs, files).to(device)
+        return _make_with(trial, graphs, files)
     except GraphnormError as error:
-        if width or not spec.code or "edge_features" not in parameters_of(spec.code.thing, spec.name):
+        if graphs.num_edge_features or not code or "edge_features" not in parameters_of(code.thing, trial.model):
             raise
         try:
-            _make(trial, dataclasses.replace(graphs, edge_x=torch.zeros(graphs.num_edges, 1)), files)
+            _make_with(trial, dataclasses.replace(graphs, edge_x=torch.zeros(graphs.num_edges, 1)), files)
         except GraphnormError:
             raise error from error.__cause__  # edge features would not help
         raise GraphnormError(
@@ -58,32 +84,30 @@ def try_model(trial: Trial, graphs: PackedGraphs, device: torch.device) -> None:
             line=error.line,
             remedy="let its constructor do without where edge_features is 0, or choose data with edge features",
         ) from error
-    if wrong := [name for name, value in model.named_parameters() if value.dtype != torch.float32]:
-        raise _wrong(trial, f"has parameters that are not float32 ({_own(wrong[0])})", "leave them float32")
-    inputs = ModelInputs(prepare(graphs, trial).to(device), trial)
-    pair = _two_graphs(graphs)
-    sizes = " and ".join(str(int(graphs.sizes[graph])) for graph in pair)
-    given = inputs(inputs.batch(pair), may_pad=False)
-    before: dict[str, tuple[Tensor, Tensor]] = {}
+
+
+def _make_with(trial: Trial, graphs: PackedGraphs, files: frozenset[Path]) -> OwnModel:
+    with _explained(trial.model, "cannot be made", files):
+        model = build_model(trial, graphs)
+    assert isinstance(model, OwnModel)
+    values = (*model.named_parameters(), *model.named_buffers())
+    if lazy := [name for name, value in values if nn.parameter.is_lazy(value)]:
+        problem = f"has parameters without a shape ({_own(lazy[0])})"
+        raise _wrong(trial, problem, "give every layer its input width")
+    return model
+
+
+def _check_step(model: OwnModel, trial: Trial, given: dict[str, Any]) -> None:
+    """Call the model as a step of training does: it may not change its inputs, nor what its buffers are."""
+    device = given["x"].device
     key = DropoutKey(torch.tensor(1, device=device), torch.tensor(trial.dropout, device=device))
+    before: dict[str, tuple[Tensor, Tensor]] = {}
     kinds = {name: (value.shape, value.dtype) for name, value in model.named_buffers()}
-    called: list[nn.Module] = []
-    for module in model.modules():
-        if isinstance(module, NormOfNodes):
-            module.norm.register_forward_hook(lambda norm, *_: called.append(norm))
 
     def remember(_: nn.Module, __: Any, given: dict[str, Any]) -> None:
         before.update({name: (value, value.clone()) for name, value in given.items() if isinstance(value, Tensor)})
 
-    if isinstance(model, OwnModel):
-        model.model.register_forward_pre_hook(remember, with_kwargs=True)
-    action, remedy = f"fails on two graphs with {sizes} nodes", _CORRECT
-    if isinstance(model, OwnModel) and model.sees_edges and width:
-        remedy = f"{_CORRECT}, and edge_attr with {width} columns, the edge_features of its constructor"
-    elif isinstance(model, OwnModel) and model.sees_edges:
-        action = f"asks for edge_attr, and {graphs.name} has no edge features: given None, it {action}"
-        remedy = "let its forward do without where edge_attr is None, or choose data with edge features"
-    with _explained(trial.model, action, files, remedy), seeded(trial.seed):
+    with model.model.register_forward_pre_hook(remember, with_kwargs=True), seeded(trial.seed):
         scores = model.train()(**given, dropout_key=key)
         if scores.requires_grad:
             scores.square().sum().backward()
@@ -102,43 +126,35 @@ def try_model(trial: Trial, graphs: PackedGraphs, device: torch.device) -> None:
     if not all(bool(value.isfinite().all()) for value in (scores, *gradients)):
         what = "scores" if not bool(scores.isfinite().all()) else "gradients"
         raise _wrong(trial, f"gives {what} that are NaN or infinite on two graphs", "look for a log, root or division")
+
+
+def _if_it_fails(model: OwnModel, graphs: PackedGraphs, pair: list[int]) -> tuple[str, str]:
+    """What the model then fails at, and the remedy."""
+    sizes, width = " and ".join(str(int(graphs.sizes[graph])) for graph in pair), graphs.num_edge_features
+    action = f"fails on two graphs with {sizes} nodes"
+    if not model.sees_edges:
+        return action, _CORRECT
+    if width:
+        return action, f"{_CORRECT}, and edge_attr with {width} columns, the edge_features of its constructor"
+    return (
+        f"asks for edge_attr, and {graphs.name} has no edge features: given None, it {action}",
+        "let its forward do without where edge_attr is None, or choose data with edge features",
+    )
+
+
+def _doubts(model: OwnModel, trial: Trial, inputs: ModelInputs, pair: list[int]) -> list[str]:
+    """What is probably wrong with the scores in evaluation mode."""
     with torch.no_grad(), seeded(trial.seed):
         together = model.eval()(**inputs(inputs.batch(pair), may_pad=False))
         alone = torch.cat([model(**inputs(inputs.batch([graph]), may_pad=False)) for graph in pair])
-        if isinstance(model, OwnModel):
-            model.seed += 1
+        model.seed += 1
         again = model(**inputs(inputs.batch(pair), may_pad=False))
-    if isinstance(model, OwnModel) and not called:
-        warnings.warn(
-            f"{trial.model} calls no layer made by norm(width): normalizations make no difference to it",
-            CodeWarning,
-            stacklevel=2,
-        )
+    depend = "in evaluation mode the scores of a graph depend on"
     if _difference(together, again) > SAME:
-        warnings.warn(
-            f"{trial.model}: in evaluation mode the scores of a graph depend on random numbers; draw them where "
-            "self.training is true, unless that is meant",
-            CodeWarning,
-            stacklevel=2,
-        )
-    elif trial.norm != "batch" and _difference(together, alone) > SAME:
-        warnings.warn(
-            f"{trial.model}: in evaluation mode the scores of a graph depend on the other graphs of its batch",
-            CodeWarning,
-            stacklevel=2,
-        )
-    if device.type != "cpu" and (why := why_one_by_one(model, trial, graphs, device)):
-        warnings.warn(f"{trial.model}: trained one by one, {why}", CodeWarning, stacklevel=2)
-
-
-def _make(trial: Trial, graphs: PackedGraphs, files: frozenset[Path]) -> nn.Module:
-    with _explained(trial.model, "cannot be made", files):
-        model = build_model(trial, graphs)
-    values = (*model.named_parameters(), *model.named_buffers())
-    if lazy := [name for name, value in values if nn.parameter.is_lazy(value)]:
-        problem = f"has parameters without a shape ({_own(lazy[0])})"
-        raise _wrong(trial, problem, "give every layer its input width")
-    return model
+        return [f"{depend} random numbers; draw them where self.training is true, unless that is meant"]
+    if trial.norm != "batch" and _difference(together, alone) > SAME:
+        return [f"{depend} the other graphs of its batch"]
+    return []
 
 
 def why_one_by_one(model: nn.Module, trial: Trial, graphs: PackedGraphs, device: torch.device) -> str:
