@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,9 +24,10 @@ from graphnorm.settings import Hyperparameters, Running, Settings
 
 if TYPE_CHECKING:
     from graphnorm.data import PackedGraphs
-    from graphnorm.training import Trial
+    from graphnorm.training import Outcome, Split, Trial
 
 EPOCHS = 100
+PARTS = {"train": "trained on", "valid": "held out", "test": "test"}
 DESCRIPTION = """\
 Train one model and save it. A stratified tenth of the graphs is held out for its score (with a given split, that
 split's parts); --all trains on every graph. `graphnorm predict` uses the model. The same command continues a training
@@ -58,13 +60,12 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from graphnorm.files import plain, refuse_overwriting, refuse_unwritable
+    from graphnorm.files import refuse_overwriting, refuse_unwritable
     from graphnorm.study.api import train
     from graphnorm.study.folds import make_splits
     from graphnorm.study.progress import Display
-    from graphnorm.study.render import NOTHING, counted, facts
+    from graphnorm.study.render import facts
     from graphnorm.study.runner import make_running
-    from graphnorm.training import metric_of
 
     if options.out.suffix != ".safetensors":
         raise GraphnormError(f"a model is a .safetensors file, not {options.out}", remedy="name it model.safetensors")
@@ -83,26 +84,30 @@ def run(options: argparse.Namespace) -> None:
         outcome = train(graphs, trial, options.out, running, callbacks=[Display()])
     if outcome.status == "diverged":
         raise GraphnormError("the training diverged; nothing is saved", remedy="try a smaller --lr, or another --norm")
-    shown: dict[str, Any] = {"model": str(options.out), "dataset": graphs.name, "norm": trial.norm}
-    metric = metric_of(trial)
-    shown["metric"] = metric.name
-    parts = {"train": "trained on", "valid": "held out", "test": "test"}
-    for name, words in parts.items():
-        if name in outcome.curves and not (trial.protocol == "all" and name != "train"):
+    about = {"model": str(options.out), "dataset": graphs.name, "norm": trial.norm}
+    scores = _scores(outcome, split, graphs.target_names, as_json=options.json)
+    print(facts(about | scores | {"seconds": round(outcome.seconds, 2)}, as_json=options.json))
+
+
+def _scores(outcome: Outcome, split: Split, targets: Sequence[str], *, as_json: bool) -> dict[str, Any]:
+    """The metric on each part after the last epoch, as numbers for JSON, otherwise in words."""
+    from graphnorm.files import plain
+    from graphnorm.study.render import NOTHING, counted
+    from graphnorm.training import metric_of
+
+    metric, holds_out = metric_of(outcome.trial), outcome.trial.protocol != "all"
+    shown: dict[str, Any] = {"metric": metric.name}
+    for name, words in PARTS.items():
+        if name in outcome.curves and (name == "train" or holds_out):
             value, count = metric.scale * float(outcome.curves[name][-1]), len(getattr(split, name))
-            rounded = float(f"{value:.4g}")
-            shown[words] = (
-                rounded if options.json else f"{counted(count, 'graph')}, {metric.name} {metric.with_unit(value)}"
-            )
-    if outcome.targets.size and trial.protocol != "all":
+            text = f"{counted(count, 'graph')}, {metric.name} {metric.with_unit(value)}"
+            shown[words] = float(f"{value:.4g}") if as_json else text
+    if outcome.targets.size and holds_out:
         each = [float(f"{metric.scale * value:.4g}") for value in outcome.targets[-1].tolist()]
-        by_target = dict(zip(graphs.target_names, plain(each), strict=True))
+        by_target = dict(zip(targets, plain(each), strict=True))
         text = ", ".join(f"{name} {NOTHING if value is None else value}" for name, value in by_target.items())
-        shown[f"{'test' if 'test' in outcome.curves else parts['valid']}, by target"] = (
-            by_target if options.json else text
-        )
-    shown["seconds"] = round(outcome.seconds, 2)
-    print(facts(shown, as_json=options.json))
+        shown[f"{PARTS['test' if 'test' in outcome.curves else 'valid']}, by target"] = by_target if as_json else text
+    return shown
 
 
 def _norm(options: argparse.Namespace) -> str:
