@@ -83,12 +83,12 @@ def _load(options: argparse.Namespace, saved: SavedModel) -> tuple[PackedGraphs,
     if is_table(path):
         columns = read_table(path).columns
         smiles = columns[find_smiles_column(columns, options.smiles, path)]
-        names = saved.target_names or (saved.label_column,)
+        names = saved.target_names or (saved.example.label_column,)
         if options.target is None and set(names) <= set(columns):
             keywords["target"] = list(names)
             keywords.setdefault("task", saved.task.name if saved.target_names else None)
         if options.threshold is None and keywords.get("target") is not None:
-            keywords["threshold"] = saved.threshold
+            keywords["threshold"] = saved.example.threshold
     root = keywords.pop("data_root", None)
     return load(options.data, root, **keywords, unlabelled=True), smiles
 

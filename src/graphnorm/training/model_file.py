@@ -43,29 +43,24 @@ class SavedModel:
 
     model: nn.Module
     trial: Trial
-    classes: tuple[str, ...]
-    """Names of the classes in the training data."""
-    cardinalities: tuple[int, ...]
-    edge_cardinalities: tuple[int, ...]
-    num_continuous: int
-    """Continuous features of a node."""
     metrics: dict[str, float]
     """The metric on each part of the training data after the last epoch, not scaled."""
-    target_names: tuple[str, ...] = ()
-    """Names of the targets, if the model predicts any."""
+    graphs: str
+    """The fingerprint of the training data without its split."""
+    example: PackedGraphs
+    """A graph of one node that has the features, classes and targets of the training data."""
     scale: Scale | None = None
     """Mean and standard deviation of real targets in training, (1, T)."""
-    label_column: str = ""
-    """The label column, if the training data was a table."""
-    threshold: float | None = None
-    """The number that splits measurements into two classes, if the labels were measurements."""
-    num_edge_continuous: int = 0
-    """Continuous features of an edge."""
-    graphs: str = ""
-    """The fingerprint of the training data without its split."""
-    vocabulary: str = ""
-    """See :attr:`PackedGraphs.vocabulary`."""
-    edge_vocabulary: str = ""
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Names of the classes in the training data."""
+        return self.example.classes
+
+    @property
+    def target_names(self) -> tuple[str, ...]:
+        """Names of the targets, if the model predicts any."""
+        return self.example.target_names
 
     def predict(self, data: Any, *, batch_size: int = 256) -> npt.NDArray[np.float64]:
         """The prediction for every graph.
@@ -148,7 +143,7 @@ class SavedModel:
                 "continuous features of edges": "num_edge_continuous",
             }
         for what, name in takes.items():
-            wanted, found = getattr(self, name), getattr(graphs, name)
+            wanted, found = getattr(self.example, name), getattr(graphs, name)
             if wanted != found:
                 raise GraphnormError(
                     f"the features do not fit: trained on {self.trial.dataset} with {what} {wanted or 'none'}; "
@@ -156,8 +151,8 @@ class SavedModel:
                     remedy="use graphs with features of the same kind and the same values; molecules given as SMILES "
                     "always have them",
                 )
-        values = [("nodes", self.vocabulary, graphs.vocabulary)]
-        values += [("edges", self.edge_vocabulary, graphs.edge_vocabulary)] if self._sees_edges else []
+        values = [("nodes", self.example.vocabulary, graphs.vocabulary)]
+        values += [("edges", self.example.edge_vocabulary, graphs.edge_vocabulary)] if self._sees_edges else []
         for what, of_training, found_values in values:
             if of_training and found_values and of_training != found_values:
                 raise GraphnormError(
@@ -207,7 +202,7 @@ def save_model(outcome: Outcome, graphs: PackedGraphs, path: str | os.PathLike[s
         "graphs": replace(graphs, splits={}).fingerprint,
         "norm_factory": "" if (own := norm_code(outcome.trial.norm)) is None else own.place,
         "metrics": {name: float(curve[-1]) for name, curve in outcome.curves.items() if name != "loss"},
-        **{name: getattr(graphs, name) for name in _TYPES if name not in ("metrics", "graphs")},
+        **{name: getattr(graphs, name) for name in _OF_GRAPHS},
     }
     weights = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in outcome.state.items()}
     save_tensors(Path(path), weights, description, "saving a model")
@@ -229,9 +224,9 @@ def load_model(
         trial = _trial_of(description, path)
         if model is not None:
             trial = _with_code(trial, name_model(model), path)
-        facts = _facts(description, trial)
-        scale = _scale_of(weights, len(facts["target_names"])) if task_of(trial).name == "values" else None
-        network = _rebuild(trial, facts, weights, path)
+        example = _example(description, trial)
+        scale = _scale_of(weights, len(example.target_names)) if task_of(trial).name == "values" else None
+        network = _rebuild(trial, example, weights, path)
     trained = str(description["trial"]["model"])
     if trial.model.rpartition(":")[2] != trained.rpartition(":")[2]:  # the name and the digest; a file may be renamed
         warnings.warn(
@@ -245,8 +240,7 @@ def load_model(
             DataWarning,
             stacklevel=2,
         )
-    known = {name: description[name] for name in _TYPES if name not in facts}
-    return SavedModel(network.to(chosen).eval(), trial, scale=scale, **facts, **known)
+    return SavedModel(network.to(chosen).eval(), trial, description["metrics"], description["graphs"], example, scale)
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
@@ -301,20 +295,16 @@ def _scale_of(weights: dict[str, torch.Tensor], targets: int) -> Scale:
 
 
 def _rebuild(
-    trial: Trial, facts: dict[str, Any], weights: Mapping[str, torch.Tensor], path: str | os.PathLike[str]
+    trial: Trial, example: PackedGraphs, weights: Mapping[str, torch.Tensor], path: str | os.PathLike[str]
 ) -> nn.Module:
     """The trial's model with these weights."""
     own = find_model(trial.model).code is not None
-
-    def build() -> nn.Module:
-        return build_model(trial, _one_node(trial.dataset, **facts))
-
     if not own and trial.norm in BUILT_IN:  # its size is known before memory is taken
         with torch.device("meta"):
-            expected = build().state_dict()
+            expected = build_model(trial, example).state_dict()
         if problem := _difference(expected, weights):
             raise ValueError(problem)
-    network = build()
+    network = build_model(trial, example)
     if problem := _difference(network.state_dict(), weights):
         code = f"the model {trial.model}" if own else f"the normalization {trial.norm!r} that is registered"
         raise GraphnormError(
@@ -340,31 +330,28 @@ def _with_code(trial: Trial, given: str, path: str | os.PathLike[str]) -> Trial:
     return replace(trial, model=given)
 
 
-_TYPES: dict[str, Any] = {
+_OF_GRAPHS: dict[str, Any] = {
     "classes": str,
     "target_names": str,
     "cardinalities": int,
     "edge_cardinalities": int,
     "num_continuous": int,
     "num_edge_continuous": int,
-    "metrics": dict,
-    "graphs": str,
     "label_column": str,
     "threshold": float | None,
     "vocabulary": str,
     "edge_vocabulary": str,
 }
-"""What a description says of the training data: the type of each value, or of the entries of a list. All are attributes
-of the graphs, but ``metrics`` and ``graphs``."""
+"""The attributes of the training data that a description has: the type of each value, or of the entries of a list."""
 _LISTS = ("classes", "target_names", "cardinalities", "edge_cardinalities")
 _WIDEST = 1 << 24
 """Features of a node or an edge."""
 
 
-def _facts(description: dict[str, Any], trial: Trial) -> dict[str, Any]:
-    """What decides the shape of a model, from a description, which anyone may have written."""
-    facts: dict[str, Any] = {}
-    for name, kind in _TYPES.items():
+def _example(description: dict[str, Any], trial: Trial) -> PackedGraphs:
+    """A graph as those of the training, from a description, which anyone may have written."""
+    of_graphs: dict[str, Any] = {}
+    for name, kind in (_OF_GRAPHS | {"metrics": dict, "graphs": str}).items():
         value = description[name]
         entries = value if name in _LISTS and isinstance(value, list) else [value]
         if (name in _LISTS) != isinstance(value, list):
@@ -372,19 +359,19 @@ def _facts(description: dict[str, Any], trial: Trial) -> dict[str, Any]:
         for entry in entries:
             if not isinstance(entry, kind) or isinstance(entry, bool) or (kind is int and entry < (name in _LISTS)):
                 raise ValueError(f"{name} has {reprlib.repr(entry)}")
-        if name in _LISTS or kind is int:
-            facts[name] = tuple(value) if name in _LISTS else value
-    if sum(facts["cardinalities"] + facts["edge_cardinalities"]) > _WIDEST:
+        of_graphs[name] = tuple(value) if name in _LISTS else value
+    if sum(of_graphs["cardinalities"] + of_graphs["edge_cardinalities"]) > _WIDEST:
         raise ValueError("it has too many categories")
     task, metric = task_of(trial), metric_of(trial)
     if metric.key not in task.metrics:
         raise ValueError(f"the metric {trial.metric} does not fit the task {task.name}")
-    if (task.name == "values" and not facts["target_names"]) or (task.name == "classes" and facts["target_names"]):
+    targets = of_graphs["target_names"]
+    if (task.name == "values" and not targets) or (task.name == "classes" and targets):
         raise ValueError(f"the targets do not fit the task {task.name}")
     for value in description["metrics"].values():
         if type(value) is not float or math.isinf(value):
             raise ValueError(f"a metric is {reprlib.repr(value)}")
-    return facts
+    return _one_node(trial.dataset, **{name: of_graphs[name] for name in _OF_GRAPHS})
 
 
 def _difference(expected: Mapping[str, torch.Tensor], given: Mapping[str, torch.Tensor]) -> str:
@@ -411,31 +398,20 @@ def _value(name: str) -> str | float:
         return name
 
 
-def _one_node(
-    name: str,
-    *,
-    num_continuous: int,
-    num_edge_continuous: int,
-    classes: tuple[str, ...],
-    target_names: tuple[str, ...],
-    cardinalities: tuple[int, ...],
-    edge_cardinalities: tuple[int, ...],
-) -> PackedGraphs:
+def _one_node(name: str, *, num_continuous: int, num_edge_continuous: int, **others: Any) -> PackedGraphs:
     """A graph of one node with these features. The shape of a model depends on nothing else."""
+    targets, tags, edge_tags = (len(others[each]) for each in ("target_names", "cardinalities", "edge_cardinalities"))
     return PackedGraphs(
         name=name,
         node_ptr=torch.tensor([0, 1]),
         rowptr=torch.tensor([0, 0]),
         col=torch.zeros(0, dtype=torch.int32),
         labels=torch.zeros(1, dtype=torch.int64),
-        classes=classes,
-        task="values" if target_names else "classes",
-        targets=torch.zeros(1, len(target_names)) if target_names else None,
-        target_names=target_names,
-        tags=torch.zeros(1, len(cardinalities), dtype=torch.int32) if cardinalities else None,
-        cardinalities=cardinalities,
-        x=torch.zeros(1, num_continuous) if num_continuous else None,
-        edge_tags=torch.zeros(0, len(edge_cardinalities), dtype=torch.int32) if edge_cardinalities else None,
-        edge_cardinalities=edge_cardinalities,
+        task="values" if targets else "classes",
+        targets=torch.zeros(1, targets) if targets else None,
+        tags=torch.zeros(1, tags, dtype=torch.int32) if tags else None,
+        x=torch.zeros(1, 1).expand(1, num_continuous) if num_continuous else None,  # takes no memory
+        edge_tags=torch.zeros(0, edge_tags, dtype=torch.int32) if edge_tags else None,
         edge_x=torch.zeros(0, num_edge_continuous) if num_edge_continuous else None,
+        **others,
     )
