@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
+from graphnorm.colours import colour
 from graphnorm.data import load
 from graphnorm.errors import GraphnormError
 from graphnorm.paper.item import QUICK
 from graphnorm.paper.output import QUICK_NOTE
 from graphnorm.report import Chapter, build_page, model_sections, read_studies
 from graphnorm.report.page import leading
-from graphnorm.settings import Grid, colour
+from graphnorm.settings import Grid
 from graphnorm.study import Result, Score, Store
 from graphnorm.study.paper_numbers import Reported
 from graphnorm.study.protocol import find_protocol

@@ -13,10 +13,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from graphnorm.colours import COLOURS
 from graphnorm.errors import GraphnormError, listing
 from graphnorm.paper.item import is_quick
 from graphnorm.paper.items import ITEMS
-from graphnorm.settings import COLOURS, Grid, Hyperparameters, options_of
+from graphnorm.settings import Grid, Hyperparameters, options_of
 from graphnorm.study import Plan, Result, Score, Store, Study, load_result, read
 from graphnorm.study.plan import role
 from graphnorm.study.render import by_key, by_value, counted

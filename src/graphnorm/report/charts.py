@@ -31,13 +31,13 @@ from graphnorm.analysis import (
 )
 from graphnorm.analysis.measurement import Floats
 from graphnorm.analysis.plots import shades
+from graphnorm.colours import colour, dash
 from graphnorm.data import to_networkx
 from graphnorm.data.drawing import molecule_as_svg
 from graphnorm.errors import GraphnormError
 from graphnorm.files import plain
 from graphnorm.paper.image_fleet import IMAGES
 from graphnorm.paper.noise_and_alpha import AlphaRun, NoiseRun
-from graphnorm.settings import colour, dash
 from graphnorm.study.plots import curve_ends
 from graphnorm.study.render import NOTHING, Table, counted
 
@@ -51,7 +51,7 @@ __all__ += ["read_analysis", "result_charts"]
 TITLES = {"train": "Training", "valid": "Validation", "test": "Test"}
 LEGEND: dict[str, Any] = {"showlegend": True, "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"}}
 GREY, BLUE, RED, DARK_RED = "#888888", "#3b82c4", "#e0556a", "#d1495b"
-"""The colours of normalizations are in :data:`graphnorm.settings.COLOURS`, those of layers in
+"""The colours of normalizations are in :data:`graphnorm.colours.COLOURS`, those of layers in
 :mod:`graphnorm.analysis.plots`, those of the page in ``page.css``."""
 SAMPLED_GRAPHS = 300
 LARGEST = 250

@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from graphnorm._version import exact_version
 from graphnorm.analysis import Aggregation
+from graphnorm.colours import COLOURS, colour, dash
 from graphnorm.errors import GraphnormError, need
 from graphnorm.models import MODELS
 from graphnorm.paper.output import QUICK_NOTE
 from graphnorm.report.chapters import Chapter
 from graphnorm.report.charts import Chart, Section, graph_section, packed, result_charts
 from graphnorm.report.reproduced import Reproduced, inline
-from graphnorm.settings import COLOURS, DEFAULT_NORMS, colour, dash
+from graphnorm.settings import DEFAULT_NORMS
 from graphnorm.study.layout import in_order, target_title
 from graphnorm.study.paper_numbers import TABLE_2
 from graphnorm.study.render import NOTHING, by_key, counted, signed

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from graphnorm.colours import colour, dash
 from graphnorm.errors import need
-from graphnorm.settings import colour, dash
 from graphnorm.study.render import counted
 
 if TYPE_CHECKING:
