@@ -10,7 +10,7 @@ import torch
 
 from fakes import LEVEL, FakeFleet, compare, rising
 from graphnorm.data import load
-from graphnorm.study.verdict import ABOUT_BASELINES, note_on_last_batch
+from graphnorm.study.notes import ABOUT_BASELINES, note_on_last_batch
 
 TREES = load("synthetic:trees")
 

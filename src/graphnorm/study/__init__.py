@@ -11,7 +11,8 @@ The way of a comparison through this folder, module by module:
    ``export`` are for finished stores.
 4. ``reading`` makes a ``result`` from a store: a ``score`` of each norm, by the ``selection`` of the ``protocol``, with
    the paper's number (``paper_numbers``).
-5. ``significance`` tests differences, ``verdict`` says what follows, and ``layout``, ``render`` and ``plots`` show it.
+5. ``significance`` tests differences, ``verdict`` says what follows, ``notes`` what to doubt, and ``layout``,
+   ``render`` and ``plots`` show it.
 """
 
 from graphnorm.lazy import names_of_stub

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from graphnorm.study.notes import explanations
 from graphnorm.study.protocol import ALL_GRAPHS
 from graphnorm.study.render import NOTHING, Cell, Table, counted
 from graphnorm.study.score import Spread
-from graphnorm.study.verdict import explanations
 
 if TYPE_CHECKING:
     from graphnorm.study.result import Result

@@ -22,7 +22,7 @@ from graphnorm._version import exact_version
 from graphnorm.errors import GraphnormError, need
 from graphnorm.files import plain, read_text, replacing, write_text
 from graphnorm.settings import Hyperparameters, options_of
-from graphnorm.study import layout, verdict
+from graphnorm.study import layout, notes, verdict
 from graphnorm.study.protocol import Protocol, find_protocol
 from graphnorm.study.render import Table
 from graphnorm.study.score import DIGITS, Convergence, Score, Spread
@@ -210,7 +210,7 @@ class Result:
     @property
     def notes(self) -> list[str]:
         """Warnings and explanations for readers of the table."""
-        return [*verdict.cautions(self), *verdict.explanations(self)]
+        return [*notes.cautions(self), *notes.explanations(self)]
 
     @property
     def findings(self) -> list[Finding]:
