@@ -97,31 +97,16 @@ def _predict(
     saved: SavedModel, graphs: PackedGraphs, smiles: list[str] | None
 ) -> tuple[list[str], list[list[Any]], dict[str, Any]]:
     """Columns, a row for each graph, and facts about all graphs."""
-    import numpy as np
-
     scores = saved.scores(graphs)
     predicted, wanted = saved.predictions(scores), saved.wanted(graphs)
     shown: dict[str, list[Any]] = {"graph": graphs.rows}
     if smiles is not None:
         shown["smiles"] = [smiles[row].strip() for row in graphs.rows]
-    facts: dict[str, Any] = {"graphs": graphs.num_graphs}
     if saved.target_names:
-        for k, name in enumerate(saved.target_names):
-            if saved.task.name == "values":
-                shown[f"{name} (predicted)" if name in shown else name] = _single(predicted[:, k])
-            else:
-                shown[f"P({name})"] = _probabilities(predicted[:, k])
-            if wanted is not None:
-                given = _single(wanted[:, k])
-                whole = saved.task.name == "binary"
-                shown[f"{name} (given)"] = [None if v is None else int(v) for v in given] if whole else list(given)
+        _add_targets(shown, saved, predicted, wanted)
     else:
-        best = [saved.classes[k] for k in predicted.argmax(axis=1)]
-        shown["class"] = [None if np.isnan(row).any() else name for name, row in zip(best, predicted, strict=True)]
-        shown["probability"] = _probabilities(predicted.max(axis=1))
-        shown |= {f"P({name})": _probabilities(predicted[:, k]) for k, name in enumerate(saved.classes)}
-        if wanted is not None:
-            shown["label"] = [None if k < 0 else saved.classes[int(k)] for k in wanted]
+        _add_classes(shown, saved, predicted, wanted)
+    facts: dict[str, Any] = {"graphs": graphs.num_graphs}
     if wanted is None:
         facts["note"] = f"no {saved.metric.name}: {_why_not(saved, graphs)}"
     else:
@@ -132,6 +117,33 @@ def _predict(
         if replace(graphs, splits={}).fingerprint == saved.graphs:
             facts["note"] = _about_training_graphs(saved)
     return list(shown), [list(row) for row in zip(*shown.values(), strict=True)], facts
+
+
+def _add_targets(
+    shown: dict[str, list[Any]], saved: SavedModel, predicted: npt.NDArray[Any], wanted: npt.NDArray[Any] | None
+) -> None:
+    for k, name in enumerate(saved.target_names):
+        if saved.task.name == "values":
+            shown[f"{name} (predicted)" if name in shown else name] = _single(predicted[:, k])
+        else:
+            shown[f"P({name})"] = _probabilities(predicted[:, k])
+        if wanted is not None:
+            given = _single(wanted[:, k])
+            whole = saved.task.name == "binary"
+            shown[f"{name} (given)"] = [None if v is None else int(v) for v in given] if whole else list(given)
+
+
+def _add_classes(
+    shown: dict[str, list[Any]], saved: SavedModel, predicted: npt.NDArray[Any], wanted: npt.NDArray[Any] | None
+) -> None:
+    import numpy as np
+
+    best = [saved.classes[k] for k in predicted.argmax(axis=1)]
+    shown["class"] = [None if np.isnan(row).any() else name for name, row in zip(best, predicted, strict=True)]
+    shown["probability"] = _probabilities(predicted.max(axis=1))
+    shown |= {f"P({name})": _probabilities(predicted[:, k]) for k, name in enumerate(saved.classes)}
+    if wanted is not None:
+        shown["label"] = [None if k < 0 else saved.classes[int(k)] for k in wanted]
 
 
 def _said(value: Any) -> Any:
