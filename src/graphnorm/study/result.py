@@ -302,18 +302,7 @@ class Result:
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, for JSON; the documentation explains each field."""
-        convergence = self.convergence
-        norms = {name: score.to_dict() for name, score in self.norms.items()}
-        baselines = {name: score.to_dict() for name, score in self.baselines.items()}
-        for name, written in norms.items():
-            speed = {"epochs": convergence.epochs.get(name), "area": convergence.area.get(name)}
-            written["convergence"] = plain(speed, DIGITS)
-        for label, written in zip(self.scores, [*norms.values(), *baselines.values()], strict=True):
-            each = {target: of[label]._asdict() for target, of in self.targets.items() if label in of}
-            written |= {"targets": plain(each, DIGITS)} if each else {}
-        for name, written in baselines.items():
-            if (kernel := self.baselines[name].kernel) is not None:
-                written["candidates"] = kernel.candidates
+        written = {label: self._write_score(label, score) for label, score in self.scores.items()}
         return {
             "format": FORMAT,
             "version": exact_version(),
@@ -332,9 +321,9 @@ class Result:
             "seconds": round(self.seconds, 3),
             "code": list(self.code),
             "errors": list(self.errors),
-            "norms": norms,
-            "baselines": baselines,
-            "convergence": plain({"slowest": convergence.slowest, "target": convergence.target}, DIGITS),
+            "norms": {name: written[name] for name in self.norms},
+            "baselines": {name: written[f"baseline {name}"] for name in self.baselines},
+            "convergence": plain({"slowest": self.convergence.slowest, "target": self.convergence.target}, DIGITS),
             "significance": {
                 "test": "paired t-test, corrected for overlapping training sets (Nadeau and Bengio)"
                 if self.protocol.paired
@@ -355,6 +344,18 @@ class Result:
             "notes": self.notes,
             "unfinished": list(self.unfinished),
         }
+
+    def _write_score(self, label: str, score: Score) -> dict[str, Any]:
+        """A score, and what only the whole result knows of it."""
+        written = score.to_dict()
+        if label in self.norms:
+            speed = {"epochs": self.convergence.epochs.get(label), "area": self.convergence.area.get(label)}
+            written["convergence"] = plain(speed, DIGITS)
+        if each := {target: of[label]._asdict() for target, of in self.targets.items() if label in of}:
+            written["targets"] = plain(each, DIGITS)
+        if score.kernel is not None:
+            written["candidates"] = score.kernel.candidates
+        return written
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Result:
