@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -63,17 +64,19 @@ def device_of(running: Running) -> str | None:
     return running.device
 
 
-def group_trials(graphs: PackedGraphs, trials: Sequence[Trial], running: Running) -> list[list[int]]:
+def group_trials(data: Any, trials: Sequence[Trial], running: Running) -> list[list[int]]:
     """Group trials of equal shape into fleets, as large as memory allows but enough of them to fill all slots.
 
     Returns the places of the trials of each fleet. For a GPU of another machine, whose memory is unknown, fleets have
-    the largest size; the runner splits those that do not fit.
+    the largest size; the runner splits those that do not fit. Trials on other data than graphs are trained alone.
     """
+    if not isinstance(data, PackedGraphs):
+        return [[place] for place in range(len(trials))]
     groups = by_key(range(len(trials)), lambda place: trials[place].shape)
     share = _fleets_of_a_shape(len(groups), slots(running))
     fleets = []
     for places in groups.values():
-        most = members_that_fit(graphs, trials[places[0]], device_of(running))
+        most = members_that_fit(data, trials[places[0]], device_of(running))
         count = min(len(places), max(-(-len(places) // most), share))
         fleets += [places[k * len(places) // count : (k + 1) * len(places) // count] for k in range(count)]
     return fleets

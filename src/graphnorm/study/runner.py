@@ -107,12 +107,7 @@ def train_missing(
     """:func:`run`, for a caller that has tried the user's code before it opened the store."""
     if running.tensorboard:
         callbacks = [*callbacks, TensorBoard(running.tensorboard)]
-    fleets = (
-        group_trials(data, plan.trials, running)
-        if isinstance(data, PackedGraphs)
-        else [[place] for place in range(len(plan.trials))]
-    )
-    study = store.add(plan, fleets)
+    study = store.add(plan, group_trials(data, plan.trials, running))
     stopped_by = None
     with store.lock(study, wait=running.wait):
         driver = Driver(store, study, plan, data, running, callbacks=callbacks, keep_state=keep_state)
@@ -150,8 +145,7 @@ def try_code(plan: Plan, data: Any, running: Running) -> None:
     device = default_device(running.device)
     for trial in {(trial.norm, trial.model): trial for trial in plan.trials}.values():
         try_norm(trial.norm, trial.hidden, device)
-        if isinstance(data, PackedGraphs):
-            try_model(trial, data, device)
+        try_model(trial, data, device)
 
 
 @contextmanager
@@ -233,7 +227,7 @@ class Driver:
         keep_state: bool = False,
     ) -> None:
         self._store, self._study, self._plan, self._data = store, study, plan, data
-        self._options = running or Running()
+        self._running = running or Running()
         self._callbacks = Callbacks(callbacks)
         self._keep_state = keep_state
         self._checkpoints = CheckpointFolder(work_folder(store.path) / str(study.id))
@@ -242,7 +236,9 @@ class Driver:
         self._decided = self._load_decisions()
         self._splits = self._load_splits()
         self._queue: deque[_Fleet] = deque()
-        self._running: dict[int, _Fleet] = {}
+        """Fleets that wait for a slot; those that wait for a decision are not here."""
+        self._asked: dict[int, _Fleet] = {}
+        """By slot, the fleet that its worker trains."""
         self._stopping = False
         self._session = -1
         self._engine: Engine
@@ -267,7 +263,7 @@ class Driver:
             self._queue.extend(fleet for fleet in _norms_together(self._fleets) if self._has_work(fleet))
             for norm in dict.fromkeys(fleet.norm for fleet in self._fleets):
                 self._decide_rung(norm)
-            while self._running or (self._queue and not self._stopping):
+            while self._asked or (self._queue and not self._stopping):
                 self._start_fleets()
                 for slot, answer in engine.answers(timeout=0.5):
                     self._receive(slot, answer)
@@ -288,7 +284,7 @@ class Driver:
             status = statuses.get(trial.key)
             if status in FINAL:  # a probe needs a training of its own
                 return self._plan.probe is not None and not self._store.seen(trial)
-            return status is None or (status == "failed" and self._options.retry_failed)
+            return status is None or (status == "failed" and self._running.retry_failed)
 
         return [
             _Fleet(number, trials, {trial.key: trial for trial in trials if is_missing(trial)})
@@ -332,7 +328,7 @@ class Driver:
     def _start_fleets(self) -> None:
         """Give the next fleets to idle slots."""
         for slot in range(self._engine.slots):
-            if slot not in self._running and self._queue and not self._stopping:
+            if slot not in self._asked and self._queue and not self._stopping:
                 fleet = self._queue.popleft()
                 fleet.begun, fleet.saved_at = False, time.monotonic()
                 splits: Any = tuple(self._splits[t.protocol, t.folds, t.fold] for t in fleet.trials)
@@ -348,12 +344,12 @@ class Driver:
                 self._ask(slot, fleet, begin)
 
     def _ask(self, slot: int, fleet: _Fleet, question: Question) -> None:
-        self._running[slot] = fleet
+        self._asked[slot] = fleet
         self._engine.ask(slot, question)
 
     def _receive(self, slot: int, answer: Answer) -> None:
         """Save what an answer holds, and let its fleet go on unless it has reached its end or a rung."""
-        fleet = self._running.pop(slot)
+        fleet = self._asked.pop(slot)
         if isinstance(answer, Failure):
             self._handle_failure(fleet, answer)
             return
@@ -370,9 +366,9 @@ class Driver:
         if answer.epoch >= target:
             self._decide_rung(fleet.norm)
         elif not self._stopping:
-            due = time.monotonic() - fleet.saved_at + STEP_SECONDS >= self._options.checkpoint
+            due = time.monotonic() - fleet.saved_at + STEP_SECONDS >= self._running.checkpoint
             self._ask(slot, fleet, Advance(STEP_SECONDS, target, checkpoint=due))
-        elif answer.checkpoint is None and answer.metrics:
+        elif answer.checkpoint is None and answer.metrics:  # it trained since its last checkpoint
             self._ask(slot, fleet, Advance(0.0, target, checkpoint=True))
 
     def _report_progress(self, fleet: _Fleet, step: Step) -> None:
@@ -424,7 +420,7 @@ class Driver:
 
     def _decide_rung(self, norm: str) -> None:
         """Once every fleet of a normalization waits at a rung, drop its weaker configurations."""
-        busy = {fleet.number for fleet in (*self._queue, *self._running.values())}
+        busy = {fleet.number for fleet in (*self._queue, *self._asked.values())}
         fleets = [fleet for fleet in self._fleets if fleet.norm == norm and fleet.wanted]
         if not self._rungs or not fleets or any(fleet.number in busy for fleet in fleets) or self._stopping:
             return

@@ -87,10 +87,11 @@ class Fleet(BaseFleet):
         self._evaluation = _Evaluation(self.graphs, splits, self._model_inputs, self.task, metric, self._scale, rows)
         columns = 1 + len(self._evaluation.names) + self._evaluation.targets
         super().__init__(trials, ("loss", *self._evaluation.names), columns)
+        # What steps and evaluations read and write: CUDA graphs are recorded for these tensors, so they are refilled.
+        members = len(trials)
         self._decay = torch.tensor([trial.weight_decay for trial in trials], device=self.device)
         self._rate = torch.tensor([trial.dropout for trial in trials], device=self.device)
-        members, batch = len(trials), trials[0].batch_size
-        self._ids = torch.full((members, batch), -1, device=self.device)
+        self._ids = torch.full((members, trials[0].batch_size), -1, device=self.device)
         self._keys = torch.zeros(members, dtype=torch.int64, device=self.device)
         self._lr = torch.zeros(members, device=self.device)
         self._losses = torch.zeros(2, members, device=self.device)  # summed over the epoch's steps, and their number
