@@ -11,7 +11,8 @@ from graphnorm.ops.neighbour_sum import pool
 from graphnorm.ops.standardize import standardize
 from graphnorm.ops.standardize.api import ACTIVATIONS, check_eps, check_features, check_fit, check_segments
 from graphnorm.ops.standardize.reference import means_by_ids
-from graphnorm.segments import Segments, as_segments, check_ids
+from graphnorm.segment_cache import as_segments
+from graphnorm.segments import Segments, check_ids
 from graphnorm.tracing import can_read_values, is_exporting
 
 __all__ = ["Norm", "graph_means", "zero_padding"]
