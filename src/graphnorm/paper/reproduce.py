@@ -22,7 +22,7 @@ import torch
 
 from graphnorm._version import exact_version
 from graphnorm.data import PackedGraphs, find, load, load_cifar10
-from graphnorm.data.loading import locate, obtain
+from graphnorm.data.folders import locate, obtain
 from graphnorm.errors import DownloadError, StudyError
 from graphnorm.paper.image_fleet import IMAGES
 from graphnorm.paper.item import Item, NoiseRuns, Trainings
