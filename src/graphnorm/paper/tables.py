@@ -22,7 +22,7 @@ from graphnorm.analysis import (
     shared_values,
     spectra,
 )
-from graphnorm.analysis.parts import Subject, theory_part
+from graphnorm.analysis.parts import describe_theory
 from graphnorm.data.catalog import find
 from graphnorm.errors import listing
 from graphnorm.files import plain
@@ -452,7 +452,7 @@ def theory(work: Work) -> Output:
         shared, orthogonal = shared + int(equal.shared.sum()), orthogonal + int(equal.orthogonal.sum())
         regular.append(left_on_regular_graphs(graphs))
         complete += [left_on_complete_graphs(graphs, xi) for xi in XI]
-    finding = theory_part(Subject(work.graphs(work.item.graphs[-1]), progress=work.progress))
+    finding = describe_theory(progress=work.progress)
     columns = ("dataset", "graphs", "checked", "Theorem 1 holds", "condition of Q", "condition of QN", "quotient")
     checked, held = sum(int(row[2]) for row in rows), sum(int(row[3]) for row in rows)
     return work.output(
