@@ -130,7 +130,8 @@ class Segments:
         plain = _without_gradients(batch)
         if plain is not batch and not is_abstract(plain):  # inside torch.func.grad values can be read
             with torch._C._DisableFuncTorch():
-                return self._read_batch(plain, batch_size, assume_sorted)
+                self._read_batch(plain, batch_size, assume_sorted)
+            return
         if self.num_rows not in (None, batch.shape[0]):
             raise ValueError(f"num_rows is {self.num_rows}, but batch has {batch.shape[0]} entries; leave it out")
         self.num_rows = batch.shape[0]
@@ -138,17 +139,7 @@ class Segments:
             batch_size = check_count("batch_size", "graphs", batch_size)
             _check_number_of_graphs(f"batch_size is {batch_size}", batch_size, self.num_rows)
         if not can_read_values(batch):
-            compiled = torch.compiler.is_compiling() and not is_exporting()
-            if compiled and batch_size is not None and (batch.is_cpu or (batch.is_cuda and not assume_sorted)):
-                self.ptr, self.order = torch.ops.graphnorm.read_batch(batch, batch_size)
-                self._ids, self.may_pad = batch, not batch.is_cpu
-                return None
-            if compiled and batch.is_cpu:
-                torch._assert_async((batch >= 0).all(), "batch holds an id outside of 0 … batch_size - 1")
-            if compiled and batch_size is None and torch.is_grad_enabled():
-                self._number_consecutively(batch)
-            else:
-                self._sort(batch, _symbolic_num_graphs(batch) if batch_size is None else batch_size, assume_sorted)
+            self._read_batch_unseen(batch, batch_size, assume_sorted)
         elif batch.device.type == "cpu":
             self._read_batch_on_cpu(batch, batch_size)
         else:
@@ -156,7 +147,20 @@ class Segments:
                 batch_size = _check_on_device(batch, batch_size, assume_sorted)
                 self.may_pad = False
             self._sort(batch, batch_size, assume_sorted)
-        return None
+
+    def _read_batch_unseen(self, batch: Tensor, batch_size: int | None, assume_sorted: bool) -> None:
+        """Where its values cannot be read: while compiling and exporting, and inside vmap."""
+        compiled = torch.compiler.is_compiling() and not is_exporting()
+        if compiled and batch_size is not None and (batch.is_cpu or (batch.is_cuda and not assume_sorted)):
+            self.ptr, self.order = torch.ops.graphnorm.read_batch(batch, batch_size)
+            self._ids, self.may_pad = batch, not batch.is_cpu
+            return
+        if compiled and batch.is_cpu:
+            torch._assert_async((batch >= 0).all(), "batch holds an id outside of 0 … batch_size - 1")
+        if compiled and batch_size is None and torch.is_grad_enabled():
+            self._number_consecutively(batch)
+        else:
+            self._sort(batch, _symbolic_num_graphs(batch) if batch_size is None else batch_size, assume_sorted)
 
     def _read_batch_on_cpu(self, batch: Tensor, batch_size: int | None) -> None:
         rows = batch.shape[0]
