@@ -143,8 +143,7 @@ def as_graphs(
     require("split", split, (*PATH, NoneType), "scaffold, random, a column, a file, or the rows of each part")
     if isinstance(data, PATH):
         return load(data, root, unlabelled=unlabelled, **loading)
-    given = {name: value for name, value in loading.items() if value is not None and value is not False}
-    given |= {} if root is None else {"data_root": root}
+    given = _given(loading | {"data_root": root})
     split, split_file = split_option(given.pop("split", None))
     given |= {} if split in (None, "random") else {"split": split}
     if isinstance(data, PackedGraphs):
@@ -157,22 +156,7 @@ def as_graphs(
         graphs = _with_split(from_table(table, "dataframe", "DataFrame", **given), split, split_file)
         announce(graphs)
         return graphs
-    if isinstance(data, torch.utils.data.Dataset) and not isinstance(data, Iterable):  # as random_split gives
-        data = [data[k] for k in range(len(data))]  # type: ignore[arg-type]
-    require("data", data, Iterable, "a name, a path, PackedGraphs, a DataFrame, or a list of graphs of PyG or NetworkX")
-    items = list(data)
-    if not items:
-        raise DataError("there are no graphs", remedy="give at least two graphs")
-    repairs = {name: given.pop(name) for name in ("symmetrise", "merge_duplicates", "task") if name in given}
-    target = given.pop("target", None)
-    _refuse_options("a list of graphs", given)
-    if hasattr(items[0], "edge_index"):
-        _refuse_options("graphs of PyTorch Geometric, whose y is predicted", {"target": target})
-        graphs = from_pyg(items, name=getattr(data, "name", None), unlabelled=unlabelled, **repairs)
-    else:
-        labels = None if unlabelled else find_labels(items, target)
-        graphs = from_networkx(items, labels, unlabelled=unlabelled, **find_features(items), **repairs)
-    return _with_split(graphs, split, split_file)
+    return _with_split(_from_list(data, given, unlabelled), split, split_file)
 
 
 def load_cifar10(root: str | os.PathLike[str] | None = None, *, download: bool = True) -> Images:
@@ -193,7 +177,7 @@ def describe_origin(name_or_path: str | os.PathLike[str], **loading: Any) -> dic
     {'name_or_path': '/data/mine.csv', 'target': 'active'}
     """
     path = _as_path(name_or_path)
-    given = {name: value for name, value in loading.items() if value is not None and value is not False}
+    given = _given(loading)
     if "split" in given and (file := split_option(given["split"])[1]):
         given["split"] = str(file.resolve())
     if path is None and not given:
@@ -257,9 +241,13 @@ def _check_values(given: Mapping[str, Any]) -> None:
         raise unknown("features", str(given["features"]), get_args(FeatureRule), DataError)
 
 
+def _given(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that are not left out."""
+    return {name: value for name, value in options.items() if value is not None and value is not False}
+
+
 def _refuse_options(what: str, options: Mapping[str, object]) -> None:
-    given = [name for name, value in options.items() if value is not None and value is not False]
-    if given:
+    if given := _given(options):
         raise DataError(f"{', '.join(given)} cannot be used with {what}", remedy="leave it out")
 
 
@@ -288,6 +276,24 @@ def _with_parts(graphs: PackedGraphs, parts: Mapping[str, Integers]) -> PackedGr
 
 
 # Each form of data
+
+
+def _from_list(data: Any, options: dict[str, Any], unlabelled: bool) -> PackedGraphs:
+    """Graphs of PyTorch Geometric or NetworkX."""
+    if isinstance(data, torch.utils.data.Dataset) and not isinstance(data, Iterable):  # as random_split gives
+        data = [data[k] for k in range(len(data))]  # type: ignore[arg-type]
+    require("data", data, Iterable, "a name, a path, PackedGraphs, a DataFrame, or a list of graphs of PyG or NetworkX")
+    graphs = list(data)
+    if not graphs:
+        raise DataError("there are no graphs", remedy="give at least two graphs")
+    repairs = {name: options.pop(name) for name in ("symmetrise", "merge_duplicates", "task") if name in options}
+    target = options.pop("target", None)
+    _refuse_options("a list of graphs", options)
+    if hasattr(graphs[0], "edge_index"):
+        _refuse_options("graphs of PyTorch Geometric, whose y is predicted", {"target": target})
+        return from_pyg(graphs, name=getattr(data, "name", None), unlabelled=unlabelled, **repairs)
+    labels = None if unlabelled else find_labels(graphs, target)
+    return from_networkx(graphs, labels, unlabelled=unlabelled, **find_features(graphs), **repairs)
 
 
 def _load_known(
