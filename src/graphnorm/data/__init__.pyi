@@ -28,9 +28,8 @@ from graphnorm.data.packed import (
     UNKNOWN as UNKNOWN,
     PackedGraphs as PackedGraphs,
     Statistics as Statistics,
-    open_packed as open_packed,
-    save_packed as save_packed,
 )
+from graphnorm.data.packed_file import open_packed as open_packed, save_packed as save_packed
 from graphnorm.data.table import TABLE_SUFFIXES as TABLE_SUFFIXES, is_table as is_table, read_table as read_table
 from graphnorm.errors import (
     DataError as DataError,

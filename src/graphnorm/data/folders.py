@@ -16,7 +16,8 @@ from typing import Any
 
 from graphnorm.data.catalog import Entry
 from graphnorm.data.download import download as download_file
-from graphnorm.data.packed import FORMAT, PackedGraphs, open_packed, save_packed
+from graphnorm.data.packed import PackedGraphs
+from graphnorm.data.packed_file import FORMAT, open_packed, save_packed
 from graphnorm.errors import DataError, DownloadError, MissingDependencyError
 
 __all__ = ["cache_root", "cached", "data_root", "locate", "obtain"]

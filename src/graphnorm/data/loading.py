@@ -24,7 +24,8 @@ from graphnorm.data.folders import cached, obtain
 from graphnorm.data.images import Images, read_cifar10
 from graphnorm.data.molecules import from_table, molecules
 from graphnorm.data.ogb import is_ogb, read_ogb
-from graphnorm.data.packed import PackedGraphs, announce, open_packed
+from graphnorm.data.packed import PackedGraphs, announce
+from graphnorm.data.packed_file import open_packed
 from graphnorm.data.splits import note_crossing, read_split, split_by_rows
 from graphnorm.data.table import TABLE_SUFFIXES, InputTable, is_table, read_table
 from graphnorm.data.targets import Threshold
