@@ -18,6 +18,7 @@ import torch
 
 from graphnorm.data import synthetic
 from graphnorm.data.archive import Archive, Integers, refuse_irregular, stamp
+from graphnorm.data.build import pack
 from graphnorm.data.catalog import Entry, FeatureRule, find
 from graphnorm.data.convert import find_features, find_labels, from_networkx, from_pyg
 from graphnorm.data.folders import cached, obtain
@@ -390,6 +391,11 @@ def _load_files(path: Path, name: str | None, options: dict[str, Any], max_size:
             remedy="a TU folder holds NAME_A.txt, NAME_graph_indicator.txt and NAME_graph_labels.txt; "
             "an OGB folder holds raw/edge.csv.gz",
         )
-    read = read_ogb if is_ogb(archive) else read_tu
-    chosen = options | {"name": name, "features": options["features"] or "auto"}
-    return cached(("files", archive.stamp(), chosen), lambda: read(archive, **chosen))
+    features: FeatureRule = options["features"] or "auto"
+    task, symmetrise, merge_duplicates = (options[option] for option in ("task", "symmetrise", "merge_duplicates"))
+
+    def read() -> PackedGraphs:
+        raw = read_ogb(archive, name, task) if is_ogb(archive) else read_tu(archive, name, task, features)
+        return pack(raw, features=features, symmetrise=symmetrise, merge_duplicates=merge_duplicates)
+
+    return cached(("files", archive.stamp(), options | {"name": name, "features": features}), read)

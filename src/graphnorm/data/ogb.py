@@ -12,10 +12,8 @@ from pathlib import PurePosixPath
 import numpy as np
 
 from graphnorm.data.archive import Archive, Files, Integers, Place
-from graphnorm.data.build import RawGraphs, pack
-from graphnorm.data.catalog import FeatureRule
+from graphnorm.data.build import RawGraphs
 from graphnorm.data.molecules import ATOM_FEATURES, BOND_FEATURES, Vocabulary, cardinalities
-from graphnorm.data.packed import PackedGraphs
 from graphnorm.data.targets import as_columns, find_targets
 from graphnorm.errors import DataError
 from graphnorm.settings import TaskName
@@ -31,19 +29,10 @@ def is_ogb(archive: Archive) -> bool:
     return bool(archive.ending(EDGES))
 
 
-def read_ogb(
-    archive: Archive,
-    *,
-    name: str | None = None,
-    features: FeatureRule = "auto",
-    symmetrise: bool = False,
-    merge_duplicates: bool = False,
-    task: TaskName | None = None,
-) -> PackedGraphs:
+def read_ogb(archive: Archive, name: str | None, task: TaskName | None) -> RawGraphs:
     """Read a dataset in OGB's layout, with its official split.
 
-    The options are those of :func:`~graphnorm.data.build.pack`. Both directions of every edge get the edge's features.
-    The labels may have several columns, and missing values.
+    Both directions of every edge get the edge's features. The labels may have several columns, and missing values.
     """
     folder = _find_folder(archive)
     files = Files(archive, (folder / "raw").as_posix() + "/", ".csv.gz")
@@ -79,7 +68,7 @@ def read_ogb(
 
     whole: TaskName | None = "classes" if labels.shape[1] == 1 and bool((labels == np.round(labels)).all()) else None
     ends = edges + (np.cumsum(sizes) - sizes)[graph][:, None]
-    raw = RawGraphs(
+    return RawGraphs(
         name=name or folder.name or archive.path.stem,
         locate=locate,
         sizes=sizes,
@@ -94,7 +83,6 @@ def read_ogb(
         splits=_read_splits(archive, folder, len(sizes)),
         source=str(archive.path),
     )
-    return pack(raw, features=features, symmetrise=symmetrise, merge_duplicates=merge_duplicates)
 
 
 def _find_folder(archive: Archive) -> PurePosixPath:

@@ -17,9 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from graphnorm.data.archive import Archive, Files, Integers, Place
-from graphnorm.data.build import RawGraphs, pack
+from graphnorm.data.build import RawGraphs
 from graphnorm.data.catalog import FeatureRule
-from graphnorm.data.packed import PackedGraphs
 from graphnorm.data.targets import as_columns, find_targets
 from graphnorm.errors import DataError
 from graphnorm.settings import TaskName
@@ -35,19 +34,12 @@ def is_tu(archive: Archive) -> bool:
     return any(archive.ending(f"_{part}.txt") for part in (*REQUIRED, *OF_GRAPHS))
 
 
-def read_tu(
-    archive: Archive,
-    *,
-    name: str | None = None,
-    features: FeatureRule = "auto",
-    symmetrise: bool = False,
-    merge_duplicates: bool = False,
-    task: TaskName | None = None,
-) -> PackedGraphs:
-    """Read a dataset in TU format; the options are those of :func:`~graphnorm.data.build.pack`.
+def read_tu(archive: Archive, name: str | None, task: TaskName | None, features: FeatureRule) -> RawGraphs:
+    """Read a dataset in TU format.
 
     task: what is predicted. By default it is the class, or the graph attributes if there are no classes; they may have
         several columns, and missing values.
+    features: features that it does not use are not read.
 
     Like PyTorch Geometric's ``TUDataset`` it removes self-loops, and counts them. Degrees that serve as features do not
     include them. Graph labels become 0..C-1 and node labels 0..L-1, in sorted order.
@@ -83,7 +75,7 @@ def read_tu(
         raise DataError("there are no graphs", **files.at(of_graphs, 0), remedy="give at least two graphs")
     columns, found = as_columns(table)
     targets = find_targets(columns, partial(files.at, of_graphs), task=task or found)
-    raw = RawGraphs(
+    return RawGraphs(
         name=name or PurePosixPath(prefix).name,
         locate=locate,
         sizes=np.bincount(indicator - 1, minlength=len(table)),
@@ -97,7 +89,6 @@ def read_tu(
         source=str(archive.path),
         global_ids=True,
     )
-    return pack(raw, features=features, symmetrise=symmetrise, merge_duplicates=merge_duplicates)
 
 
 def _find_prefix(archive: Archive) -> str:
