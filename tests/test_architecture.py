@@ -19,8 +19,8 @@ from graphnorm.study import Store, make_plan
 ROOT = Path(graphnorm.__file__).parent
 ORDER = [
     "_version", "lazy", "_kernels", "errors", "files", "own_code", "settings", "colours", "randomness", "backends",
-    "launch", "tracing", "read_batch_gpu", "segments", "adjacency", "data", "ops", "layers", "models", "training",
-    "study", "analysis", "paper", "report", "commands", "cli", "__main__",
+    "launch", "tracing", "read_batch_gpu", "segments", "segment_cache", "adjacency", "data", "ops", "layers", "models",
+    "training", "study", "analysis", "paper", "report", "commands", "cli", "__main__",
 ]  # fmt: skip
 """A part imports those before it, and no other."""
 PARTS = sorted(path for path in ROOT.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists())

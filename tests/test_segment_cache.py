@@ -12,25 +12,25 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import graphnorm
-from graphnorm import GraphNorm, GraphSizeNorm, InstanceNorm, Segments
+from graphnorm import GraphNorm, GraphSizeNorm, InstanceNorm, Segments, segment_cache
 from graphnorm.layers import functional
 from graphnorm.models.graph import graph_structure
-from graphnorm.segments import as_segments
+from graphnorm.segment_cache import as_segments
 
 
 @pytest.fixture
 def cache(monkeypatch):
     """The cache, empty at first."""
-    monkeypatch.setattr(graphnorm.segments, "_cache", {})
-    monkeypatch.setattr(graphnorm.segments._drop_from_cache, "__defaults__", (graphnorm.segments._cache,))
-    return graphnorm.segments._cache
+    monkeypatch.setattr(segment_cache, "_cache", {})
+    monkeypatch.setattr(segment_cache._drop_from_cache, "__defaults__", (segment_cache._cache,))
+    return segment_cache._cache
 
 
 @pytest.fixture
 def stream(monkeypatch, cache):
     """Makes CPU tensors count as a GPU's; the one entry is the stream, ``None`` while a CUDA graph is captured."""
     current = [0]
-    monkeypatch.setattr(graphnorm.segments, "_stream", lambda batch: current[0])
+    monkeypatch.setattr(segment_cache, "_stream", lambda batch: current[0])
     return current
 
 
@@ -183,10 +183,10 @@ def test_kept_by_the_user_they_outlive_the_tensor(cache):
 
 @pytest.mark.usefixtures("stream")
 def test_many_living_tensors_do_not_pile_up(cache):
-    batches = [vector() for _ in range(3 * graphnorm.segments._MAX_CACHED)]
+    batches = [vector() for _ in range(3 * segment_cache._MAX_CACHED)]
     for batch in batches:
         assert as_segments(batch, 2) is as_segments(batch, 2)
-    assert 0 < len(cache) <= graphnorm.segments._MAX_CACHED
+    assert 0 < len(cache) <= segment_cache._MAX_CACHED
 
 
 @pytest.mark.usefixtures("stream")

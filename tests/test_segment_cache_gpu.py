@@ -7,7 +7,7 @@ import torch
 
 import graphnorm
 from graphnorm import GraphNorm, InstanceNorm, Segments
-from graphnorm.segments import as_segments
+from graphnorm.segment_cache import as_segments
 
 pytestmark = pytest.mark.gpu
 

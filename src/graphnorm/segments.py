@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import operator
-import weakref
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch._C import _are_functorch_transforms_active, _get_tracing_state, _len_torch_dispatch_stack
 from torch.utils import _pytree as pytree
 
 from graphnorm.backends import chosen_backend, debugging, library, triton_kernels
@@ -23,8 +21,9 @@ from graphnorm.tracing import (
     register_operator,
 )
 
-__all__ = ["Segments", "as_segments", "check_dense", "check_ids"]
+__all__ = ["Segments", "check_count", "check_dense", "check_ids", "read_quickly"]
 
+_MOST_GRAPHS = 1 << 20  # that a few rows may form; each costs memory in every layer
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
@@ -87,8 +86,8 @@ class Segments:
         if len(given) != 1:
             raise ValueError(f"Segments takes exactly one of batch, ptr and sizes; got {' and '.join(given) or 'none'}")
         if not torch.compiler.is_compiling():
-            num_rows = None if num_rows is None else _count("num_rows", "rows", num_rows)
-            max_size = None if max_size is None else _count("max_size", "rows", max_size)
+            num_rows = None if num_rows is None else check_count("num_rows", "rows", num_rows)
+            max_size = None if max_size is None else check_count("max_size", "rows", max_size)
         self.order, self.num_rows, self.max_size, self._ids = None, num_rows, max_size, None
         self.may_pad, self._merged, self.plans = True, None, {}
         if batch is not None:
@@ -131,25 +130,16 @@ class Segments:
         plain = _without_gradients(batch)
         if plain is not batch and not is_abstract(plain):  # inside torch.func.grad values can be read
             with torch._C._DisableFuncTorch():
-                return self._read_batch(plain, batch_size, assume_sorted)
+                self._read_batch(plain, batch_size, assume_sorted)
+            return
         if self.num_rows not in (None, batch.shape[0]):
             raise ValueError(f"num_rows is {self.num_rows}, but batch has {batch.shape[0]} entries; leave it out")
         self.num_rows = batch.shape[0]
         if batch_size is not None and not torch.compiler.is_compiling():
-            batch_size = _count("batch_size", "graphs", batch_size)
+            batch_size = check_count("batch_size", "graphs", batch_size)
             _check_number_of_graphs(f"batch_size is {batch_size}", batch_size, self.num_rows)
         if not can_read_values(batch):
-            compiled = torch.compiler.is_compiling() and not is_exporting()
-            if compiled and batch_size is not None and (batch.is_cpu or (batch.is_cuda and not assume_sorted)):
-                self.ptr, self.order = torch.ops.graphnorm.read_batch(batch, batch_size)
-                self._ids, self.may_pad = batch, not batch.is_cpu
-                return None
-            if compiled and batch.is_cpu:
-                torch._assert_async((batch >= 0).all(), "batch holds an id outside of 0 … batch_size - 1")
-            if compiled and batch_size is None and torch.is_grad_enabled():
-                self._number_consecutively(batch)
-            else:
-                self._sort(batch, _symbolic_num_graphs(batch) if batch_size is None else batch_size, assume_sorted)
+            self._read_batch_unseen(batch, batch_size, assume_sorted)
         elif batch.device.type == "cpu":
             self._read_batch_on_cpu(batch, batch_size)
         else:
@@ -157,7 +147,20 @@ class Segments:
                 batch_size = _check_on_device(batch, batch_size, assume_sorted)
                 self.may_pad = False
             self._sort(batch, batch_size, assume_sorted)
-        return None
+
+    def _read_batch_unseen(self, batch: Tensor, batch_size: int | None, assume_sorted: bool) -> None:
+        """Where its values cannot be read: while compiling and exporting, and inside vmap."""
+        compiled = torch.compiler.is_compiling() and not is_exporting()
+        if compiled and batch_size is not None and (batch.is_cpu or (batch.is_cuda and not assume_sorted)):
+            self.ptr, self.order = torch.ops.graphnorm.read_batch(batch, batch_size)
+            self._ids, self.may_pad = batch, not batch.is_cpu
+            return
+        if compiled and batch.is_cpu:
+            torch._assert_async((batch >= 0).all(), "batch holds an id outside of 0 … batch_size - 1")
+        if compiled and batch_size is None and torch.is_grad_enabled():
+            self._number_consecutively(batch)
+        else:
+            self._sort(batch, _symbolic_num_graphs(batch) if batch_size is None else batch_size, assume_sorted)
 
     def _read_batch_on_cpu(self, batch: Tensor, batch_size: int | None) -> None:
         rows = batch.shape[0]
@@ -184,7 +187,7 @@ class Segments:
         elif batch.is_cuda and can_read_values(batch):
             self.ptr, self.order = _read_on_gpu(batch, batch_size)
         else:
-            self.ptr, self.order = _sort(batch, batch_size)
+            self.ptr, self.order = _sort_ids(batch, batch_size)
 
     def _number_consecutively(self, batch: Tensor) -> None:
         """As many graphs as rows, those beyond the last one empty: a number that the compiler knows.
@@ -326,131 +329,6 @@ def _restored(*arguments: Any) -> Segments:
 torch.serialization.add_safe_globals([_restored])
 
 
-# ---- the segments of a layer's batch vector --------------------------------------------------------------------
-
-# A model calls all of its layers with the same tensor `batch`. On a small batch, reading it takes as long as a layer;
-# on a GPU it takes launches, and a synchronisation where batch_size is left out. So the segments of a tensor are cached
-# for as long as that tensor object lives and nothing of this has changed:
-#
-# - on a CPU, the ids, which are compared with a copy: numpy may change them without torch knowing;
-# - on a GPU, the tensor's version, which torch counts up with every change in place. Changes that torch does not count
-#   go unnoticed: through batch.data, by the replay of a CUDA graph, by torch.distributed, by kernels or libraries that
-#   were given the memory (DLPack);
-# - batch_size, None included;
-# - the stream, since another stream need not wait for the launches;
-# - inference mode, since training cannot use what is made inside of it.
-#
-# Not cached are segments of inference tensors, which have no version; of subclasses; inside graphnorm.debug(), which
-# checks every call; while a CUDA graph is captured, which has to read the ids at each replay; while compiling,
-# exporting or tracing; inside torch.func transforms and dispatch modes.
-
-_MOST_GRAPHS = 1 << 20  # that a few rows may form; each costs memory in every layer
-_MAX_CACHED = 64  # far more than the batches in use at a time; beyond that the whole cache is cleared
-
-_Key = tuple[int, int | None, int, bool]
-
-
-class _CacheEntry(weakref.ref[Tensor]):
-    """A batch vector, which may be freed at any time, and its segments."""
-
-    __slots__ = ("key", "segments", "state")
-
-    key: _Key
-    state: int | Tensor
-    """The tensor's version, or a copy of its ids."""
-    segments: Segments
-
-    def still_holds(self, batch: Tensor) -> bool:
-        if self() is not batch:
-            return False
-        state = self.state
-        return state == batch._version if isinstance(state, int) else torch.equal(state, batch)
-
-
-# Only single operations of a dict, which need no lock. With a lock, a tensor freed while another is being cached would
-# make one thread take it twice.
-_cache: dict[_Key, _CacheEntry] = {}
-
-
-def as_segments(batch: Tensor | Segments | None, batch_size: int | None = None) -> Segments | None:
-    """The second argument of a layer as segments; ``None`` stands for one graph.
-
-    All layers that are called with the same tensor share its segments.
-    """
-    if isinstance(batch, Segments):
-        if batch_size is not None and batch_size != batch.num_graphs:
-            raise ValueError(f"batch_size is {batch_size}, but the segments hold {batch.num_graphs}; leave it out")
-        return batch
-    if batch is None:
-        if batch_size is not None and not torch.compiler.is_compiling():
-            _count("batch_size", "graphs", batch_size)
-        return None
-    if torch.compiler.is_compiling():
-        return Segments(batch=batch, batch_size=batch_size)
-    key = _cache_key(batch, batch_size)
-    if key is None:
-        return Segments.temporary(batch, batch_size)
-    found = _cache.get(key)
-    if found is not None and found.still_holds(batch):
-        return found.segments
-    entry = _CacheEntry(batch, _drop_from_cache)
-    on_gpu = key[2] >= 0
-    ids = batch.detach() if on_gpu else batch.clone()
-    entry.key, entry.state = key, batch._version if on_gpu else ids
-    entry.segments = _read_quickly(ids, batch_size) or Segments.temporary(ids, batch_size)
-    if len(_cache) >= _MAX_CACHED:
-        _cache.clear()
-    _cache[key] = entry
-    return entry.segments
-
-
-def _read_quickly(ids: Tensor, batch_size: int | None) -> Segments | None:
-    """Segments of ids that a GPU takes as they are, or a CPU's that are sorted and in range; ``None`` for all else."""
-    if batch_size is None or not 0 <= batch_size <= _MOST_GRAPHS:
-        return None
-    if type(ids) is not Tensor or ids.dtype is not torch.int64 or ids.dim() != 1 or ids.layout is not torch.strided:
-        return None
-    if ids.is_neg() or not ids.is_contiguous():
-        return None
-    if ids.is_cuda:
-        return Segments.trusted(*_read_on_gpu(ids, batch_size), ids.shape[0], None, True, ids)
-    if library is None:
-        return None
-    ptr, rows = torch.empty(batch_size + 1, dtype=torch.int64), ids.shape[0]
-    found = library.boundaries(ids.data_ptr(), rows, batch_size, ptr.data_ptr())
-    return Segments.trusted(ptr, None, rows, -1 - found, False, ids) if found < 0 else None
-
-
-def _drop_from_cache(freed: _CacheEntry, cache: dict[_Key, _CacheEntry] = _cache) -> None:
-    cache.pop(freed.key, None)
-
-
-def _cache_key(batch: Tensor, batch_size: int | None) -> _Key | None:
-    """All that decides about a cached entry but its version; ``None`` where nothing may be cached."""
-    if type(batch) is not Tensor or (batch_size is not None and type(batch_size) is not int):
-        return None
-    stream = _stream(batch)
-    if (
-        stream is None
-        or batch.is_inference()
-        or debugging()
-        or _are_functorch_transforms_active()
-        or _len_torch_dispatch_stack()
-        or _get_tracing_state() is not None
-    ):
-        return None
-    return id(batch), batch_size, stream, torch.is_inference_mode_enabled()
-
-
-def _stream(batch: Tensor) -> int | None:
-    """The current stream of the tensor's GPU, -1 on a CPU; ``None`` elsewhere, and while a CUDA graph is captured."""
-    if batch.is_cpu:
-        return -1
-    if not batch.is_cuda or torch._C._cuda_isCurrentStreamCapturing():
-        return None
-    return torch._C._cuda_getCurrentRawStream(batch.get_device())
-
-
 # ---- helpers ---------------------------------------------------------------------------------------------------
 
 
@@ -467,7 +345,7 @@ def check_ids(batch: Tensor, batch_size: int | None) -> None:
     """Refuse a batch vector for what is known without reading it."""
     _vector_of_integers("batch", batch)
     if batch_size is not None and not torch.compiler.is_compiling():
-        batch_size = _count("batch_size", "graphs", batch_size)
+        batch_size = check_count("batch_size", "graphs", batch_size)
         _check_number_of_graphs(f"batch_size is {batch_size}", batch_size, batch.shape[0])
 
 
@@ -484,7 +362,24 @@ def _vector_of_integers(name: str, value: Tensor) -> Tensor:
     return value.long().contiguous()
 
 
-def _sort(batch: Tensor, batch_size: int) -> tuple[Tensor, Tensor]:
+def read_quickly(ids: Tensor, batch_size: int | None) -> Segments | None:
+    """Segments of ids that a GPU takes as they are, or a CPU's that are sorted and in range; ``None`` for all else."""
+    if batch_size is None or not 0 <= batch_size <= _MOST_GRAPHS:
+        return None
+    if type(ids) is not Tensor or ids.dtype is not torch.int64 or ids.dim() != 1 or ids.layout is not torch.strided:
+        return None
+    if ids.is_neg() or not ids.is_contiguous():
+        return None
+    if ids.is_cuda:
+        return Segments.trusted(*_read_on_gpu(ids, batch_size), ids.shape[0], None, True, ids)
+    if library is None:
+        return None
+    ptr, rows = torch.empty(batch_size + 1, dtype=torch.int64), ids.shape[0]
+    found = library.boundaries(ids.data_ptr(), rows, batch_size, ptr.data_ptr())
+    return Segments.trusted(ptr, None, rows, -1 - found, False, ids) if found < 0 else None
+
+
+def _sort_ids(batch: Tensor, batch_size: int) -> tuple[Tensor, Tensor]:
     """Boundaries and order of a batch vector by a sort."""
     sorted_ids, order = torch.sort(_narrowed(batch, batch_size), stable=True)
     return _boundaries(sorted_ids, batch_size), order
@@ -494,13 +389,13 @@ def _read_on_gpu(batch: Tensor, batch_size: int) -> tuple[Tensor, Tensor]:
     """Boundaries and order of a batch vector on a GPU, without waiting for it."""
     gpu = triton_kernels("graphnorm.read_batch_gpu") if chosen_backend() in ("auto", "triton") else None
     if gpu is None or not gpu.can_read(batch.shape[0], batch_size):
-        return _sort(batch, batch_size)
+        return _sort_ids(batch, batch_size)
     return gpu.read(batch, batch_size)  # type: ignore[no-any-return]
 
 
 def _read_on_cpu(batch: Tensor, batch_size: int) -> tuple[Tensor, Tensor]:
     """Boundaries and order of a batch vector, which is checked."""
-    found = _read_quickly(batch, batch_size) or Segments.temporary(batch, batch_size)
+    found = read_quickly(batch, batch_size) or Segments.temporary(batch, batch_size)
     return found.ptr, torch.arange(batch.shape[0]) if found.order is None else found.order
 
 
@@ -537,7 +432,7 @@ def _without_gradients(tensor: Tensor) -> Tensor:
     return tensor
 
 
-def _count(name: str, what: str, value: Any) -> int:
+def check_count(name: str, what: str, value: Any) -> int:
     try:
         count = operator.index(value)
     except TypeError:

@@ -22,7 +22,7 @@ from fakes import FakeFleet, scattered
 from graphnorm.cli import main
 from graphnorm.data import synthetic
 from graphnorm.paper import figures
-from graphnorm.paper.item import CURVES, QUICK, AlphaRuns, Baselines, Item, NoiseRuns, Trainings, is_quick
+from graphnorm.paper.item import CURVES, QUICK, AlphaRuns, Item, NoiseRuns, Trainings, is_quick
 from graphnorm.paper.items import ITEMS
 from graphnorm.paper.output import QUICK_NOTE
 from graphnorm.paper.reproduce import Reproduction
@@ -38,12 +38,12 @@ HERE = ("--device", "cpu", "--workers", "1")
 def items(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fleets: type[FakeFleet]) -> dict[str, Item]:
     """Every item is small and trained in no time, and nothing is written but here."""
     noise = NoiseRuns(datasets=(TREES,), batch_sizes=(8, 16), epochs=2, seeds=1)
-    alpha = AlphaRuns((TREES,), 2)
+    small: dict[type, Any] = {NoiseRuns: noise, AlphaRuns: AlphaRuns((TREES,), 2)}
     for name, item in ITEMS.items():
-        parts: dict[str, Any] = {"trained": (SMALL,), "make": figures.curves, "baselines": Baselines(), "graphs": ()}
+        changes: dict[str, Any] = {"parts": (SMALL,), "make": figures.curves, "graphs": ()}
         if not item.trained:
-            parts = {"noise": item.noise and noise, "alpha": item.alpha and alpha, "graphs": item.graphs and (TREES,)}
-        monkeypatch.setitem(ITEMS, name, replace(item, caption=name, claims=(), **parts))
+            changes = {"parts": tuple(small[type(part)] for part in item.parts), "graphs": item.graphs and (TREES,)}
+        monkeypatch.setitem(ITEMS, name, replace(item, caption=name, claims=(), **changes))
     monkeypatch.chdir(tmp_path)
     return ITEMS
 
@@ -129,7 +129,7 @@ def test_what_is_left_of_items(reproduce: Run, monkeypatch: pytest.MonkeyPatch) 
 def test_a_grid_is_not_for_molhiv(reproduce: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     fixed = replace(SMALL, protocols=("given",))
     for name in ("table2", "fig6"):
-        monkeypatch.setitem(ITEMS, name, replace(ITEMS[name], trained=(*([SMALL] if name == "fig6" else ()), fixed)))
+        monkeypatch.setitem(ITEMS, name, replace(ITEMS[name], parts=(*([SMALL] if name == "fig6" else ()), fixed)))
     monkeypatch.setattr(Reproduction, "plans", lambda *_, **__: ())
     code, _, err = reproduce("fig2", "table2", "fig6", "--grid", "quick", "--dry-run")
     assert (code, err.split()[-2:]) == (0, ["table2,", "fig6"])
@@ -272,7 +272,7 @@ def test_items_of_what_is_there(reproduce: Run, tmp_path: Path, monkeypatch: pyt
     assert list(tmp_path.iterdir()) == []
     assert reproduce("fig2", "--store", "gpu.db", *HERE)[0] == 0
     before = (tmp_path / "gpu.db").read_bytes()
-    monkeypatch.setitem(ITEMS, "fig6", replace(ITEMS["fig6"], trained=(replace(SMALL, models=("gcn",)),)))
+    monkeypatch.setitem(ITEMS, "fig6", replace(ITEMS["fig6"], parts=(replace(SMALL, models=("gcn",)),)))
     monkeypatch.setattr("graphnorm.study.runner.local_engine", None)
     options = ("--store", "gpu.db", "--no-train", "--out", "results")
     code, _, err = reproduce("fig6", "fig10", "fig2", *options)
@@ -287,7 +287,7 @@ def test_items_of_what_is_there(reproduce: Run, tmp_path: Path, monkeypatch: pyt
 
 
 def test_items_of_a_store_without_the_data(reproduce: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(ITEMS, "fig2", replace(ITEMS["fig2"], trained=(replace(SMALL, datasets=("PTC",)),)))
+    monkeypatch.setitem(ITEMS, "fig2", replace(ITEMS["fig2"], parts=(replace(SMALL, datasets=("PTC",)),)))
     monkeypatch.setitem(ITEMS, "fig3", replace(ITEMS["fig3"], graphs=("PTC", "MUTAG")))
     with monkeypatch.context() as patch:
         patch.setattr("graphnorm.paper.reproduce.load", lambda name, _: replace(synthetic.trees(), name=name))
@@ -382,9 +382,9 @@ from graphnorm.paper.item import CURVES, QUICK, AlphaRuns, NoiseRuns, Trainings
 from graphnorm.paper.items import ITEMS
 trees = ("synthetic:trees",)
 small = Trainings(datasets=trees, norms=("graph",), hidden=8, folds=2, grid=CURVES.fixed(epochs=1))
-ITEMS["fig2"] = replace(ITEMS["fig2"], trained=(small,))
-ITEMS["fig4"] = replace(ITEMS["fig4"], noise=NoiseRuns(datasets=trees, epochs=1))
-ITEMS["alpha"] = replace(ITEMS["alpha"], alpha=AlphaRuns(trees, 1))
+ITEMS["fig2"] = replace(ITEMS["fig2"], parts=(small,))
+ITEMS["fig4"] = replace(ITEMS["fig4"], parts=(NoiseRuns(datasets=trees, epochs=1),))
+ITEMS["alpha"] = replace(ITEMS["alpha"], parts=(AlphaRuns(trees, 1),))
 from graphnorm.cli import main
 options = ["--store", "a.db", "--device", "cpu", "--workers", "1", "--json"]
 assert main(["reproduce", "fig2", "fig4", "alpha", *options, "--out", "first"]) == 0

@@ -20,16 +20,17 @@ from graphnorm.data import (
     cache_root,
     draw,
     find,
+    folders,
     from_smiles,
     load,
     load_cifar10,
+    loading,
     locate,
     obtain,
     save_packed,
     synthetic,
     to_networkx,
 )
-from graphnorm.data import loading as loading_module
 from graphnorm.data.download import download
 from graphnorm.errors import GraphnormError
 
@@ -59,7 +60,7 @@ def test_the_data_folder_comes_first_then_the_cache_then_the_web(
         shutil.copy(archives / "MUTAG.zip", target)
         return target
 
-    monkeypatch.setattr(loading_module, "download_file", fake_download)
+    monkeypatch.setattr(folders, "download_file", fake_download)
     monkeypatch.delenv("GRAPHNORM_DATA")
     assert locate(entry) is None
     with pytest.raises(DownloadError, match=r"MUTAG is not on this machine.*GRAPHNORM_DATA"):
@@ -197,7 +198,7 @@ def test_the_second_load_comes_from_the_cache(
         raise AssertionError("read again")
 
     with monkeypatch.context() as patch:
-        patch.setattr(loading_module, "read_tu", fail)
+        patch.setattr(loading, "read_tu", fail)
         assert load(folder) == first
     assert load(folder, features="degree") != first
     write_tu(graph_labels="0\n0\n1\n")

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from graphnorm.data import DataError, PackedGraphs, load, open_packed, save_packed, synthetic
-from graphnorm.data.packed import FORMAT
+from graphnorm.data.packed_file import FORMAT
 from graphnorm.settings import TaskName
 
 GRAPHS = synthetic.trees(20)

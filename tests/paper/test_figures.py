@@ -27,7 +27,7 @@ Made = Callable[..., Output]
 
 def item(make: Any = figures.curves, graphs: tuple[str, ...] = (), **changes: Any) -> Item:
     given: dict[str, Any] = {"datasets": (TREES,), "norms": ("none", "batch", "graph"), "grid": SHORT, "folds": 4}
-    return Item(name="figure", caption="Figure", make=make, trained=(Trainings(**given | changes),), graphs=graphs)
+    return Item(name="figure", caption="Figure", make=make, parts=(Trainings(**given | changes),), graphs=graphs)
 
 
 def titles(output: Output) -> list[str]:

@@ -19,7 +19,7 @@ from graphnorm.data import Images, synthetic
 from graphnorm.errors import StudyError
 from graphnorm.paper import figures
 from graphnorm.paper.image_fleet import IMAGE_LAYERS, IMAGES, _moved, normalized
-from graphnorm.paper.item import AlphaRuns, Item, NoiseRuns
+from graphnorm.paper.item import AlphaRuns, Item, NoiseRuns, Part
 from graphnorm.paper.noise_and_alpha import (
     GRAPH_LAYERS,
     alpha_plan,
@@ -244,12 +244,12 @@ def test_images_are_normalized_by_the_training_part() -> None:
 # Items
 
 
-def item(make: Any = figures.batch_noise, **parts: Any) -> Item:
-    return Item(name="small", caption="Small", make=make, **parts)
+def item(part: Part, make: Any = figures.batch_noise) -> Item:
+    return Item(name="small", caption="Small", make=make, parts=(part,))
 
 
 def test_smaller_batches_are_noisier(reproduction: Reproduction) -> None:
-    wanted = item(noise=NoiseRuns(datasets=(TREES,), batch_sizes=(4, 12), layers=(0, 1), epochs=1, seeds=2))
+    wanted = item(NoiseRuns(datasets=(TREES,), batch_sizes=(4, 12), layers=(0, 1), epochs=1, seeds=2))
     output = reproduction.make(wanted)
     assert set(output.figures) == {""}
     assert [axis.get_ylabel().replace("\n", " ") for axis in output.figures[""].axes[::3]] == [
@@ -277,7 +277,7 @@ def test_smaller_batches_are_noisier(reproduction: Reproduction) -> None:
 
 
 def test_images_beside_graphs(reproduction: Reproduction) -> None:
-    wanted = item(noise=NoiseRuns(datasets=(TREES,), batch_sizes=(8,), epochs=1, images=1, seeds=1))
+    wanted = item(NoiseRuns(datasets=(TREES,), batch_sizes=(8,), epochs=1, images=1, seeds=1))
     output, again = reproduction.make(wanted), reproduction.make(wanted, train=False)
     assert list(output.facts["trainings"]) == [f"{TREES}, GIN", f"{IMAGES}, ResNet18"]
     assert output.facts["remarks"] == [f"The images of {IMAGES} went through JPEG."]
@@ -296,7 +296,7 @@ def fill_seen(path: Path, plan: Plan, epochs: int = 2) -> None:
 
 def test_figures_come_of_the_store_alone(reproduction: Reproduction, monkeypatch: pytest.MonkeyPatch) -> None:
     """A training that was cut short, and one that is missing, are named."""
-    wanted = item(noise=NoiseRuns(datasets=(TREES, REGULAR), epochs=2, images=2))
+    wanted = item(NoiseRuns(datasets=(TREES, REGULAR), epochs=2, images=2))
     with pytest.raises(NothingThereError, match="no results for small"):
         reproduction.make(wanted, train=False)
     fill_seen(reproduction.store, image_plan(2, PICTURES), epochs=1)
@@ -319,29 +319,29 @@ def test_figures_come_of_the_store_alone(reproduction: Reproduction, monkeypatch
     with Store(reproduction.store, writable=False) as store:
         assert {(found.trial.dataset, found.lossy) for found in noise_runs(store)} == {(TREES, False), (IMAGES, True)}
     with pytest.raises(StudyError, match="no results for small"):  # nothing of this one, in a store of others
-        reproduction.make(item(noise=NoiseRuns(datasets=(REGULAR,), epochs=2)), train=False)
+        reproduction.make(item(NoiseRuns(datasets=(REGULAR,), epochs=2)), train=False)
 
 
 def test_a_shorter_training_stands_in_for_one_that_is_missing(reproduction: Reproduction) -> None:
     for epochs in (1, 2, 4):
         fill_seen(reproduction.store, noise_plan(replace(GRAPHS, name=TREES), 128, epochs), epochs)
     fill_seen(reproduction.store, noise_plan(replace(GRAPHS, name=TREES), 64, 3), 3)  # of another batch size
-    output = reproduction.make(item(noise=NoiseRuns(datasets=(TREES,), epochs=3, seeds=1)), train=False)
+    output = reproduction.make(item(NoiseRuns(datasets=(TREES,), epochs=3, seeds=1)), train=False)
     assert output.facts["trainings"][f"{TREES}, GIN"]["epochs"] == 2
     assert output.facts["remarks"] == [f"2 of 3 epochs: {TREES}, GIN."]
 
 
 def test_learned_alpha(reproduction: Reproduction, monkeypatch: pytest.MonkeyPatch) -> None:
-    wanted = item(figures.learned_alpha, alpha=AlphaRuns((TREES, REGULAR), 1))
+    wanted = item(AlphaRuns((TREES, REGULAR), 1), figures.learned_alpha)
     with pytest.raises(NothingThereError, match="no results for small"):
         reproduction.make(wanted, train=False)
-    reproduction.train(replace(wanted, alpha=AlphaRuns((TREES,), 1)))
+    reproduction.train(replace(wanted, parts=(AlphaRuns((TREES,), 1),)))
     monkeypatch.setattr("graphnorm.paper.reproduce.run", None)
     output = reproduction.make(wanted, train=False)
     assert set(output.figures) == {"-synthetic-trees"}
     assert output.facts["missing"] == [REGULAR]
     with pytest.raises(NothingThereError):  # nothing of this one, in a store of others
-        reproduction.make(replace(wanted, alpha=AlphaRuns((REGULAR,), 1)), train=False)
+        reproduction.make(replace(wanted, parts=(AlphaRuns((REGULAR,), 1),)), train=False)
     first = output.facts["alpha"][TREES][GRAPH_LAYERS[0]]["quantiles"]
     assert 0.9 < first["0.05"] < first["0.95"] < 1.1  # after one epoch
     assert first["0.05"] != 1

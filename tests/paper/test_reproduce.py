@@ -26,9 +26,9 @@ SMALL: dict[str, Any] = {"datasets": (TREES,), "norms": ("none", "graph"), "fold
 SMALL["grid"] = CURVES.fixed(epochs=2, lr=1e-3)
 
 
-def item(make: Any = tables.scores, changes: dict[str, Any] | None = None, **parts: Any) -> Item:
-    trained = {"trained": (Trainings(**SMALL | (changes or {})),)}
-    return Item(name="small", caption="Small", make=make, **trained | parts)
+def item(make: Any = tables.scores, changes: dict[str, Any] | None = None, **given: Any) -> Item:
+    parts = {"parts": (Trainings(**SMALL | (changes or {})),)}
+    return Item(name="small", caption="Small", make=make, **parts | given)
 
 
 def test_a_normalization_that_failed_is_shown_as_far_as_it_came(
@@ -54,7 +54,7 @@ def test_baselines_are_studies_of_the_same_store(reproduction: Reproduction, mon
     monkeypatch.setitem(BASELINE_SETTING, "epochs", 2)
     monkeypatch.setitem(paper_numbers.BASELINES["WL subtree"], TREES, Reported(90.0, 1.0, 1))
     beside = Baselines(baselines=("wl", "mlp"), datasets=(TREES,), protocols=("paper", "fair"), folds=2)
-    wanted = item(trained=(), baselines=beside)
+    wanted = item(parts=(beside,))
     assert [len(reproduction.missing(plan)) for plan in reproduction.plans(wanted)] == [2] * 4
     output = reproduction.make(wanted)
     cells = output.facts["cells"]
@@ -95,7 +95,7 @@ def test_data_that_cannot_be_had_is_told_before_anything_is_trained(
 
     monkeypatch.setattr("graphnorm.paper.reproduce.load", refuse)
     monkeypatch.setattr("graphnorm.paper.reproduce.obtain", refuse)
-    noise = item(noise=NoiseRuns(images=True), alpha=AlphaRuns(("NCI1",)))
+    noise = item(parts=(NoiseRuns(images=True), AlphaRuns(("NCI1",))))
     with pytest.raises(StudyError, match="synthetic:trees is not here") as caught:
         reproduction.check_data([item(), noise])
     assert asked == [TREES, "PROTEINS", "NCI1", IMAGES]

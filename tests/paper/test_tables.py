@@ -20,7 +20,6 @@ from graphnorm.data import synthetic
 from graphnorm.paper import cells, tables
 from graphnorm.paper.cells import Cell, untrained
 from graphnorm.paper.item import CURVES, Baselines, Item, Trainings
-from graphnorm.paper.items import ITEMS
 from graphnorm.paper.output import Output
 from graphnorm.paper.reproduce import Reproduction
 from graphnorm.paper.tables import pairs
@@ -39,10 +38,10 @@ Cells = dict[str, dict[str, Any]]
 
 
 def item(**changes: Any) -> Item:
-    baselines = changes.pop("baselines", Baselines())
+    baselines = changes.pop("baselines", ())
     given: dict[str, Any] = {"datasets": (TREES,), "norms": ("none", "batch", "graph"), "folds": 4, "hidden": 8}
-    trained = (Trainings(**given | {"grid": TWO} | changes),)
-    return Item(name="table", caption="Table", make=tables.scores, trained=trained, baselines=baselines)
+    parts = (Trainings(**given | {"grid": TWO} | changes), *baselines)
+    return Item(name="table", caption="Table", make=tables.scores, parts=parts)
 
 
 def by_norm(output: Output) -> Cells:
@@ -129,9 +128,8 @@ def test_parts_of_the_grid_and_of_the_folds(
     assert row["folds and seeds" if "seeds" in changes else "folds"] == "{} of {}".format(*members)
 
 
-def test_a_part_of_the_grid_is_counted_against_the_whole(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_part_of_the_grid_is_counted_against_the_whole(made: Made) -> None:
     """Also where the study itself was of that part, and not of one's own grid."""
-    monkeypatch.setitem(ITEMS, "table", item())
     output = made(item().narrowed(grid=TWO.fixed(lr=SLOW)))
     assert {(cell["compared"], cell["planned"]) for cell in output.facts["cells"]} == {(1, 2)}
     assert rows(output)[0]["chosen"] == "lr 1e-3"
@@ -288,7 +286,7 @@ def test_a_part_of_the_grid_and_of_the_folds_under_fair(made: Made, whole: bool)
 def test_where_fair_has_a_part_of_the_grid(made: Made) -> None:
     """Datasets are named with their models where these differ; baselines do not count."""
     baselines = Baselines(baselines=("mlp",), datasets=(TREES,), folds=4, protocols=BOTH)
-    wanted = item(datasets=(TREES, REGULAR), models=("gin", "gcn"), protocols=BOTH, baselines=baselines)
+    wanted = item(datasets=(TREES, REGULAR), models=("gin", "gcn"), protocols=BOTH, baselines=[baselines])
 
     def trained(trial: Trial) -> bool:
         whole = trial.protocol == "paper" or trial.model == "mlp"
@@ -311,7 +309,7 @@ def test_the_layout_of_the_paper(made: Made, as_printed: Callable[..., None], mo
         datasets=(TREES, REGULAR),
         models=("gin", "gcn"),
         grid=Grid("four", {**TWO.axes, "dropout": (0.0, 0.5)}),
-        baselines=Baselines(baselines=("wl", "mlp"), datasets=(TREES, REGULAR), folds=4),
+        baselines=[Baselines(baselines=("wl", "mlp"), datasets=(TREES, REGULAR), folds=4)],
     )
 
     def trained(trial: Trial) -> bool:

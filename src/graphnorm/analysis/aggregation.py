@@ -140,6 +140,10 @@ class SameNeighbours(NamedTuple):
 class Quotients(NamedTuple):
     """The quotient matrices of G graphs, with M classes in all."""
 
+    ids: Integers
+    """(G,): which graphs of the dataset."""
+    num_nodes: Integers
+    """(G,): nodes of each graph."""
     ptr: Integers
     """(G+1,): graph g has the classes ``ptr[g]:ptr[g+1]``."""
     matrix: Any
@@ -188,8 +192,11 @@ def same_neighbours(batch: GraphBatch) -> SameNeighbours:
     return SameNeighbours(first, np.where(closed, closed_count, open_count), closed)
 
 
-def quotients(graphs: PackedGraphs, ids: Integers, aggregation: Aggregation) -> Quotients:
-    """The quotient matrices of the graphs ``ids``."""
+def quotients(
+    graphs: PackedGraphs, ids: Sequence[int] | Integers | None = None, aggregation: Aggregation | None = None
+) -> Quotients:
+    """The quotient matrices of all graphs, or of those in ``ids``."""
+    ids, aggregation = check_ids(graphs, ids), aggregation or Aggregation()
     sizes, matrices, multiplicity, repeated = [], [], [], []
     for batch in in_batches(graphs, ids):
         classes = same_neighbours(batch)
@@ -206,4 +213,5 @@ def quotients(graphs: PackedGraphs, ids: Integers, aggregation: Aggregation) -> 
         repeated.append(diagonal[kept] - inside)
     ptr = np.concatenate(([0], np.cumsum(np.concatenate(sizes))))
     matrix = sparse.csr_array(sparse.block_diag(matrices) if len(matrices) > 1 else matrices[0])
-    return Quotients(ptr, matrix, np.concatenate(multiplicity), np.concatenate(repeated))
+    num_nodes = graphs.sizes.cpu().numpy()[ids]
+    return Quotients(ids, num_nodes, ptr, matrix, np.concatenate(multiplicity), np.concatenate(repeated))

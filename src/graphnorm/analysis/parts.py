@@ -27,7 +27,7 @@ from graphnorm.training.devices import default_device
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["ABOUT_DATA", "PARTS", "PartResult", "Subject"]
+__all__ = ["ABOUT_DATA", "PARTS", "PartResult", "Subject", "describe_theory"]
 
 PANELS = 6
 LARGEST_PANEL = 500
@@ -190,11 +190,15 @@ def regularity_part(subject: Subject) -> PartResult:
 
 
 def theory_part(subject: Subject) -> PartResult:
+    return describe_theory(seed=subject.seed, progress=subject.progress)
+
+
+def describe_theory(*, seed: int = 0, progress: bool = False) -> PartResult:
     """The linear GNN of Appendix A.2, the gradient formula of A.5, Fact 1. It is the same for all data."""
-    rates = theory.convergence_rates(progress=subject.progress)
+    rates = theory.convergence_rates(progress=progress)
     numbers = rates.summary()
-    gradient = theory.check_weight_gradient(seed=subject.seed)
-    distances = {a: theory.closest_instance_norm(a, seed=subject.seed).distance for a in (0.0, 0.5, 0.9, 1.0)}
+    gradient = theory.check_weight_gradient(seed=seed)
+    distances = {a: theory.closest_instance_norm(a, seed=seed).distance for a in (0.0, 0.5, 0.9, 1.0)}
     text = (
         f"The linear GNN of Appendix A.2, {numbers['runs']} runs over noise levels and sample sizes: gradient descent "
         f"converges at the predicted speed to within {numbers['largest_error_of_speed']:.2%}. With the shift it was "

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from tqdm import tqdm
 
-from graphnorm.analysis.aggregation import Aggregation, Quotients, check_ids, quotients
+from graphnorm.analysis.aggregation import Aggregation, Quotients, quotients
 from graphnorm.analysis.measurement import Booleans, Floats, Integers, Measurement, finite_median
 from graphnorm.data import PackedGraphs
 from graphnorm.errors import GraphnormError, need
@@ -89,22 +89,21 @@ def spectra(
     True
     """
     aggregation = aggregation or Aggregation()
-    chosen = check_ids(graphs, ids)
-    b = quotients(graphs, chosen, aggregation)
+    b = quotients(graphs, ids, aggregation)
     largest = int(b.sizes.max())
     if largest > MAX_DENSE:
         raise GraphnormError(
             f"a graph has {largest} nodes with different neighbours; whole spectra are computed up to {MAX_DENSE}",
             remedy="compute the smallest and largest ones, with graphnorm.analysis.extreme_singular_values",
         )
-    q, shifted = np.empty(b.ptr[-1]), np.empty(b.ptr[-1] - len(chosen))
+    q, shifted = np.empty(b.ptr[-1]), np.empty(b.ptr[-1] - len(b.ids))
     for members in _stacks_of_equal_size(b.sizes, progress):
         matrices, w = b.stack(members)
         at = b.ptr[members][:, None] + np.arange(matrices.shape[1])
         q[at] = np.abs(np.linalg.eigvalsh(matrices))
         shifted[at[:, :-1] - members[:, None]] = _values_after_shift(matrices, w)
 
-    number = np.arange(len(chosen))
+    number = np.arange(len(b.ids))
     repeated = np.repeat(np.abs(b.repeated), b.multiplicity - 1)
     repeated_in = np.repeat(np.repeat(number, b.sizes), b.multiplicity - 1)
 
@@ -113,8 +112,8 @@ def spectra(
         return values[np.lexsort((values, graph))]
 
     return Spectra(
-        ids=chosen,
-        sizes=graphs.sizes.cpu().numpy()[chosen],
+        ids=b.ids,
+        sizes=b.num_nodes,
         q=with_repeated(q, b.sizes),
         shifted=with_repeated(shifted, b.sizes - 1),
         aggregation=aggregation.label,
@@ -153,11 +152,11 @@ def affordable(graphs: PackedGraphs, ids: Integers, work: float = 2e11) -> Integ
     The default takes one or two minutes. Graphs that would take half of it alone are skipped, and so are graphs too
     large for :func:`spectra`.
     """
-    ids = check_ids(graphs, ids)
-    sizes = quotients(graphs, ids, Aggregation()).sizes.astype(np.float64)
+    b = quotients(graphs, ids)
+    sizes = b.sizes.astype(np.float64)
     cost = sizes**3
     possible = (sizes <= MAX_DENSE) & (cost <= work / 2)
-    return ids[possible][np.cumsum(cost[possible]) <= work]
+    return b.ids[possible][np.cumsum(cost[possible]) <= work]
 
 
 # ---- Theorem 1 and condition numbers --------------------------------------------------------------------------------
@@ -283,11 +282,8 @@ def shared_values(
     >>> bool((found.shared == found.orthogonal).all())
     True
     """
-    aggregation = aggregation or Aggregation()
-    chosen = check_ids(graphs, ids)
-    b = quotients(graphs, chosen, aggregation)
-    sizes = graphs.sizes.cpu().numpy()[chosen]
-    shared, orthogonal = np.zeros(len(chosen), np.int64), np.zeros(len(chosen), np.int64)
+    b = quotients(graphs, ids, aggregation)
+    shared, orthogonal = np.zeros((2, len(b.ids)), np.int64)
     for members in _stacks_of_equal_size(b.sizes, progress=False):
         matrices, w = b.stack(members)
         if w.shape[1] < 2:
@@ -298,7 +294,7 @@ def shared_values(
         cosine = np.take_along_axis((vectors * w[:, :, None]).sum(axis=1), order, axis=1)
         after = _values_after_shift(matrices, w)
         largest = before[:, -1:]
-        rounding = tolerance(sizes[members][:, None], largest)
+        rounding = tolerance(b.num_nodes[members][:, None], largest)
         # By the theorem, the values of QN next to λᵢ are μᵢ₋₁ and μᵢ.
         equal = _nearer(np.abs(before[:, 1:] - after), np.abs(before[:, :-1] - after)) <= rounding
         apart, squares_apart = np.diff(before, axis=1), np.diff(before**2, axis=1)
@@ -375,21 +371,20 @@ def extreme_singular_values(
     so small values keep their digits. The factors take little memory for trees, threads and molecules, and much for
     dense networks.
     """
-    aggregation = aggregation or Aggregation()
-    chosen = check_ids(graphs, ids)
-    b = quotients(graphs, chosen, aggregation)
-    q, shifted = np.empty((len(chosen), 2)), np.full((len(chosen), 2), np.nan)
+    b = quotients(graphs, ids, aggregation)
+    q, shifted = np.empty((len(b.ids), 2)), np.full((len(b.ids), 2), np.nan)
     small = np.flatnonzero(b.sizes <= DENSE)
     if len(small):
-        whole = spectra(graphs, chosen[small], aggregation)
+        whole = spectra(graphs, b.ids[small], aggregation)
         for k, values in zip(small, map(whole.of, range(len(small))), strict=True):
             q[k] = values[0][[0, -1]]
             shifted[k] = values[1][[0, -1]] if len(values[1]) else np.nan
     for k in tqdm(np.flatnonzero(b.sizes > DENSE), "extreme singular values", disable=not progress or None, delay=1.0):
         q[k], shifted[k] = _sparse_extremes(b, int(k))
-    sizes = graphs.sizes.cpu().numpy()[chosen]
-    zero = tolerance(sizes, q[:, 1])[:, None]
-    return ExtremeSingularValues(chosen, sizes, np.where(q <= zero, 0.0, q), np.where(shifted <= zero, 0.0, shifted))
+    zero = tolerance(b.num_nodes, q[:, 1])[:, None]
+    return ExtremeSingularValues(
+        b.ids, b.num_nodes, np.where(q <= zero, 0.0, q), np.where(shifted <= zero, 0.0, shifted)
+    )
 
 
 def _sparse_extremes(quotient: Quotients, k: int) -> tuple[Floats, Floats]:

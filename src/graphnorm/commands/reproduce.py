@@ -126,11 +126,11 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _train(options: argparse.Namespace, reproduction: Reproduction, items: list[Item]) -> None:
-    if idle := [item.name for item in items if not item.trains]:
+    if idle := [item.name for item in items if not item.parts]:
         if len(idle) == len(items):
             raise StudyError(f"nothing is trained for {', '.join(idle)}", remedy="leave out --train-only")
         print(f"nothing is trained for {', '.join(idle)}", file=sys.stderr)
-    items = [item for item in items if item.trains]
+    items = [item for item in items if item.parts]
     for item in items:
         reproduction.train(item)
     names, store = [item.name for item in items], str(reproduction.store)

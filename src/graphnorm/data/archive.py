@@ -21,7 +21,7 @@ import numpy.typing as npt
 from graphnorm.data.download import sha256_of
 from graphnorm.errors import DataError, GraphnormError
 
-__all__ = ["Archive", "Place", "decoding", "refuse_irregular", "stamp", "too_large", "unpacked_limit"]
+__all__ = ["Archive", "Files", "Place", "decoding", "refuse_irregular", "stamp", "too_large", "unpacked_limit"]
 
 MAX_UNPACKED = 16 << 30
 """Data that unpacks to more bytes than this is refused, unless the caller allows more."""
@@ -218,6 +218,32 @@ class Archive:
                 if name.endswith(".gz"):
                     file = cast(IO[bytes], stack.enter_context(gzip.open(file)))
             yield file
+
+
+class Files:
+    """The files of one dataset in an archive: ``edge`` is ``raw/edge.csv.gz``, with what stands before and after it."""
+
+    def __init__(self, archive: Archive, before: str, after: str) -> None:
+        self._archive, self._before, self._after = archive, before, after
+
+    def name(self, part: str) -> str:
+        return f"{self._before}{part}{self._after}"
+
+    def __contains__(self, part: str) -> bool:
+        return self.name(part) in self._archive.names
+
+    def at(self, part: str, index: int) -> Place:
+        """The place of line ``index``, from 0."""
+        return self._archive.line(self.name(part), index)
+
+    def integers(self, part: str, columns: int | None = None) -> Integers:
+        return self._archive.read_integers(self.name(part), columns)
+
+    def floats(self, part: str) -> npt.NDArray[np.float32]:
+        return self._archive.read_floats(self.name(part))
+
+    def targets(self, part: str) -> npt.NDArray[np.float64]:
+        return self._archive.read_targets(self.name(part))
 
 
 def too_large(where: str | Path, limit: int) -> DataError:

@@ -154,7 +154,7 @@ def find_features(graphs: Sequence[Any]) -> dict[str, Any]:
                 f"the attributes {listed(list(map(str, several)))} are not used; choose one with "
                 f"from_networkx(graphs, labels, {argument}=…)",
                 DataWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
     return {argument: names[0] for argument, names in found.items() if len(names) == 1}
 

@@ -1,20 +1,16 @@
-"""``load``: from a name or a path to packed graphs.
+"""``load`` and ``as_graphs``: from a name, a path or graphs in memory to packed graphs.
 
-Graphs that were read are kept in a cache, ``$GRAPHNORM_CACHE`` or the platform's cache folder. The cache only saves
-work: if it cannot be written, or holds a damaged file, the graphs are read from their source again.
+Graphs that were read from files are kept in the cache, see :mod:`~graphnorm.data.folders`.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
-import sys
 import zipfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from types import NoneType
 from typing import Any, get_args
 
@@ -22,30 +18,23 @@ import torch
 
 from graphnorm.data import synthetic
 from graphnorm.data.archive import Archive, Integers, refuse_irregular, stamp
+from graphnorm.data.build import pack
 from graphnorm.data.catalog import Entry, FeatureRule, find
 from graphnorm.data.convert import find_features, find_labels, from_networkx, from_pyg
-from graphnorm.data.download import download as download_file
+from graphnorm.data.folders import cached, obtain
 from graphnorm.data.images import Images, read_cifar10
 from graphnorm.data.molecules import from_table, molecules
 from graphnorm.data.ogb import is_ogb, read_ogb
-from graphnorm.data.packed import FORMAT, PackedGraphs, announce, open_packed, save_packed
+from graphnorm.data.packed import PackedGraphs, announce
+from graphnorm.data.packed_file import open_packed
 from graphnorm.data.splits import note_crossing, read_split, split_by_rows
 from graphnorm.data.table import TABLE_SUFFIXES, InputTable, is_table, read_table
 from graphnorm.data.targets import Threshold
 from graphnorm.data.tu import is_tu, read_tu
-from graphnorm.errors import (
-    PATH,
-    DataError,
-    DownloadError,
-    MissingDependencyError,
-    UnknownDatasetError,
-    require,
-    unknown,
-)
+from graphnorm.errors import PATH, DataError, UnknownDatasetError, require, unknown
 from graphnorm.settings import Loading, TaskName, options_of
 
-__all__ = ["as_graphs", "cache_root", "data_root", "describe_origin", "load", "load_cifar10", "locate", "obtain"]
-__all__ += ["split_option"]
+__all__ = ["as_graphs", "describe_origin", "load", "load_cifar10", "split_option"]
 
 
 def load(
@@ -108,13 +97,9 @@ def load(
         "symmetrise": symmetrise,
         "merge_duplicates": merge_duplicates,
     }
-    for name in ("smiles", "task", "skip_invalid", "skip_unlabelled", "symmetrise", "merge_duplicates"):
-        if given[name] is not None:
-            options_of(Loading)[name].check(name, given[name])
+    _check_values(given)
     if max_size is not None:
         max_size = options_of(Loading)["max_size"].check("max_size", max_size)
-    if features not in (None, *get_args(FeatureRule)):
-        raise unknown("features", str(features), get_args(FeatureRule), DataError)
     others = {name: value for name, value in given.items() if name not in APPLICABLE[kind]}
     _refuse_options(source.name if isinstance(source, Entry) else str(source), others)
     options = {name: given[name] for name in APPLICABLE[kind]}
@@ -132,49 +117,6 @@ def load(
     graphs = _with_split(graphs, split, split_file)
     announce(graphs)
     return graphs
-
-
-OF_TABLES = ("smiles", "target", "task", "threshold", "split", "skip_invalid", "skip_unlabelled")
-OF_FILES = ("features", "symmetrise", "merge_duplicates", "task")
-APPLICABLE: dict[str, tuple[str, ...]] = {
-    "table": OF_TABLES,
-    "smiles": ("target", "threshold", "split", "skip_invalid", "skip_unlabelled"),
-    "molecules": ("split",),
-    "tu": OF_FILES,
-    "ogb": OF_FILES,
-    "files": OF_FILES,
-    "packed": (),
-    "synthetic": (),
-    "images": (),
-}
-"""The options of :func:`load` that apply to each form of data."""
-
-
-def _kind(path: Path) -> str:
-    """The form of the user's data."""
-    if is_table(path):
-        return "table"
-    if path.suffix == ".safetensors" and not path.is_dir():
-        return "packed"
-    if path.is_file() and path.suffix != ".zip" and not zipfile.is_zipfile(path):
-        raise DataError(
-            "graphs cannot be read from files of this kind",
-            where=path,
-            remedy="name a folder or .zip in TU or OGB format, a table of SMILES "
-            f"({', '.join(TABLE_SUFFIXES)}), or a .safetensors file of packed graphs",
-        )
-    return "files"
-
-
-def _with_split(graphs: PackedGraphs, split: str | None, file: Path | None) -> PackedGraphs:
-    if file:
-        return _with_parts(graphs, read_split(file, graphs.rows, graphs.num_graphs + len(graphs.left_out)))
-    return replace(graphs, splits={}) if split == "random" else graphs
-
-
-def _with_parts(graphs: PackedGraphs, parts: Mapping[str, Integers]) -> PackedGraphs:
-    splits = {name: torch.from_numpy(ids) for name, ids in parts.items()}
-    return replace(graphs, splits=splits, notes=graphs.notes + note_crossing(graphs.groups, parts))
 
 
 def as_graphs(
@@ -203,8 +145,7 @@ def as_graphs(
     require("split", split, (*PATH, NoneType), "scaffold, random, a column, a file, or the rows of each part")
     if isinstance(data, PATH):
         return load(data, root, unlabelled=unlabelled, **loading)
-    given = {name: value for name, value in loading.items() if value is not None and value is not False}
-    given |= {} if root is None else {"data_root": root}
+    given = _given(loading | {"data_root": root})
     split, split_file = split_option(given.pop("split", None))
     given |= {} if split in (None, "random") else {"split": split}
     if isinstance(data, PackedGraphs):
@@ -217,77 +158,7 @@ def as_graphs(
         graphs = _with_split(from_table(table, "dataframe", "DataFrame", **given), split, split_file)
         announce(graphs)
         return graphs
-    if isinstance(data, torch.utils.data.Dataset) and not isinstance(data, Iterable):  # as random_split gives
-        data = [data[k] for k in range(len(data))]  # type: ignore[arg-type]
-    require("data", data, Iterable, "a name, a path, PackedGraphs, a DataFrame, or a list of graphs of PyG or NetworkX")
-    items = list(data)
-    if not items:
-        raise DataError("there are no graphs", remedy="give at least two graphs")
-    repairs = {name: given.pop(name) for name in ("symmetrise", "merge_duplicates", "task") if name in given}
-    target = given.pop("target", None)
-    _refuse_options("a list of graphs", given)
-    if hasattr(items[0], "edge_index"):
-        _refuse_options("graphs of PyTorch Geometric, whose y is predicted", {"target": target})
-        graphs = from_pyg(items, name=getattr(data, "name", None), unlabelled=unlabelled, **repairs)
-    else:
-        labels = None if unlabelled else find_labels(items, target)
-        graphs = from_networkx(items, labels, unlabelled=unlabelled, **find_features(items), **repairs)
-    return _with_split(graphs, split, split_file)
-
-
-def _as_table(frame: Any) -> InputTable:
-    names = [str(name) for name in frame.columns]
-    if len(set(names)) < len(names):
-        raise DataError("two columns of the DataFrame have the same name", remedy="rename one")
-    return InputTable({name: frame.iloc[:, k].tolist() for k, name in enumerate(names)}, list(range(len(frame))))
-
-
-def split_option(split: str | os.PathLike[str] | None) -> tuple[str | None, Path | None]:
-    """``--split`` as a name, or as a file."""
-    if split is None or split in ("scaffold", "random"):
-        return (None if split is None else str(split)), None
-    path = Path(split)
-    if not isinstance(split, str) or path.suffix.lower() == ".json" or is_table(path) or len(path.parts) > 1:
-        return None, path
-    return split, None
-
-
-def _load_table(
-    path: Path, name: str, options: dict[str, Any], max_size: float | None, entry: Entry | None = None
-) -> PackedGraphs:
-    """A table of SMILES; as an entry of the catalogue, its columns are known."""
-    if not path.exists():
-        raise DataError("there is no such file", where=path, remedy="check the path")
-    refuse_irregular(path)
-
-    def read() -> PackedGraphs:
-        table = read_table(path, max_size)
-        known = entry.table.targets if entry and entry.table else ()
-        named = [column for column in known if column in table.columns]
-        return from_table(
-            table, name, str(path), **options | ({"target": named} if named and not options["target"] else {})
-        )
-
-    # RDKit reads some molecules differently from version to version.
-    return _cached(("table of SMILES", name, stamp([path]), options, _rdkit_version()), read)
-
-
-def _load_benchmark(entry: Entry, path: Path, options: dict[str, Any], max_size: float | None) -> PackedGraphs:
-    """A table of MoleculeNet. Molecules that RDKit cannot read are left out, and a note says so."""
-    assert entry.table is not None
-    task = entry.task if options["threshold"] is None else None
-    options |= {"task": task, "skip_invalid": True, "split": options["split"] or entry.split}
-    graphs = _load_table(path, entry.name, options, max_size, entry)
-    rows, targets = graphs.num_graphs + len(graphs.left_out), max(1, len(graphs.target_names))
-    few = options["target"] is not None or targets == entry.table.num_targets
-    if abs(rows - entry.table.rows) > 0.01 * entry.table.rows or not few:
-        raise DataError(
-            f"this is not {entry.name}: {rows} rows and {targets} targets instead of {entry.table.rows} and "
-            f"{entry.table.num_targets}",
-            where=path,
-            remedy=f"get it again from {entry.url}; or load it as your own table, by its path: load({str(path)!r})",
-        )
-    return graphs
+    return _with_split(_from_list(data, given, unlabelled), split, split_file)
 
 
 def load_cifar10(root: str | os.PathLike[str] | None = None, *, download: bool = True) -> Images:
@@ -308,7 +179,7 @@ def describe_origin(name_or_path: str | os.PathLike[str], **loading: Any) -> dic
     {'name_or_path': '/data/mine.csv', 'target': 'active'}
     """
     path = _as_path(name_or_path)
-    given = {name: value for name, value in loading.items() if value is not None and value is not False}
+    given = _given(loading)
     if "split" in given and (file := split_option(given["split"])[1]):
         given["split"] = str(file.resolve())
     if path is None and not given:
@@ -316,56 +187,7 @@ def describe_origin(name_or_path: str | os.PathLike[str], **loading: Any) -> dic
     return {"name_or_path": str(name_or_path if path is None else path.resolve())} | given
 
 
-def data_root(root: str | os.PathLike[str] | None = None) -> Path | None:
-    """The user's data folder: ``root``, or ``$GRAPHNORM_DATA``, or None."""
-    path = root or os.environ.get("GRAPHNORM_DATA")
-    if not path:
-        return None
-    if not Path(path).is_dir():
-        raise DataError("the data folder does not exist", where=path, remedy="check --data-root or GRAPHNORM_DATA")
-    return Path(path)
-
-
-def cache_root() -> Path:
-    """The folder for everything that can be made or downloaded again."""
-    if path := os.environ.get("GRAPHNORM_CACHE"):
-        return Path(path)
-    if sys.platform == "win32":
-        base = os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local"
-    elif sys.platform == "darwin":
-        base = Path.home() / "Library" / "Caches"
-    else:
-        base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "graphnorm"
-
-
-def _make_cache() -> Path:
-    """The cache, private to the user if it is new."""
-    cache_root().mkdir(mode=0o700, parents=True, exist_ok=True)
-    return cache_root()
-
-
-def locate(entry: Entry, root: str | os.PathLike[str] | None = None) -> Path | None:
-    """The file or folder of a dataset, in the data folder or the cache; None if it is in neither."""
-    given = data_root(root)
-    folders = [*([given, given / "moleculenet"] if given else []), cache_root() / "downloads"]
-    return next((f / name for f in folders for name in entry.files if (f / name).exists()), None)
-
-
-def obtain(
-    entry: Entry, root: str | os.PathLike[str] | None = None, *, download: bool = True, progress: bool = True
-) -> Path:
-    """The file or folder of a dataset, downloaded if necessary."""
-    if path := locate(entry, root):
-        return path
-    if entry.url is None or not download:
-        raise DownloadError(
-            f"{entry.name} is not on this machine. {entry.where_else}".strip(),
-            remedy=f"put {entry.files[0]} into a folder and name it with --data-root or GRAPHNORM_DATA"
-            + (", or allow downloads" if entry.url else ""),
-        )
-    target = _make_cache() / "downloads" / PurePosixPath(entry.url).name
-    return download_file(entry.url, target, sha256=entry.sha256, max_bytes=entry.max_bytes, progress=progress)
+# Names, paths and options
 
 
 def _as_path(given: str | os.PathLike[str]) -> Path | None:
@@ -380,10 +202,100 @@ def _as_path(given: str | os.PathLike[str]) -> Path | None:
     return None
 
 
+def _kind(path: Path) -> str:
+    """The form of the user's data."""
+    if is_table(path):
+        return "table"
+    if path.suffix == ".safetensors" and not path.is_dir():
+        return "packed"
+    if path.is_file() and path.suffix != ".zip" and not zipfile.is_zipfile(path):
+        raise DataError(
+            "graphs cannot be read from files of this kind",
+            where=path,
+            remedy="name a folder or .zip in TU or OGB format, a table of SMILES "
+            f"({', '.join(TABLE_SUFFIXES)}), or a .safetensors file of packed graphs",
+        )
+    return "files"
+
+
+OF_TABLES = ("smiles", "target", "task", "threshold", "split", "skip_invalid", "skip_unlabelled")
+OF_FILES = ("features", "symmetrise", "merge_duplicates", "task")
+APPLICABLE: dict[str, tuple[str, ...]] = {
+    "table": OF_TABLES,
+    "smiles": ("target", "threshold", "split", "skip_invalid", "skip_unlabelled"),
+    "molecules": ("split",),
+    "tu": OF_FILES,
+    "ogb": OF_FILES,
+    "files": OF_FILES,
+    "packed": (),
+    "synthetic": (),
+    "images": (),
+}
+"""The options of :func:`load` that apply to each form of data."""
+
+
+def _check_values(given: Mapping[str, Any]) -> None:
+    """Refuse options of a wrong type or value, whatever the form of the data."""
+    for name in ("smiles", "task", "skip_invalid", "skip_unlabelled", "symmetrise", "merge_duplicates"):
+        if given[name] is not None:
+            options_of(Loading)[name].check(name, given[name])
+    if given["features"] not in (None, *get_args(FeatureRule)):
+        raise unknown("features", str(given["features"]), get_args(FeatureRule), DataError)
+
+
+def _given(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that are not left out."""
+    return {name: value for name, value in options.items() if value is not None and value is not False}
+
+
 def _refuse_options(what: str, options: Mapping[str, object]) -> None:
-    given = [name for name, value in options.items() if value is not None and value is not False]
-    if given:
+    if given := _given(options):
         raise DataError(f"{', '.join(given)} cannot be used with {what}", remedy="leave it out")
+
+
+# Splits
+
+
+def split_option(split: str | os.PathLike[str] | None) -> tuple[str | None, Path | None]:
+    """``--split`` as a name, or as a file."""
+    if split is None or split in ("scaffold", "random"):
+        return (None if split is None else str(split)), None
+    path = Path(split)
+    if not isinstance(split, str) or path.suffix.lower() == ".json" or is_table(path) or len(path.parts) > 1:
+        return None, path
+    return split, None
+
+
+def _with_split(graphs: PackedGraphs, split: str | None, file: Path | None) -> PackedGraphs:
+    if file:
+        return _with_parts(graphs, read_split(file, graphs.rows, graphs.num_graphs + len(graphs.left_out)))
+    return replace(graphs, splits={}) if split == "random" else graphs
+
+
+def _with_parts(graphs: PackedGraphs, parts: Mapping[str, Integers]) -> PackedGraphs:
+    splits = {name: torch.from_numpy(ids) for name, ids in parts.items()}
+    return replace(graphs, splits=splits, notes=graphs.notes + note_crossing(graphs.groups, parts))
+
+
+# Each form of data
+
+
+def _from_list(data: Any, options: dict[str, Any], unlabelled: bool) -> PackedGraphs:
+    """Graphs of PyTorch Geometric or NetworkX."""
+    if isinstance(data, torch.utils.data.Dataset) and not isinstance(data, Iterable):  # as random_split gives
+        data = [data[k] for k in range(len(data))]  # type: ignore[arg-type]
+    require("data", data, Iterable, "a name, a path, PackedGraphs, a DataFrame, or a list of graphs of PyG or NetworkX")
+    graphs = list(data)
+    if not graphs:
+        raise DataError("there are no graphs", remedy="give at least two graphs")
+    repairs = {name: options.pop(name) for name in ("symmetrise", "merge_duplicates", "task") if name in options}
+    target = options.pop("target", None)
+    _refuse_options("a list of graphs", options)
+    if hasattr(graphs[0], "edge_index"):
+        _refuse_options("graphs of PyTorch Geometric, whose y is predicted", {"target": target})
+        return from_pyg(graphs, name=getattr(data, "name", None), unlabelled=unlabelled, **repairs)
+    labels = None if unlabelled else find_labels(graphs, target)
+    return from_networkx(graphs, labels, unlabelled=unlabelled, **find_features(graphs), **repairs)
 
 
 def _load_known(
@@ -401,7 +313,7 @@ def _load_known(
     if entry.format == "molecules":
         if options["split"] not in (None, "scaffold"):
             raise DataError(f"there is no column {options['split']!r}", remedy="use --split scaffold, or name a file")
-        return _cached((entry.format, options, _rdkit_version()), lambda: molecules(**options))
+        return cached((entry.format, options, _rdkit_version()), lambda: molecules(**options))
     path = obtain(entry, root, download=download)
     if entry.format == "smiles":
         return _load_benchmark(entry, path, options, max_size)
@@ -418,18 +330,49 @@ def _load_known(
     return graphs
 
 
-def _load_files(path: Path, name: str | None, options: dict[str, Any], max_size: float | None) -> PackedGraphs:
-    archive = Archive(path, max_size)
-    if not is_ogb(archive) and not is_tu(archive):
+def _load_benchmark(entry: Entry, path: Path, options: dict[str, Any], max_size: float | None) -> PackedGraphs:
+    """A table of MoleculeNet. Molecules that RDKit cannot read are left out, and a note says so."""
+    assert entry.table is not None
+    task = entry.task if options["threshold"] is None else None
+    options |= {"task": task, "skip_invalid": True, "split": options["split"] or entry.split}
+    graphs = _load_table(path, entry.name, options, max_size, entry)
+    rows, targets = graphs.num_graphs + len(graphs.left_out), max(1, len(graphs.target_names))
+    few = options["target"] is not None or targets == entry.table.num_targets
+    if abs(rows - entry.table.rows) > 0.01 * entry.table.rows or not few:
         raise DataError(
-            "there is no dataset in TU or OGB format here",
+            f"this is not {entry.name}: {rows} rows and {targets} targets instead of {entry.table.rows} and "
+            f"{entry.table.num_targets}",
             where=path,
-            remedy="a TU folder holds NAME_A.txt, NAME_graph_indicator.txt and NAME_graph_labels.txt; "
-            "an OGB folder holds raw/edge.csv.gz",
+            remedy=f"get it again from {entry.url}; or load it as your own table, by its path: load({str(path)!r})",
         )
-    read = read_ogb if is_ogb(archive) else read_tu
-    chosen = options | {"name": name, "features": options["features"] or "auto"}
-    return _cached(("files", archive.stamp(), chosen), lambda: read(archive, **chosen))
+    return graphs
+
+
+def _load_table(
+    path: Path, name: str, options: dict[str, Any], max_size: float | None, entry: Entry | None = None
+) -> PackedGraphs:
+    """A table of SMILES; as an entry of the catalogue, its columns are known."""
+    if not path.exists():
+        raise DataError("there is no such file", where=path, remedy="check the path")
+    refuse_irregular(path)
+
+    def read() -> PackedGraphs:
+        table = read_table(path, max_size)
+        known = entry.table.targets if entry and entry.table else ()
+        named = [column for column in known if column in table.columns]
+        return from_table(
+            table, name, str(path), **options | ({"target": named} if named and not options["target"] else {})
+        )
+
+    # RDKit reads some molecules differently from version to version.
+    return cached(("table of SMILES", name, stamp([path]), options, _rdkit_version()), read)
+
+
+def _as_table(frame: Any) -> InputTable:
+    names = [str(name) for name in frame.columns]
+    if len(set(names)) < len(names):
+        raise DataError("two columns of the DataFrame have the same name", remedy="rename one")
+    return InputTable({name: frame.iloc[:, k].tolist() for k, name in enumerate(names)}, list(range(len(frame))))
 
 
 def _rdkit_version() -> str:
@@ -439,19 +382,20 @@ def _rdkit_version() -> str:
         return ""
 
 
-def _cached(key: Any, make: Callable[[], PackedGraphs]) -> PackedGraphs:
-    """The graphs of an equal key (any JSON value) from the cache, or new ones from ``make``."""
-    digest = hashlib.sha256(json.dumps([FORMAT, key], default=str).encode()).hexdigest()
-    path = cache_root() / "packed" / f"{digest[:32]}.safetensors"
-    try:
-        if path.exists():
-            return open_packed(path, key=digest)
-    except (OSError, DataError):
-        pass  # it cannot be read, is damaged, or of another version: made again below
-    graphs = make()
-    try:
-        _make_cache()
-        save_packed(graphs, path, key=digest)
-        return open_packed(path, key=digest)
-    except (OSError, DataError, MissingDependencyError):
-        return graphs  # a cache that cannot be written is no reason to fail
+def _load_files(path: Path, name: str | None, options: dict[str, Any], max_size: float | None) -> PackedGraphs:
+    archive = Archive(path, max_size)
+    if not is_ogb(archive) and not is_tu(archive):
+        raise DataError(
+            "there is no dataset in TU or OGB format here",
+            where=path,
+            remedy="a TU folder holds NAME_A.txt, NAME_graph_indicator.txt and NAME_graph_labels.txt; "
+            "an OGB folder holds raw/edge.csv.gz",
+        )
+    features: FeatureRule = options["features"] or "auto"
+    task, symmetrise, merge_duplicates = (options[option] for option in ("task", "symmetrise", "merge_duplicates"))
+
+    def read() -> PackedGraphs:
+        raw = read_ogb(archive, name, task) if is_ogb(archive) else read_tu(archive, name, task, features)
+        return pack(raw, features=features, symmetrise=symmetrise, merge_duplicates=merge_duplicates)
+
+    return cached(("files", archive.stamp(), options | {"name": name, "features": features}), read)

@@ -214,18 +214,9 @@ def _pack(
     """columns: of targets; without any, all molecules have the class ``"unknown"``. drop: rows to be left out."""
     if not len(smiles):
         raise DataError("there are no molecules", remedy="give at least two")
-    dropped = set(drop)
-    read, invalid = _parse(smiles, dropped, scaffolds)
+    read, invalid = _parse(smiles, set(drop), scaffolds)
     if invalid:
-        some = ", ".join(f"{place(g).get('line', g)} ({smiles[g][:30]!r}{_long(smiles[g])})" for g in invalid[:5])
-        problem = f"{len(invalid)} of {len(smiles)} SMILES cannot be read, the first at {some}"
-        if not skip_invalid:
-            raise DataError(
-                problem,
-                **place(invalid[0]),
-                remedy="correct them, or load with skip_invalid=True (--skip-invalid) to leave them out",
-            )
-        notes += (f"{problem}; left out",)
+        notes += (_about_invalid(invalid, smiles, place, skip_invalid),)
     kept = list(read)
     if not kept:
         raise DataError("no molecule is left", **place(0), remedy="check the columns of SMILES and targets")
@@ -270,7 +261,23 @@ def _pack(
         source=place(0)["where"],
         notes=(*notes, *((note,) if note else ()), *note_crossing(groups, splits)),
     )
-    return replace(pack(raw), left_out=tuple(sorted({*invalid, *dropped})))
+    return replace(pack(raw), left_out=tuple(sorted({*invalid, *drop})))
+
+
+def _about_invalid(invalid: Sequence[int], smiles: Sequence[str], place: Callable[[int], Place], skip: bool) -> str:
+    """A note about SMILES that are left out; an error unless that is wanted."""
+    shown = []
+    for g in invalid[:5]:
+        length = f" … of {len(smiles[g]):,} characters" if len(smiles[g]) > LONGEST else ""
+        shown.append(f"{place(g).get('line', g)} ({smiles[g][:30]!r}{length})")
+    problem = f"{len(invalid)} of {len(smiles)} SMILES cannot be read, the first at {', '.join(shown)}"
+    if not skip:
+        raise DataError(
+            problem,
+            **place(invalid[0]),
+            remedy="correct them, or load with skip_invalid=True (--skip-invalid) to leave them out",
+        )
+    return f"{problem}; left out"
 
 
 def _select(values: Any, kept: Sequence[int]) -> Any:
@@ -286,10 +293,6 @@ class _Molecule(NamedTuple):
     """(2m, 3)."""
     canonical: str
     scaffold: str
-
-
-def _long(text: str) -> str:
-    return f" … of {len(text):,} characters" if len(text) > LONGEST else ""
 
 
 def _parse(smiles: Sequence[str], dropped: set[int], scaffolds: bool) -> tuple[dict[int, _Molecule], list[int]]:

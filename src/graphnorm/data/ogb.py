@@ -11,11 +11,9 @@ from pathlib import PurePosixPath
 
 import numpy as np
 
-from graphnorm.data.archive import Archive, Integers, Place
-from graphnorm.data.build import RawGraphs, pack
-from graphnorm.data.catalog import FeatureRule
+from graphnorm.data.archive import Archive, Files, Integers, Place
+from graphnorm.data.build import RawGraphs
 from graphnorm.data.molecules import ATOM_FEATURES, BOND_FEATURES, Vocabulary, cardinalities
-from graphnorm.data.packed import PackedGraphs
 from graphnorm.data.targets import as_columns, find_targets
 from graphnorm.errors import DataError
 from graphnorm.settings import TaskName
@@ -23,55 +21,30 @@ from graphnorm.settings import TaskName
 __all__ = ["is_ogb", "read_ogb"]
 
 EDGES = "raw/edge.csv.gz"
+NEEDED = ("num-node-list", "num-edge-list", "edge", "node-feat", "edge-feat", "graph-label")
+"""The files under ``raw/``."""
 
 
 def is_ogb(archive: Archive) -> bool:
     return bool(archive.ending(EDGES))
 
 
-def read_ogb(
-    archive: Archive,
-    *,
-    name: str | None = None,
-    features: FeatureRule = "auto",
-    symmetrise: bool = False,
-    merge_duplicates: bool = False,
-    task: TaskName | None = None,
-) -> PackedGraphs:
+def read_ogb(archive: Archive, name: str | None, task: TaskName | None) -> RawGraphs:
     """Read a dataset in OGB's layout, with its official split.
 
-    The options are those of :func:`~graphnorm.data.build.pack`. Both directions of every edge get the edge's features.
-    The labels may have several columns, and missing values.
+    Both directions of every edge get the edge's features. The labels may have several columns, and missing values.
     """
-    found = archive.ending(EDGES)
-    if len(found) != 1:
-        raise DataError(
-            f"a folder in OGB's layout holds one {EDGES}, not {len(found)}",
-            where=archive.path,
-            remedy="give the folder of one dataset",
-        )
-    folder = PurePosixPath(found[0]).parent.parent
-
-    def file(part: str) -> str:
-        return (folder / "raw" / f"{part}.csv.gz").as_posix()
-
-    def at(part: str, index: int) -> Place:
-        return archive.line(file(part), index)
-
-    def read(part: str, columns: int | None = None) -> Integers:
-        return archive.read_integers(present(part), columns)
-
-    def present(part: str) -> str:
-        if file(part) not in archive.names:
-            raise DataError(f"missing: {file(part)}", where=archive.path, remedy="get the dataset again")
-        return file(part)
-
-    sizes, edge_counts = read("num-node-list", 1)[:, 0], read("num-edge-list", 1)[:, 0]
-    edges, tags, edge_tags = read("edge", 2), read("node-feat"), read("edge-feat")
-    labels = archive.read_targets(present("graph-label"))
-    for counts, part in ((sizes, "num-node-list"), (edge_counts, "num-edge-list")):
+    folder = _find_folder(archive)
+    files = Files(archive, (folder / "raw").as_posix() + "/", ".csv.gz")
+    for part in NEEDED:
+        if part not in files:
+            raise DataError(f"missing: {files.name(part)}", where=archive.path, remedy="get the dataset again")
+    sizes, edge_counts = (files.integers(part, 1)[:, 0] for part in ("num-node-list", "num-edge-list"))
+    edges, tags, edge_tags = files.integers("edge", 2), files.integers("node-feat"), files.integers("edge-feat")
+    labels = files.targets("graph-label")
+    for part, counts in (("num-node-list", sizes), ("num-edge-list", edge_counts)):
         if counts.size and counts.min() < 0:
-            raise DataError("the count is negative", **at(part, int(counts.argmin())), remedy="correct the line")
+            raise DataError("the count is negative", **files.at(part, int(counts.argmin())), remedy="correct the line")
     for part, table, lines in (
         ("num-edge-list", edge_counts, len(sizes)),
         ("graph-label", labels, len(sizes)),
@@ -82,35 +55,27 @@ def read_ogb(
         if len(table) != lines:
             raise DataError(
                 f"the file has {len(table)} lines, but according to the other files it should have {lines}",
-                **at(part, min(len(table), lines)),
+                **files.at(part, min(len(table), lines)),
                 remedy="the files do not belong together, or one is incomplete; get them again",
             )
     graph = np.repeat(np.arange(len(sizes)), edge_counts)
-    outside = np.flatnonzero(((edges < 0) | (edges >= sizes[graph][:, None])).any(1))
-    if outside.size:
-        k = int(outside[0])
-        raise DataError(
-            f"an edge of graph {graph[k]} has the node {edges[k].max()}, but the graph has {sizes[graph[k]]} nodes",
-            **at("edge", k),
-            remedy="node ids start at 0 in each graph",
-        )
+    _check_edges(files, edges, graph, sizes)
 
     def locate(part: str, index: int) -> Place:
         if part in ("edge", "edge features"):
-            return at("edge" if part == "edge" else "edge-feat", index % len(edges))
-        return at("node-feat" if part == "node" else "graph-label", index)
+            return files.at("edge" if part == "edge" else "edge-feat", index % len(edges))
+        return files.at("node-feat" if part == "node" else "graph-label", index)
 
     whole: TaskName | None = "classes" if labels.shape[1] == 1 and bool((labels == np.round(labels)).all()) else None
-    first = np.concatenate(([0], np.cumsum(sizes)[:-1]))
-    ends = edges + first[graph][:, None]
-    raw = RawGraphs(
+    ends = edges + (np.cumsum(sizes) - sizes)[graph][:, None]
+    return RawGraphs(
         name=name or folder.name or archive.path.stem,
         locate=locate,
         sizes=sizes,
         # Edge k of the file is edge k in one direction and edge k + E in the other.
         row=np.concatenate((ends[:, 0], ends[:, 1])),
         col=np.concatenate((ends[:, 1], ends[:, 0])),
-        targets=find_targets(as_columns(labels)[0], partial(at, "graph-label"), task=task or whole),
+        targets=find_targets(as_columns(labels)[0], partial(files.at, "graph-label"), task=task or whole),
         tags=tags,
         cardinalities=_known(tags, ATOM_FEATURES),
         edge_tags=np.concatenate((edge_tags, edge_tags)),
@@ -118,7 +83,30 @@ def read_ogb(
         splits=_read_splits(archive, folder, len(sizes)),
         source=str(archive.path),
     )
-    return pack(raw, features=features, symmetrise=symmetrise, merge_duplicates=merge_duplicates)
+
+
+def _find_folder(archive: Archive) -> PurePosixPath:
+    """The folder of the dataset, with ``raw/`` and ``split/`` in it."""
+    found = archive.ending(EDGES)
+    if len(found) != 1:
+        raise DataError(
+            f"a folder in OGB's layout holds one {EDGES}, not {len(found)}",
+            where=archive.path,
+            remedy="give the folder of one dataset",
+        )
+    return PurePosixPath(found[0]).parent.parent
+
+
+def _check_edges(files: Files, edges: Integers, graph: Integers, sizes: Integers) -> None:
+    """graph: (E,) that of each edge."""
+    outside = np.flatnonzero(((edges < 0) | (edges >= sizes[graph][:, None])).any(1))
+    if outside.size:
+        k = int(outside[0])
+        raise DataError(
+            f"an edge of graph {graph[k]} has the node {edges[k].max()}, but the graph has {sizes[graph[k]]} nodes",
+            **files.at("edge", k),
+            remedy="node ids start at 0 in each graph",
+        )
 
 
 def _read_splits(archive: Archive, folder: PurePosixPath, num_graphs: int) -> dict[str, Integers]:

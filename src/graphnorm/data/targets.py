@@ -18,7 +18,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from functools import partial
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, NoReturn, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,7 @@ from torch import Tensor
 from graphnorm.data.archive import Place
 from graphnorm.data.packed import UNKNOWN
 from graphnorm.data.splits import WORDS
+from graphnorm.data.table import listed
 from graphnorm.errors import DataError, listing, require, unknown
 from graphnorm.settings import TaskName
 
@@ -72,18 +73,27 @@ class _Column(NamedTuple):
     words: list[str] | None
     """All values as text, empty where missing; None if all values are numbers or missing."""
     missing: npt.NDArray[np.bool_]
+    place: Callable[[int], Place]
+    """The place of a row, for errors."""
+
+    def error(self, row: int, problem: str, remedy: str) -> DataError:
+        return DataError(problem, **self.place(row), remedy=remedy)
 
     @property
     def distinct(self) -> npt.NDArray[np.float64]:
         return np.unique(self.numbers[~np.isnan(self.numbers)])
 
+    def select(self, rows: npt.NDArray[np.intp]) -> _Column:
+        words = None if self.words is None else [self.words[row] for row in rows]
+        return _Column(self.name, self.numbers[rows], words, self.missing[rows], lambda k: self.place(int(rows[k])))
 
-def _read(name: str, values: Sequence[Any] | Array, truth: bool = False) -> _Column:
+
+def _read(name: str, values: Sequence[Any] | Array, place: Callable[[int], Place], truth: bool = False) -> _Column:
     """truth: the words true and false are the numbers 1 and 0, as they are beside numbers."""
     if isinstance(values, np.ndarray) and values.dtype.kind in "iuf":
         numbers = values.astype(np.float64)
         missing = ~np.isfinite(numbers)
-        return _Column(name, np.where(missing, np.nan, numbers), None, missing)
+        return _Column(name, np.where(missing, np.nan, numbers), None, missing, place)
     known: dict[str, tuple[str, float]] = {}
     texts, found = [], np.empty(len(values))
     for k, value in enumerate(values):
@@ -102,10 +112,10 @@ def _read(name: str, values: Sequence[Any] | Array, truth: bool = False) -> _Col
         texts.append(word)
     others = {word.casefold() for word, number in known.values() if word and number != number}
     if not truth and others and others <= {"true", "false"} and not np.isnan(found).all():
-        return _read(name, values, truth=True)
+        return _read(name, values, place, truth=True)
     missing = np.array([not word for word in texts])
     all_numbers = all(not word or number == number for word, number in known.values())
-    return _Column(name, found, None if all_numbers else texts, missing)
+    return _Column(name, found, None if all_numbers else texts, missing, place)
 
 
 def _is_several(value: object) -> bool:
@@ -114,7 +124,7 @@ def _is_several(value: object) -> bool:
 
 def missing_rows(columns: Mapping[str, Sequence[Any] | Array]) -> list[int]:
     """The rows in which all columns are missing."""
-    read = [_read(name, values).missing for name, values in columns.items()]
+    read = [_read(name, values, lambda row: {}).missing for name, values in columns.items()]
     return [int(k) for k in np.flatnonzero(np.logical_and.reduce(read))] if read else []
 
 
@@ -140,30 +150,29 @@ def find_targets(
     """
     if task is not None and task not in get_args(TaskName):
         raise unknown("task", str(task), get_args(TaskName), DataError)
-    found = [_read(name, values, truth=len(columns) > 1 or task == "binary") for name, values in columns.items()]
+    truth = len(columns) > 1 or task == "binary"
+    found = [_read(name, values, place, truth) for name, values in columns.items()]
     if len(found) != 1 and (threshold is not None or task == "classes"):
         raise DataError(
             f"{'a threshold' if threshold is not None else 'the task classes'} needs one column of labels, "
-            f"but there are {len(found)}: {_shown(found)}",
+            f"but there are {len(found)}: {listed(list(columns), 8)}",
             **place(0),
             remedy='name one: target="…" (--target)',
         )
     for column in found:
         if column.missing.all() and not unlabelled:
-            raise DataError(
-                f"the column {column.name!r} has no values", **place(0), remedy="leave it out, or fill it in"
-            )
+            raise column.error(0, f"the column {column.name!r} has no values", "leave it out, or fill it in")
     if threshold is not None:
         if task not in (None, "classes"):
             problem = f"a threshold makes classes, which is not the task {task!r}"
-            raise DataError(problem, **place(0), remedy="leave one of them out")
+            raise found[0].error(0, problem, "leave one of them out")
         split = partial(_split, threshold=threshold, unlabelled=unlabelled, remedy=remedy)
-        return _of_known(found[0], place, split, unlabelled)
-    chosen, note = (task, None) if task else _guess(found, place)
+        return _of_known(found[0], split, unlabelled)
+    chosen, note = (task, None) if task else _guess(found)
     if chosen == "classes":
         classes = partial(_classes, unlabelled=unlabelled, remedy=remedy, given=task is not None)
-        return _of_known(found[0], place, classes, unlabelled)._replace(notes=(note,) if note else ())
-    arrays = [_binary(column, place) if chosen == "binary" else _values(column, place, unlabelled) for column in found]
+        return _of_known(found[0], classes, unlabelled)._replace(notes=(note,) if note else ())
+    arrays = [_binary(column) if chosen == "binary" else _values(column, unlabelled) for column in found]
     targets = np.stack(arrays, axis=1)
     notes = [note] if note else []
     if (bare := int(np.isnan(targets).all(axis=1).sum())) and not unlabelled:
@@ -172,27 +181,22 @@ def find_targets(
     return Targets(chosen, labels, (UNKNOWN,), targets, tuple(column.name for column in found), notes=tuple(notes))
 
 
-def _shown(columns: Sequence[_Column]) -> str:
-    names = [repr(column.name) for column in columns]
-    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
-
-
-def _guess(columns: Sequence[_Column], place: Callable[[int], Place]) -> tuple[TaskName, str | None]:
+def _guess(columns: Sequence[_Column]) -> tuple[TaskName, str | None]:
     """The task of columns, and a note if the user may have meant another."""
     if len(columns) > 1:
         for column in columns:
             if column.words is not None:
-                _refuse_word(column, place)
+                _refuse_word(column)
         binary = [any(np.isin(column.distinct, pair).all() for pair in ((0, 1), (-1, 1))) for column in columns]
         if all(binary):
             return "binary", None
         if any(binary):
             kinds = ["binary" if one else "real" for one in binary]
             some = listing([f"{c.name!r} ({kind})" for c, kind in list(zip(columns, kinds, strict=True))[:4]])
-            raise DataError(
+            raise columns[0].error(
+                0,
                 f"some of the {len(columns)} columns of targets have 0 and 1, others real numbers, such as {some}",
-                **place(0),
-                remedy='name those of one kind, target="A,B" (--target A,B), or say task="values" (--task values)',
+                'name those of one kind, target="A,B" (--target A,B), or say task="values" (--task values)',
             )
         ids = [repr(column.name) for column in columns if _counts_rows(column)]
         return "values", f"{listing(ids)} counts the rows; if it is no target, name the others" if ids else None
@@ -201,9 +205,9 @@ def _guess(columns: Sequence[_Column], place: Callable[[int], Place]) -> tuple[T
     if column.words is not None:
         words = [word for word in column.words if word]
         if 2 * int((~np.isnan(column.numbers)).sum()) > len(words):
-            _refuse_word(column, place)
+            _refuse_word(column)
         if len(set(words)) > 2 and 2 * sum(map(_is_other_number, words)) > len(words):
-            _refuse_word(column, place)
+            _refuse_word(column)
         return "classes", _alike(column)
     if len(distinct) <= 2:
         return "classes", None
@@ -240,48 +244,41 @@ def _alike(column: _Column) -> str | None:
     return f"{listing(some[:4])} in {column.name!r} are different classes, though they look alike" if some else None
 
 
-def _refuse_word(column: _Column, place: Callable[[int], Place]) -> None:
+def _refuse_word(column: _Column) -> NoReturn:
     assert column.words is not None
     row = next(k for k, word in enumerate(column.words) if word and np.isnan(column.numbers[k]))
     word = column.words[row]
     words = sorted({word for word in column.words if word})
     if {word.casefold() for word in words} <= WORDS.keys():
-        raise DataError(
+        raise column.error(
+            row,
             f"the column {column.name!r} names the parts of a split ({listing(list(map(repr, words)))})",
-            **place(row),
-            remedy=f"give it as the split, and name the targets: --split {column.name} --target … (split=, target=)",
+            f"give it as the split, and name the targets: --split {column.name} --target … (split=, target=)",
         )
     if len(words) > 1 and np.isnan(column.numbers).all() and not any(map(_is_other_number, words)):
         coded = f"write 0 for {words[0]!r} and 1 for {words[1]!r}, or " if len(words) == 2 else ""
-        raise DataError(
+        raise column.error(
+            row,
             f"the column {column.name!r} holds words ({listing(list(map(repr, words[:3])))}), not numbers",
-            **place(row),
-            remedy=f"{coded}predict it by itself, as classes (--target {column.name})",
+            f"{coded}predict it by itself, as classes (--target {column.name})",
         )
     remedy = "correct or remove it, or name other columns (--target)"
     if re.fullmatch(r"[+-]?\d+,\d+", word):
         remedy = "write decimals with a point"
     elif _is_other_number(word):
         remedy = "write numbers like 0.5; or, if each is a class, say task='classes' (--task classes)"
-    raise DataError(f"{word[:40]!r} in the column {column.name!r} is not a number", **place(row), remedy=remedy)
+    raise column.error(row, f"{word[:40]!r} in the column {column.name!r} is not a number", remedy)
 
 
-def _of_known(
-    column: _Column,
-    place: Callable[[int], Place],
-    make: Callable[[_Column, Callable[[int], Place]], Targets],
-    unlabelled: bool,
-) -> Targets:
+def _of_known(column: _Column, make: Callable[[_Column], Targets], unlabelled: bool) -> Targets:
     """Classes of a column. If labels may be missing, those that are there decide, and the others are unknown."""
     rows = np.flatnonzero(~column.missing)
     if not unlabelled or len(rows) == len(column.missing):
-        return make(column, place)
+        return make(column)
     labels = np.zeros(len(column.missing), np.int64)
     if not len(rows):
         return Targets("classes", labels, (UNKNOWN,))
-    words = None if column.words is None else [column.words[row] for row in rows]
-    known = column._replace(numbers=column.numbers[rows], words=words, missing=column.missing[rows])
-    found = make(known, lambda k: place(int(rows[k])))
+    found = make(column.select(rows))
     if UNKNOWN in found.classes:  # which are the data's own
         return Targets("classes", labels, (UNKNOWN,))
     labels[:] = len(found.classes)
@@ -289,21 +286,18 @@ def _of_known(
     return found._replace(labels=labels, classes=(*found.classes, UNKNOWN))
 
 
-def _classes(column: _Column, place: Callable[[int], Place], unlabelled: bool, remedy: str, given: bool) -> Targets:
+def _classes(column: _Column, unlabelled: bool, remedy: str, given: bool) -> Targets:
     if column.missing.any():
         row, count = int(column.missing.argmax()), int(column.missing.sum())
-        raise DataError(
-            f"the label in the column {column.name!r} is missing (in {count} of {len(column.missing)} rows)",
-            **place(row),
-            remedy=remedy,
-        )
+        problem = f"the label in the column {column.name!r} is missing (in {count} of {len(column.missing)} rows)"
+        raise column.error(row, problem, remedy)
     large = np.abs(column.numbers) >= EXACT
     if large.any():
         row = int(large.argmax())
-        raise DataError(
+        raise column.error(
+            row,
             f"the label {column.numbers[row]:g} in {column.name!r} is too large to be told from its neighbours",
-            **place(row),
-            remedy="number the classes from 0, or give them names with letters",
+            "number the classes from 0, or give them names with letters",
         )
     pairs = zip(column.numbers.tolist(), column.words or [""] * len(column.numbers), strict=True)
     # Numbers by value and before words, so that 1 and 1.0 are one class and no order depends on hashes.
@@ -311,17 +305,14 @@ def _classes(column: _Column, place: Callable[[int], Place], unlabelled: bool, r
     ordered = sorted(set(keys))
     names = tuple(word if kind else _numeral(number) for kind, number, word in ordered)
     if len(names) > MANY_WORDS and len(names) > len(keys) / 4 and not given:
-        raise DataError(
+        raise column.error(
+            0,
             f"the labels in {column.name!r} have {len(names)} different values for {len(keys)} graphs",
-            **place(0),
-            remedy="name the column of the labels: target=... (--target); or say task='classes' (--task classes)",
+            "name the column of the labels: target=... (--target); or say task='classes' (--task classes)",
         )
     if len(names) < 2 and not unlabelled:
-        raise DataError(
-            f"all {len(keys)} graphs have the same label, {names[0]}",
-            **place(0),
-            remedy="there is nothing to tell apart; check the column or file of labels",
-        )
+        problem = f"all {len(keys)} graphs have the same label, {names[0]}"
+        raise column.error(0, problem, "there is nothing to tell apart; check the column or file of labels")
     index = {key: k for k, key in enumerate(ordered)}
     return Targets("classes", np.array([index[key] for key in keys], np.int64), names)
 
@@ -334,70 +325,57 @@ def _numeral(number: float) -> str:
     return str(int(number)) if number == int(number) and abs(number) < 1e15 else repr(number)
 
 
-def _split(
-    column: _Column, place: Callable[[int], Place], threshold: Threshold, unlabelled: bool, remedy: str
-) -> Targets:
+def _split(column: _Column, threshold: Threshold, unlabelled: bool, remedy: str) -> Targets:
     if threshold != "median" and not isinstance(threshold, (int, float)):
         raise DataError(f"the threshold is {threshold!r}", remedy='give a number, or "median"')
     if np.isnan(column.numbers).any():
         row = int(np.isnan(column.numbers).argmax())
         shown = column.words[row][:40] if column.words else "nan"
-        raise DataError(
-            f"the measurement {shown!r} in {column.name!r} is not a finite number", **place(row), remedy=remedy
-        )
+        raise column.error(row, f"the measurement {shown!r} in {column.name!r} is not a finite number", remedy)
     values = column.numbers.tolist()
     cut = statistics.median(values) if threshold == "median" else float(threshold)
     above = (column.numbers > cut).astype(np.int64)
     names = (f"not above {cut:g}", f"above {cut:g}")
     if len(set(above.tolist())) < 2 and not unlabelled:
-        raise DataError(
-            f"all {len(above)} graphs have the same label, {names[above[0]]}",
-            **place(0),
-            remedy="classification needs at least two classes; check the threshold",
-        )
+        problem = f"all {len(above)} graphs have the same label, {names[above[0]]}"
+        raise column.error(0, problem, "classification needs at least two classes; check the threshold")
     return Targets("classes", above, names, threshold=cut)
 
 
-def _binary(column: _Column, place: Callable[[int], Place]) -> Array:
+def _binary(column: _Column) -> Array:
     """(G,) 0 and 1, or -1 and 1. Other pairs of values do not say which of them is 1."""
     if column.words is not None:
-        _refuse_word(column, place)
+        _refuse_word(column)
     wrong = ~np.isin(column.numbers, (-1, 0, 1)) & ~column.missing
     if not wrong.any() and np.isin((-1, 0), column.numbers).all():
         wrong = column.numbers == -1
     if wrong.any():
         row = int(wrong.argmax())
-        raise DataError(
-            f"{_numeral(float(column.numbers[row]))} in the column {column.name!r} is not 0 or 1",
-            **place(row),
-            remedy="write 0 and 1; or name other columns (--target), or another task (--task)",
-        )
+        problem = f"{_numeral(float(column.numbers[row]))} in the column {column.name!r} is not 0 or 1"
+        raise column.error(row, problem, "write 0 and 1; or name other columns (--target), or another task (--task)")
     return np.where(column.missing, np.nan, column.numbers > 0).astype(np.float32)
 
 
-def _values(column: _Column, place: Callable[[int], Place], unlabelled: bool) -> Array:
+def _values(column: _Column, unlabelled: bool) -> Array:
     if column.words is not None:
-        _refuse_word(column, place)
+        _refuse_word(column)
     with np.errstate(over="ignore"):
         values = column.numbers.astype(np.float32)
     large = np.isinf(values)
     if large.any():
         row = int(large.argmax())
         problem = f"{column.numbers[row]:g} in {column.name!r} is too large for single precision"
-        raise DataError(problem, **place(row), remedy="use another unit, or its logarithm")
+        raise column.error(row, problem, "use another unit, or its logarithm")
     known = column.numbers[~column.missing]
     if len(known) > 1 and not unlabelled:
         largest = np.abs(known).max() or 1.0
         scaled, rounding = known / largest, (values[~column.missing] - known) / largest  # squares of tiny numbers are 0
         if scaled.min() == scaled.max():
             problem = f"all {len(known)} values in {column.name!r} are {known[0]:g}"
-            raise DataError(problem, **place(0), remedy="there is nothing to predict: leave the column out")
+            raise column.error(0, problem, "there is nothing to predict: leave the column out")
         if rounding.std() > ROUNDING * scaled.std():
-            raise DataError(
-                f"the values in {column.name!r} differ by less than single precision can tell apart",
-                **place(0),
-                remedy="subtract their mean, or use another unit",
-            )
+            problem = f"the values in {column.name!r} differ by less than single precision can tell apart"
+            raise column.error(0, problem, "subtract their mean, or use another unit")
     return values
 
 

@@ -11,10 +11,11 @@ from graphnorm.ops.neighbour_sum import pool
 from graphnorm.ops.standardize import standardize
 from graphnorm.ops.standardize.api import ACTIVATIONS, check_eps, check_features, check_fit, check_segments
 from graphnorm.ops.standardize.reference import means_by_ids
-from graphnorm.segments import Segments, as_segments, check_ids
+from graphnorm.segment_cache import as_segments
+from graphnorm.segments import Segments, check_ids
 from graphnorm.tracing import can_read_values, is_exporting
 
-__all__ = ["Norm", "graph_means", "zero_padding"]
+__all__ = ["Norm", "RunningAverages", "graph_means", "zero_padding"]
 
 
 class Norm(nn.Module):
@@ -157,6 +158,30 @@ class Norm(nn.Module):
         if self.in_channels is None:
             return act
         return ", ".join(part for part in (f"{self.in_channels}, eps={self.eps}", act) if part)
+
+
+class RunningAverages(nn.Module):
+    """For a layer that keeps running averages itself, in buffers named as those of ``torch.nn.BatchNorm1d``."""
+
+    running_mean: Tensor | None
+    running_var: Tensor | None
+    num_batches_tracked: Tensor | None
+
+    def _register_averages(self, *shape: int, track: bool, device: torch.device | str | None) -> None:
+        buffers = {
+            "running_mean": torch.zeros(shape, device=device),
+            "running_var": torch.ones(shape, device=device),
+            "num_batches_tracked": torch.tensor(0, device=device),
+        }
+        for name, value in buffers.items():
+            self.register_buffer(name, value if track else None)
+
+    def reset_running_stats(self) -> None:
+        """Back to mean 0 and variance 1, with no batch seen."""
+        if self.running_mean is not None and self.running_var is not None and self.num_batches_tracked is not None:
+            self.running_mean.zero_()
+            self.running_var.fill_(1)
+            self.num_batches_tracked.zero_()
 
 
 def _check_batch(x: Tensor, batch: Tensor | Segments | None, batch_size: int | None) -> Segments | None:

@@ -25,7 +25,8 @@ from graphnorm.errors import listing, require
 from graphnorm.layers.base import Norm
 from graphnorm.layers.batch import BatchNorm, RunningBatchNorm
 from graphnorm.layers.registry import find_norm
-from graphnorm.segments import Segments, as_segments
+from graphnorm.segment_cache import as_segments
+from graphnorm.segments import Segments
 
 __all__ = ["ConvertedNorm", "convert_norms", "use_batch"]
 

@@ -10,7 +10,8 @@ from torch import Tensor
 from graphnorm.layers.graph import size_norm
 from graphnorm.ops.neighbour_sum import aggregate, pool
 from graphnorm.ops.standardize import standardize
-from graphnorm.segments import Segments, as_segments
+from graphnorm.segment_cache import as_segments
+from graphnorm.segments import Segments
 
 __all__ = [
     "aggregate",

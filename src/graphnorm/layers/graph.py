@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from graphnorm.layers.base import Norm
+from graphnorm.layers.base import Norm, RunningAverages
 from graphnorm.ops.standardize.api import check_features, check_segments
 from graphnorm.ops.standardize.eager import standardize_graphs
 from graphnorm.segments import Segments
@@ -63,7 +63,7 @@ class GraphNorm(_PerGraphNorm):
         self.mean_scale = nn.Parameter(torch.ones(in_channels, device=device, dtype=dtype))
 
 
-class InstanceNorm(_PerGraphNorm):
+class InstanceNorm(_PerGraphNorm, RunningAverages):
     r"""InstanceNorm: per graph and channel, with the whole mean subtracted (α = 1).
 
     As in PyTorch Geometric, γ and β are off by default; ``make_norm("instance", …)`` turns them on, since the paper's
@@ -84,10 +84,6 @@ class InstanceNorm(_PerGraphNorm):
             [ 1.0000,  0.0000]])
     """
 
-    running_mean: Tensor | None
-    running_var: Tensor | None
-    num_batches_tracked: Tensor | None
-
     def __init__(
         self,
         in_channels: int,
@@ -102,20 +98,7 @@ class InstanceNorm(_PerGraphNorm):
     ) -> None:
         super().__init__(in_channels, eps, affine=affine, act=act, device=device, dtype=dtype)
         self.momentum, self.track_running_stats = momentum, track_running_stats
-        buffers = {
-            "running_mean": torch.zeros(in_channels, device=device),
-            "running_var": torch.ones(in_channels, device=device),
-            "num_batches_tracked": torch.tensor(0, device=device),
-        }
-        for name, value in buffers.items():
-            self.register_buffer(name, value if track_running_stats else None)
-
-    def reset_running_stats(self) -> None:
-        """Back to mean 0 and variance 1."""
-        if self.running_mean is not None and self.running_var is not None and self.num_batches_tracked is not None:
-            self.running_mean.zero_()
-            self.running_var.fill_(1)
-            self.num_batches_tracked.zero_()
+        self._register_averages(in_channels, track=track_running_stats, device=device)
 
     def reset_parameters(self) -> None:
         super().reset_parameters()

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from graphnorm.layers.base import RunningAverages
 from graphnorm.ops.standardize import standardize
 from graphnorm.segments import Segments
 
@@ -41,7 +42,7 @@ class _PerType(nn.Module):
         return f"{self.in_channels}, num_types={self.num_types}"
 
 
-class HeteroBatchNorm(_PerType):
+class HeteroBatchNorm(_PerType, RunningAverages):
     """BatchNorm for each type: its own statistics, running averages, weight and bias.
 
     As in PyTorch Geometric no gradient flows through the statistics, and ε is the least variance.
@@ -50,10 +51,6 @@ class HeteroBatchNorm(_PerType):
     >>> norm(torch.randn(5, 2), torch.tensor([0, 0, 0, 1, 1])).shape
     torch.Size([5, 2])
     """
-
-    running_mean: Tensor | None
-    running_var: Tensor | None
-    num_batches_tracked: Tensor | None
 
     def __init__(
         self,
@@ -67,20 +64,7 @@ class HeteroBatchNorm(_PerType):
     ) -> None:
         super().__init__(in_channels, num_types, eps, affine, device)
         self.momentum, self.track_running_stats = momentum, track_running_stats
-        buffers = {
-            "running_mean": torch.zeros(num_types, in_channels, device=device),
-            "running_var": torch.ones(num_types, in_channels, device=device),
-            "num_batches_tracked": torch.tensor(0, device=device),
-        }
-        for name, value in buffers.items():
-            self.register_buffer(name, value if track_running_stats else None)
-
-    def reset_running_stats(self) -> None:
-        """Mean 0, variance 1, no batch seen."""
-        if self.running_mean is not None and self.running_var is not None and self.num_batches_tracked is not None:
-            self.running_mean.zero_()
-            self.running_var.fill_(1)
-            self.num_batches_tracked.zero_()
+        self._register_averages(num_types, in_channels, track=track_running_stats, device=device)
 
     def reset_parameters(self) -> None:
         super().reset_parameters()

@@ -15,7 +15,8 @@ from graphnorm.ops.categories import project_categories
 from graphnorm.ops.dropout import drop
 from graphnorm.ops.linear import linear
 from graphnorm.ops.neighbour_sum import aggregate, pool
-from graphnorm.segments import Segments, as_segments
+from graphnorm.segment_cache import as_segments
+from graphnorm.segments import Segments
 
 __all__ = [
     "GCN",

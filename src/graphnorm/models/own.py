@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -148,23 +149,26 @@ class OwnModel(nn.Module):
             norm.ids, norm.segments = ids, segments
         offered = {"x": x, "edge_index": edge_index, "batch": ids, "batch_size": size, "edge_attr": edge_attr}
         arguments = {name: offered[name] for name in self._asked}
-        gpus = [x.device] if x.is_cuda else []
-        if dropout_key is not None and (self.keyed or is_abstract(x)):
-            with _Stacked(dropout_key.key, ids, graphs if segments.may_pad else None):
-                scores = self.model(**arguments)
-        elif dropout_key is not None:
-            with seeded(int(dropout_key.key), gpus):
-                scores = self.model(**arguments)
-        elif self.training or not can_read_values(next(self.parameters(), x)):
+        with self._random_numbers(x, ids, graphs if segments.may_pad else None, dropout_key):
             scores = self.model(**arguments)
-        else:
-            with seeded(self.seed, gpus):
-                scores = self.model(**arguments)
         if self.num_outputs == 1 and isinstance(scores, Tensor) and scores.ndim == 1:
             scores = scores[:, None]
         self._check_scores(scores, size)
         kept: Tensor = scores[:graphs]
         return kept
+
+    def _random_numbers(
+        self, x: Tensor, ids: Tensor, last: int | None, key: DropoutKey | None
+    ) -> AbstractContextManager[Any]:
+        """From the key in training, always the same in evaluation, and else from torch's generators as they are.
+
+        last: the largest of ids, if it is known.
+        """
+        if key is not None and (self.keyed or is_abstract(x)):
+            return _Stacked(key.key, ids, last)
+        if key is None and (self.training or not can_read_values(next(self.parameters(), x))):
+            return nullcontext()
+        return seeded(self.seed if key is None else int(key.key), [x.device] if x.is_cuda else [])
 
     def _check_scores(self, scores: Any, graphs: int) -> None:
         wanted = (graphs, self.num_outputs)

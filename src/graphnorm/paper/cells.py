@@ -200,19 +200,17 @@ def find_cells(work: Work) -> list[Cell]:
 
     If the item has no other protocol, they stand alone. If the other one is not trained, its score is empty.
     """
-    other = leading_protocol(work.item.protocols)
-    groups: dict[tuple[str, str], dict[bool, tuple[Plan, Result]]] = {}
-    for plan, result in work.studies:
-        leads = result.protocol.name != FAIR or other == FAIR
-        groups.setdefault((result.dataset, result.model), {})[leads] = plan, result
+    leading = leading_protocol(work.item.protocols)
     found: list[Cell] = []
-    for (dataset, model), studies in groups.items():
-        fair = {cell.norm: cell for cell in _cells(work, *studies[False])} if False in studies else {}
-        if True in studies:
-            among = _among_those_of(work, *studies[True], studies[False][1]) if False in studies else {}
+    for (dataset, model), studies in by_key(work.studies, lambda study: (study[1].dataset, study[1].model)).items():
+        by_protocol = {result.protocol.name: (plan, result) for plan, result in studies}
+        study, beside = by_protocol.get(leading), None if leading == FAIR else by_protocol.get(FAIR)
+        fair = {cell.norm: cell for cell in _cells(work, *beside)} if beside else {}
+        if study:
+            among = _among_those_of(work, *study, beside[1]) if beside else {}
             found += [
                 replace(cell, fair=fair.get(cell.norm), among_fair=among.get(cell.norm))
-                for cell in _cells(work, *studies[True])
+                for cell in _cells(work, *study)
             ]
         else:
             found += [
@@ -220,11 +218,11 @@ def find_cells(work: Work) -> list[Cell]:
                     dataset=dataset,
                     model=model,
                     norm=norm,
-                    score=untrained(norm, other),
+                    score=untrained(norm, leading),
                     planned=cell.planned,
                     members_planned=cell.members_planned,
                     units=0,
-                    reported=reported_cell(dataset, model, norm, other),
+                    reported=reported_cell(dataset, model, norm, leading),
                     fair=cell,
                 )
                 for norm, cell in fair.items()

@@ -16,6 +16,7 @@ from graphnorm.analysis.measurement import Floats
 from graphnorm.errors import StudyError
 from graphnorm.files import plain
 from graphnorm.paper.image_fleet import IMAGES
+from graphnorm.paper.item import NoiseRuns
 from graphnorm.paper.noise_and_alpha import NoiseRun, origin, read_alpha, read_noise
 from graphnorm.paper.output import NothingThereError
 from graphnorm.study.plots import MOST_BANDS, draw_curve, label_ends, new_figure, style_axis
@@ -328,8 +329,7 @@ def singular_values(work: Work) -> Output:
 
 def batch_noise(work: Work) -> Output:
     """How far the statistics of batches are from the dataset's, along training."""
-    wanted = work.item.noise
-    assert wanted is not None
+    (wanted,) = (part for part in work.item.parts if isinstance(part, NoiseRuns))
 
     def name_of(trial: Trial) -> str:
         if trial.dataset == IMAGES:

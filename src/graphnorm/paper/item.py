@@ -6,9 +6,9 @@ The items themselves are in :mod:`graphnorm.paper.items`. They share trials, sin
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import product
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
 from graphnorm.data.catalog import find
 from graphnorm.errors import StudyError, unknown
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from graphnorm.paper.reproduce import Work
     from graphnorm.study.plan import Plan
 
-__all__ = ["CURVES", "QUICK", "AlphaRuns", "Baselines", "Item", "NoiseRuns", "NothingLeftError", "Trainings", "covers"]
-__all__ += ["describe_narrow", "is_quick"]
+__all__ = ["CURVES", "QUICK", "AlphaRuns", "Baselines", "Item", "NoiseRuns", "NothingLeftError", "Part", "Trainings"]
+__all__ += ["covers", "describe_narrow", "is_quick"]
 
 GraphsOf = Callable[[str], "PackedGraphs | Dataset"]
 """Gives a dataset by its name."""
@@ -69,12 +69,40 @@ def _in_both(values: Sequence[Any], wanted: Sequence[Any]) -> tuple[Any, ...]:
 
 # What an item trains
 
+LISTS = ("datasets", "models", "norms", "protocols", "baselines")
+"""Of these a choice keeps a part of an item's own. ``more_norms`` are added to its own."""
+REPLACED = ("grid", "seeds", "as_authors")
+"""Of these a choice replaces an item's own."""
 
-@dataclass(frozen=True, kw_only=True)
-class Trainings:
-    """A grid of configurations for each dataset, model and protocol; each of these is a study."""
+
+@dataclass(frozen=True)
+class Part:
+    """Base of what an item can train. A part with an empty list trains nothing, and is false."""
 
     datasets: tuple[str, ...] = TU
+
+    def plans(self, graphs_of: GraphsOf) -> Iterator[Plan]:
+        """Its studies, dataset by dataset."""
+        raise NotImplementedError
+
+    def quick(self) -> Self:
+        """It scaled down."""
+        raise NotImplementedError
+
+    def narrowed(self, chosen: Mapping[str, Any]) -> Self:
+        """What a choice leaves of it; see :meth:`Item.narrowed`."""
+        own = [name for name in chosen if hasattr(self, name)]
+        changes = {name: _in_both(getattr(self, name), chosen[name]) for name in own if name in LISTS}
+        return replace(self, **changes, **{name: chosen[name] for name in own if name in REPLACED})
+
+    def __bool__(self) -> bool:
+        return all(getattr(self, name, True) for name in LISTS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trainings(Part):
+    """A grid of configurations for each dataset, model and protocol; each of these is a study."""
+
     models: tuple[str, ...] = ("gin",)
     norms: tuple[str, ...] = DEFAULT_NORMS
     protocols: tuple[str, ...] = ("paper",)
@@ -85,13 +113,18 @@ class Trainings:
     as_authors: bool = False
     """Whether ξ, ε and the first weights are those of the authors' code."""
 
-    def quick(self) -> Trainings:
+    def quick(self) -> Self:
         """Only small datasets, and of the grid only the configuration of the curves, for fewer epochs."""
         axes = {name: _in_both(values, CURVES.axes.get(name, ())) for name, values in self.grid.axes.items()}
         axes["epochs"] = (QUICK.epochs,)
         axes["batch_size"] = axes["batch_size"] or QUICK.batch_sizes
         datasets = _in_both(self.datasets, QUICK.datasets)
         return replace(self, datasets=datasets, grid=Grid(QUICK.grid, axes), folds=QUICK.folds)
+
+    def narrowed(self, chosen: Mapping[str, Any]) -> Self:
+        part = super().narrowed(chosen)
+        grid = part.grid if self.takes_grid else self.grid
+        return replace(part, norms=(*part.norms, *chosen.get("more_norms", ())), grid=grid)
 
     @property
     def takes_grid(self) -> bool:
@@ -123,25 +156,20 @@ class Trainings:
         )
 
     def plans(self, graphs_of: GraphsOf) -> Iterator[Plan]:
-        """Its studies, dataset by dataset."""
         for dataset, model, protocol in product(self.datasets, self.models, self.protocols):
             yield make_plan(graphs_of(dataset), self.settings(dataset, model, protocol), self.grid)
 
-    def __bool__(self) -> bool:
-        return bool(self.datasets and self.models and self.norms and self.protocols)
-
 
 @dataclass(frozen=True, kw_only=True)
-class Baselines:
+class Baselines(Part):
     """Other methods with their own settings, for each dataset and protocol; each of these is a study."""
 
-    baselines: tuple[str, ...] = ()
-    datasets: tuple[str, ...] = TU
+    baselines: tuple[str, ...]
     protocols: tuple[str, ...] = ("paper",)
     folds: int = 10
     seeds: int = 1
 
-    def quick(self) -> Baselines:
+    def quick(self) -> Self:
         return replace(
             self,
             datasets=_in_both(self.datasets, QUICK.baseline_datasets),
@@ -160,12 +188,9 @@ class Baselines:
         for dataset, name, protocol in product(self.datasets, self.baselines, self.protocols):
             yield baseline_plan(graphs_of(dataset), name, protocol=protocol, folds=self.folds, seeds=self.seeds)
 
-    def __bool__(self) -> bool:
-        return bool(self.baselines and self.datasets and self.protocols)
-
 
 @dataclass(frozen=True, kw_only=True)
-class NoiseRuns:
+class NoiseRuns(Part):
     """Trainings of GIN with BatchNorm on all graphs; the statistics of batches are compared with the dataset's."""
 
     datasets: tuple[str, ...] = ("PROTEINS",)
@@ -177,7 +202,7 @@ class NoiseRuns:
     """Epochs of ResNet18 on CIFAR-10, which is shown for comparison; 0 leaves it out."""
     seeds: int = 3
 
-    def quick(self) -> NoiseRuns:
+    def quick(self) -> Self:
         """Fewer datasets, one seed, no images."""
         sizes = _in_both(self.batch_sizes, QUICK.batch_sizes) or self.batch_sizes
         datasets = _in_both(self.datasets, QUICK.datasets)
@@ -192,36 +217,20 @@ class NoiseRuns:
 
 
 @dataclass(frozen=True)
-class AlphaRuns:
+class AlphaRuns(Part):
     """Trainings of GIN with GraphNorm on all graphs; α is read along the way."""
 
-    datasets: tuple[str, ...]
     epochs: int = 400
 
-    def quick(self) -> AlphaRuns:
-        return AlphaRuns(_in_both(self.datasets, QUICK.datasets), QUICK.epochs)
+    def quick(self) -> Self:
+        return replace(self, datasets=_in_both(self.datasets, QUICK.datasets), epochs=QUICK.epochs)
 
     def plans(self, graphs_of: GraphsOf) -> Iterator[Plan]:
         for name in self.datasets:
             yield alpha_plan(graphs_of(name), self.epochs)
 
 
-Part = TypeVar("Part", Trainings, Baselines, NoiseRuns, AlphaRuns)
-LISTS = ("datasets", "models", "norms", "protocols", "baselines")
-"""Of these a choice keeps a part of an item's own. ``more_norms`` are added to its own."""
-REPLACED = ("grid", "seeds", "as_authors")
-"""Of these a choice replaces an item's own."""
-
-
-def _narrowed(part: Part, chosen: Mapping[str, Any]) -> Part:
-    changes: dict[str, Any] = {
-        name: chosen[name] for name in (*LISTS, *REPLACED) if name in chosen and hasattr(part, name)
-    }
-    changes |= {name: _in_both(getattr(part, name), changes[name]) for name in LISTS if name in changes}
-    if isinstance(part, Trainings):
-        changes["norms"] = (*changes.get("norms", part.norms), *chosen.get("more_norms", ()))
-        changes["grid"] = changes.get("grid", part.grid) if part.takes_grid else part.grid
-    return replace(part, **changes)
+# Items
 
 
 class NothingLeftError(StudyError):
@@ -239,27 +248,24 @@ class Item:
     caption: str
     make: Callable[[Work], Output]
     """Makes it from what was trained."""
-    trained: tuple[Trainings, ...] = ()
-    baselines: Baselines = Baselines()
-    noise: NoiseRuns | None = None
-    alpha: AlphaRuns | None = None
+    parts: tuple[Part, ...] = ()
+    """What it trains. Baselines follow the normalizations; trainings with a probe come last."""
     graphs: tuple[str, ...] = ()
     """Datasets whose graphs it shows or counts."""
     claims: tuple[Claim, ...] = ()
     narrow: Mapping[str, Any] | None = None
     """How it differs from the whole: the :data:`LISTS` that are shorter, another grid or seeds, more normalizations."""
+    whole: Item | None = field(default=None, repr=False)
+    """The item that it was narrowed from."""
 
     @property
     def title(self) -> str:
         """The caption, and how it differs from the whole."""
         return self.caption if self.narrow is None else f"{self.caption}. Here: {describe_narrow(self.narrow)}"
 
-    def _parts(self) -> Iterator[Any]:
-        yield from (part for part in (*self.trained, self.baselines, self.noise, self.alpha) if part)
-
     def _values(self, name: str) -> list[str]:
         """One of :data:`LISTS`, over all parts."""
-        values = [value for part in self._parts() for value in getattr(part, name, ())]
+        values = [value for part in self.parts for value in getattr(part, name, ())]
         return list(dict.fromkeys([*values, *(self.graphs if name == "datasets" else ())]))
 
     @property
@@ -272,43 +278,33 @@ class Item:
         return tuple(self._values("protocols"))
 
     @property
-    def trains(self) -> bool:
-        return any(self._parts())
+    def trained(self) -> tuple[Trainings, ...]:
+        """The parts that train normalizations over a grid."""
+        return tuple(part for part in self.parts if isinstance(part, Trainings))
 
     @property
     def planned(self) -> int:
         """How many trials its studies of normalizations and baselines have."""
-        return sum(part.planned for part in self.trained) + self.baselines.planned
+        return sum(part.planned for part in self.parts if isinstance(part, Trainings | Baselines))
 
     def plans(self, graphs_of: GraphsOf) -> Iterator[Plan]:
-        """The studies of all that it trains. Baselines follow the normalizations; trainings with a probe come last."""
-        for part in self._parts():
+        """The studies of all that it trains."""
+        for part in self.parts:
             yield from part.plans(graphs_of)
 
     def quick(self) -> Item:
         """The item scaled down."""
-        return self._changed(lambda part: part.quick(), QUICK.datasets)
-
-    def _changed(self, change: Callable[[Any], Any], datasets: Sequence[str]) -> Item:
-        """Change every part, and keep the graphs of these datasets."""
-        return replace(
-            self,
-            trained=tuple(filter(None, map(change, self.trained))),
-            baselines=change(self.baselines),
-            noise=self.noise and change(self.noise),
-            alpha=self.alpha and change(self.alpha),
-            graphs=_in_both(self.graphs, datasets),
-        )
+        parts = tuple(filter(None, (part.quick() for part in self.parts)))
+        return replace(self, parts=parts, graphs=_in_both(self.graphs, QUICK.datasets))
 
     def narrowed(self, **choice: Any) -> Item:
-        """A part of the item.
+        """What a choice leaves of the item.
 
         choice: ``datasets``, ``models``, ``norms``, ``protocols`` and ``baselines`` name what is kept; ``grid`` and
         ``seeds`` replace the item's own; ``more_norms`` are trained besides. None changes nothing. A choice of models
         or normalizations leaves out the baselines that it does not name.
         """
         chosen = {name: value for name, value in choice.items() if value is not None}
-        more_norms = chosen.get("more_norms", ())
         if "datasets" in chosen:
             chosen["datasets"] = tuple(find(name).name for name in chosen["datasets"])
         if "models" in chosen or "norms" in chosen:
@@ -316,22 +312,23 @@ class Item:
         for name in chosen.get("baselines", ()):
             if name not in (*BASELINES, "none"):
                 raise unknown("baseline", name, (*BASELINES, "none"), StudyError)
-        part = self._changed(lambda one: _narrowed(one, chosen), chosen.get("datasets", self.graphs))
-        if self.datasets and not part.datasets:
+        kept = [(part, left) for part in self.parts if (left := part.narrowed(chosen))]
+        graphs = _in_both(self.graphs, chosen.get("datasets", self.graphs))
+        item = replace(self, parts=tuple(left for _, left in kept), graphs=graphs)
+        if self.datasets and not item.datasets:
             raise NothingLeftError(self.name)
-        kept = {name: [value for value in part._values(name) if value not in more_norms] for name in LISTS}
-        narrow: dict[str, Any] = {
-            name: values
-            for name, values in kept.items()
-            if name in (*chosen, "baselines") and values != self._values(name)
-        }
-        pairs = [(one, new) for one in self._parts() if (new := _narrowed(one, chosen))]
+        narrow: dict[str, Any] = {}
+        more_norms = chosen.get("more_norms", ())
+        for name in LISTS:
+            values = [value for value in item._values(name) if value not in more_norms]
+            if name in (*chosen, "baselines") and values != self._values(name):
+                narrow[name] = values
         for name in REPLACED:
-            if any(getattr(one, name, None) != getattr(new, name, None) for one, new in pairs):
+            if any(getattr(part, name, None) != getattr(left, name, None) for part, left in kept):
                 narrow[name] = plain(chosen[name])
-        if part.trained and more_norms:
+        if item.trained and more_norms:
             narrow["more_norms"] = list(more_norms)
-        return replace(part, narrow=narrow or None)
+        return replace(item, narrow=narrow or None, whole=self.whole or self)
 
 
 def describe_narrow(narrow: Mapping[str, Any]) -> str:

@@ -43,8 +43,10 @@ _ITEMS = (
         name="table1",
         caption="Table 1: accuracy (%) on graph classification",
         make=tables.scores,
-        trained=(Trainings(models=("gin", "gcn"), protocols=("paper", "fair"), grid=GRIDS["paper"]),),
-        baselines=Baselines(baselines=("wl", "awl", "dcnn", "dgcnn", "mlp"), protocols=("paper", "fair")),
+        parts=(
+            Trainings(models=("gin", "gcn"), protocols=("paper", "fair"), grid=GRIDS["paper"]),
+            Baselines(baselines=("wl", "awl", "dcnn", "dgcnn", "mlp"), protocols=("paper", "fair")),
+        ),
         claims=(
             Claim(
                 "Section 5, Table 1: GraphNorm “improves the generalization on most benchmarks”: the highest accuracy "
@@ -66,12 +68,14 @@ _ITEMS = (
         name="table2",
         caption="Table 2: test ROC-AUC (%) on ogbg-molhiv",
         make=tables.scores,
-        trained=tuple(_TABLE_2.values()),
-        baselines=Baselines(
-            baselines=("ogb-gcn", "ogb-gcn-virtual", "ogb-gin", "ogb-gin-virtual"),
-            datasets=(MOLHIV,),
-            protocols=("given",),
-            seeds=10,
+        parts=(
+            *_TABLE_2.values(),
+            Baselines(
+                baselines=("ogb-gcn", "ogb-gcn-virtual", "ogb-gin", "ogb-gin-virtual"),
+                datasets=(MOLHIV,),
+                protocols=("given",),
+                seeds=10,
+            ),
         ),
         claims=(
             Claim(
@@ -94,7 +98,7 @@ _ITEMS = (
         name="fig2",
         caption="Figure 2: training curves of GIN",
         make=figures.curves,
-        trained=(Trainings(), _TABLE_2["molhiv-gin"]),
+        parts=(Trainings(), _TABLE_2["molhiv-gin"]),
         claims=(
             Claim(
                 "Section 5, Figure 2: GIN with GraphNorm has “the fastest convergence on all tasks”.",
@@ -128,7 +132,7 @@ _ITEMS = (
         name="fig4",
         caption="Figure 4: statistics of batches against the dataset's, GIN on PROTEINS and ResNet18 on CIFAR-10",
         make=figures.batch_noise,
-        noise=NoiseRuns(images=IMAGE_EPOCHS),
+        parts=(NoiseRuns(images=IMAGE_EPOCHS),),
         claims=(
             Claim(
                 "Section 3.3, Figure 4: batch statistics of graphs are noisier than those of images.",
@@ -140,7 +144,7 @@ _ITEMS = (
         name="fig5",
         caption="Figure 5: GraphNorm and InstanceNorm on irregular (PROTEINS) and regular (IMDB-BINARY) graphs",
         make=figures.learned_shift,
-        trained=(Trainings(datasets=("PROTEINS", "IMDB-BINARY"), models=("gin", "gcn"), norms=("instance", "graph")),),
+        parts=(Trainings(datasets=("PROTEINS", "IMDB-BINARY"), models=("gin", "gcn"), norms=("instance", "graph")),),
         graphs=("PROTEINS", "IMDB-BINARY"),
         claims=(
             Claim(
@@ -159,7 +163,7 @@ _ITEMS = (
         name="fig6",
         caption="Figure 6: training curves of GCN",
         make=figures.curves,
-        trained=(Trainings(models=("gcn",)), _TABLE_2["molhiv-gcn"]),
+        parts=(Trainings(models=("gcn",)), _TABLE_2["molhiv-gcn"]),
         claims=(
             Claim(
                 "Appendix D.3, Figure 6: GCN with GraphNorm has “the fastest convergence on all tasks”, too.",
@@ -182,7 +186,7 @@ _ITEMS = (
         name="fig8",
         caption="Figure 8: statistics of batches against the dataset's on four more datasets",
         make=figures.batch_noise,
-        noise=NoiseRuns(datasets=("PTC", "NCI1", "MUTAG", "IMDB-BINARY")),
+        parts=(NoiseRuns(datasets=("PTC", "NCI1", "MUTAG", "IMDB-BINARY")),),
         claims=(
             Claim(
                 "Appendix D.2, Figure 8: so they are on four more datasets.",
@@ -195,14 +199,14 @@ _ITEMS = (
         name="fig9",
         caption="Figure 9: statistics of batches against the dataset's by depth",
         make=figures.batch_noise,
-        noise=NoiseRuns(layers=(0, 1, 2, 3), images=IMAGE_EPOCHS),
+        parts=(NoiseRuns(layers=(0, 1, 2, 3), images=IMAGE_EPOCHS),),
         claims=(Claim("Appendix D.2, Figure 9: so they are at every depth.", claims.noisier_than_images),),
     ),
     Item(
         name="fig10",
         caption="Figure 10: statistics of batches against the dataset's by batch size",
         make=figures.batch_noise,
-        noise=NoiseRuns(batch_sizes=(8, 16, 32, 64)),
+        parts=(NoiseRuns(batch_sizes=(8, 16, 32, 64)),),
         claims=(
             Claim(
                 "Appendix D.2, Figure 10: they are noisy at batch sizes of 8, 16, 32 and 64.",
@@ -215,7 +219,7 @@ _ITEMS = (
         name="fig11",
         caption="Figure 11: GraphNorm and BatchNorm by batch size",
         make=figures.curves,
-        trained=(
+        parts=(
             Trainings(
                 datasets=("PROTEINS", "REDDIT-BINARY"),
                 models=("gin", "gcn"),
@@ -235,7 +239,7 @@ _ITEMS = (
         name="fig12",
         caption="Figure 12: GraphNorm and variants of BatchNorm",
         make=figures.curves,
-        trained=(
+        parts=(
             Trainings(
                 datasets=("PROTEINS", "PTC", "IMDB-BINARY"),
                 norms=("batch", "batch-alpha", "batch-running", "batch-detached", "graph"),
@@ -268,7 +272,7 @@ _ITEMS = (
         name="alpha",
         caption="The learned α of GraphNorm, layer by layer",
         make=figures.learned_alpha,
-        alpha=AlphaRuns(("PROTEINS", "IMDB-BINARY", "NCI1")),
+        parts=(AlphaRuns(("PROTEINS", "IMDB-BINARY", "NCI1")),),
     ),
     Item(
         name="theory",

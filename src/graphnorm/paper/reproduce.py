@@ -22,11 +22,10 @@ import torch
 
 from graphnorm._version import exact_version
 from graphnorm.data import PackedGraphs, find, load, load_cifar10
-from graphnorm.data.loading import locate, obtain
+from graphnorm.data.folders import locate, obtain
 from graphnorm.errors import DownloadError, StudyError
 from graphnorm.paper.image_fleet import IMAGES
-from graphnorm.paper.item import Item, Trainings
-from graphnorm.paper.items import ITEMS
+from graphnorm.paper.item import Item, NoiseRuns, Trainings
 from graphnorm.paper.noise_and_alpha import image_plan
 from graphnorm.paper.output import LeftOutError, NothingThereError, Output
 from graphnorm.settings import Running
@@ -67,10 +66,11 @@ class Work:
 
     def own_part(self, result: Result) -> Trainings | None:
         """The trainings of the whole item that a study belongs to; None for a baseline."""
-        whole = ITEMS.get(self.item.name, self.item)
-        parts = (whole.quick() if self.quick else whole).trained
-        of_model = [part for part in parts if result.dataset in part.datasets and result.model in part.models]
-        return next((part for part in of_model if result.protocol.name in part.protocols), None)
+        dataset, model, protocol = result.dataset, result.model, result.protocol.name
+        for part in (self.item.whole or self.item).trained:
+            if dataset in part.datasets and model in part.models and protocol in part.protocols:
+                return part
+        return None
 
     @property
     def remarks(self) -> tuple[str, ...]:
@@ -140,7 +140,8 @@ class Reproduction:
         """Raise an error if a dataset is neither here nor can be downloaded."""
         missing = {}
         names = [name for item in items for name in item.datasets]
-        names += [IMAGES for item in items if item.noise and item.noise.images]
+        noise = [part for item in items for part in item.parts if isinstance(part, NoiseRuns)]
+        names += [IMAGES for part in noise if part.images]
         for name in dict.fromkeys(names):
             try:
                 if name == IMAGES:
@@ -212,7 +213,7 @@ class Reproduction:
         """Train what an item lacks, and make it; if ``train`` is False the store is only read."""
         if train:
             self.train(item)
-        elif item.trains and not self.store.exists():
+        elif item.parts and not self.store.exists():
             raise NothingThereError(item.name, self.store)
         gone = [] if train else [name for name in item.graphs if not self._is_here(name)]
         if gone and not item.trained:

@@ -22,7 +22,7 @@ from graphnorm.analysis import (
     shared_values,
     spectra,
 )
-from graphnorm.analysis.parts import Subject, theory_part
+from graphnorm.analysis.parts import describe_theory
 from graphnorm.data.catalog import find
 from graphnorm.errors import listing
 from graphnorm.files import plain
@@ -38,6 +38,7 @@ from graphnorm.paper.cells import (
     reported_cell,
 )
 from graphnorm.paper.figures import AUTHORS_Q, NAMES
+from graphnorm.paper.item import Baselines
 from graphnorm.paper.output import Output, Sheet
 from graphnorm.study.paper_numbers import MOLHIV, REPETITIONS, Reported, dataset_table
 from graphnorm.study.protocol import find_protocol
@@ -304,9 +305,9 @@ def _sheets(item: Item, cells: Sequence[Cell], units: str, facts: Mapping[str, A
 
 def _planned(item: Item) -> Iterator[tuple[Place, Reported | None]]:
     """Every cell of the item with the paper's number, trained or not, in the order of rows: baselines come first."""
-    others = item.baselines
-    for name, dataset in product(others.baselines, others.datasets):
-        yield (dataset, name, BASELINE), reported_cell(dataset, name, BASELINE, leading_protocol(others.protocols))
+    for others in (part for part in item.parts if isinstance(part, Baselines)):
+        for name, dataset in product(others.baselines, others.datasets):
+            yield (dataset, name, BASELINE), reported_cell(dataset, name, BASELINE, leading_protocol(others.protocols))
     for part in item.trained:
         protocol = leading_protocol(part.protocols)
         for model, norm, dataset in product(part.models, part.norms, part.datasets):
@@ -451,7 +452,7 @@ def theory(work: Work) -> Output:
         shared, orthogonal = shared + int(equal.shared.sum()), orthogonal + int(equal.orthogonal.sum())
         regular.append(left_on_regular_graphs(graphs))
         complete += [left_on_complete_graphs(graphs, xi) for xi in XI]
-    finding = theory_part(Subject(work.graphs(work.item.graphs[-1]), progress=work.progress))
+    finding = describe_theory(progress=work.progress)
     columns = ("dataset", "graphs", "checked", "Theorem 1 holds", "condition of Q", "condition of QN", "quotient")
     checked, held = sum(int(row[2]) for row in rows), sum(int(row[3]) for row in rows)
     return work.output(
