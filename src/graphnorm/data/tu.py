@@ -44,8 +44,7 @@ def read_tu(archive: Archive, name: str | None, task: TaskName | None, features:
     Like PyTorch Geometric's ``TUDataset`` it removes self-loops, and counts them. Degrees that serve as features do not
     include them. Graph labels become 0..C-1 and node labels 0..L-1, in sorted order.
     """
-    prefix = _find_prefix(archive)
-    files = Files(archive, f"{prefix}_", ".txt")
+    files, own_name = _find_files(archive)
     of_graphs = [part for part in OF_GRAPHS if part in files][-1 if task in ("binary", "values") else 0]
     of_nodes = next(part for part in ("node_attributes", "node_labels", "graph_indicator") if part in files)
 
@@ -76,7 +75,7 @@ def read_tu(archive: Archive, name: str | None, task: TaskName | None, features:
     columns, found = as_columns(table)
     targets = find_targets(columns, partial(files.at, of_graphs), task=task or found)
     return RawGraphs(
-        name=name or PurePosixPath(prefix).name,
+        name=name or own_name,
         locate=locate,
         sizes=np.bincount(indicator - 1, minlength=len(table)),
         row=row,
@@ -91,8 +90,8 @@ def read_tu(archive: Archive, name: str | None, task: TaskName | None, features:
     )
 
 
-def _find_prefix(archive: Archive) -> str:
-    """The common prefix of the dataset's files, folder included."""
+def _find_files(archive: Archive) -> tuple[Files, str]:
+    """The files of the only dataset, and its name, with which their names begin."""
     parts = (*REQUIRED, *OF_GRAPHS)
     prefixes = {name.removesuffix(f"_{part}.txt") for part in parts for name in archive.ending(f"_{part}.txt")}
     if len(prefixes) != 1:
@@ -102,14 +101,15 @@ def _find_prefix(archive: Archive) -> str:
             remedy="give a folder with NAME_A.txt, NAME_graph_indicator.txt, NAME_graph_labels.txt",
         )
     prefix = prefixes.pop()
-    missing = [f"{prefix}_{part}.txt" for part in REQUIRED if f"{prefix}_{part}.txt" not in archive.names]
-    if not any(f"{prefix}_{part}.txt" in archive.names for part in OF_GRAPHS):
-        missing.append(f"{prefix}_{OF_GRAPHS[0]}.txt")
+    files = Files(archive, f"{prefix}_", ".txt")
+    missing = [files.name(part) for part in REQUIRED if part not in files]
+    if not any(part in files for part in OF_GRAPHS):
+        missing.append(files.name(OF_GRAPHS[0]))
     if missing:
         raise DataError(
             f"missing: {', '.join(missing)}", where=archive.path, remedy="add the file; the TU format needs it"
         )
-    return prefix
+    return files, PurePosixPath(prefix).name
 
 
 def _check_indicator(files: Files, indicator: Integers, num_graphs: int) -> None:
