@@ -74,29 +74,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     _open_streams()
     try:
-        return _run(arguments)
+        return _exit_code(sys.argv[1:] if arguments is None else list(arguments))
     finally:
         _end_streams()
 
 
-def _run(arguments: Sequence[str] | None) -> int:
-    given = sys.argv[1:] if arguments is None else list(arguments)
-    command = next((text for text in given if text in COMMANDS), None)
+def _exit_code(given: list[str]) -> int:
+    """Run a command; the message of an error is printed."""
     try:
-        options = make_parser(command).parse_args(given, argparse.Namespace(words=["graphnorm", *given]))
-        if command not in WITHOUT_TORCH:
-            with _ending_at_once():
-                import torch  # noqa: F401 - takes seconds
-        with warnings.catch_warnings():
-            warnings.simplefilter("always", DataWarning)
-            warnings.simplefilter("always", CodeWarning)
-            warnings.showwarning = partial(_show_warning, warnings.showwarning, set())
-            try:
-                options.run(options)
-            except SystemExit as error:  # no command raises it
-                problem = f"your own code ended Python (SystemExit: {error.code})"
-                raise GraphnormError(problem, remedy="raise another error there") from error
-        sys.stdout.flush()
+        _run(given)
     except GraphnormError as error:
         _say(error)
         return 2
@@ -116,6 +102,24 @@ def _run(arguments: Sequence[str] | None) -> int:
         print(f"graphnorm: {str(stop) or 'stopped; what was not finished is not saved'}", file=sys.stderr)
         return 128 + getattr(stop, "signal", signal.SIGINT)
     return 0
+
+
+def _run(given: list[str]) -> None:
+    command = next((text for text in given if text in COMMANDS), None)
+    options = make_parser(command).parse_args(given, argparse.Namespace(words=["graphnorm", *given]))
+    if command not in WITHOUT_TORCH:
+        with _ending_at_once():
+            import torch  # noqa: F401 - takes seconds
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", DataWarning)
+        warnings.simplefilter("always", CodeWarning)
+        warnings.showwarning = partial(_show_warning, warnings.showwarning, set())
+        try:
+            options.run(options)
+        except SystemExit as error:  # no command raises it
+            problem = f"your own code ended Python (SystemExit: {error.code})"
+            raise GraphnormError(problem, remedy="raise another error there") from error
+    sys.stdout.flush()
 
 
 def _open_streams() -> None:
