@@ -50,6 +50,8 @@ def test_a_plan_within_a_budget() -> None:
     assert len(kept) == 6 * few.spec["configurations"]
     with pytest.raises(StudyError, match="different length"):
         adapt(make_plan(GRAPHS, Settings(norms=("graph",), baselines=("wl",))), 100)
+    with pytest.raises(StudyError, match="baselines have one configuration"):
+        adapt(make_plan(GRAPHS, Settings(norms=("graph",), baselines=("mlp",)), GRIDS["paper"]), 100)
 
 
 def test_under_a_nested_protocol_each_fold_decides_for_itself() -> None:

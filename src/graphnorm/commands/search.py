@@ -76,7 +76,6 @@ def run(options: argparse.Namespace) -> None:
 
 def _show_plan(graphs: PackedGraphs, plan: Plan, running: Running, store: Path, *, as_json: bool) -> None:
     from graphnorm.study.forecast import forecast
-    from graphnorm.study.plan import role
     from graphnorm.study.render import clock, facts
     from graphnorm.study.store import is_begun, open_store
 
@@ -85,14 +84,12 @@ def _show_plan(graphs: PackedGraphs, plan: Plan, running: Running, store: Path, 
         with open_store(store) as known:
             done = known.finished_keys()
     fleets, at_once, seconds = forecast(graphs, plan, running, done)
-    first = role(plan.trials[0])
-    configurations = len({trial.configuration for trial in plan.trials if role(trial) == first})
     shown: dict[str, Any] = {
         "study": plan.name,
         "data": f"{graphs.name}, {graphs.num_graphs:,} graphs",
         "protocol": plan.spec["protocol"],
         "normalizations": plan.spec["norms"],
-        "configurations": configurations,
+        "configurations": len(next(iter(plan.configurations().values()))),
         "trials": len(plan.trials),
         "trials_done_before": len(plan.trials) - sum(map(len, fleets)),
         "fleets": len(fleets),

@@ -119,13 +119,13 @@ def adapt(plan: Plan, full_trainings: float) -> Plan:
             "trials of different length cannot be halved", remedy="give one number of epochs, no baselines"
         )
     (length,) = epochs
-    groups: dict[str, dict[tuple[object, ...], list[int]]] = {}
-    for place, trial in enumerate(plan.trials):
-        groups.setdefault(trial.norm, {}).setdefault(trial.configuration, []).append(place)
-    configurations = {len(group) for group in groups.values()}.pop()
+    groups = plan.configurations()
+    if any(kind == "baselines" for kind, _ in groups):
+        raise StudyError("baselines have one configuration each, of which none can be dropped", remedy="leave them out")
+    configurations = len(next(iter(groups.values())))
     members = len(plan.trials) / configurations  # normalizations, folds and seeds
     ladder = make_ladder(configurations, length, full_trainings * length / members)
     chosen = {round(k * (configurations - 1) / max(ladder.configurations - 1, 1)) for k in range(ladder.configurations)}
-    kept = sorted(place for group in groups.values() for k in chosen for place in list(group.values())[k])
+    kept = sorted(place for group in groups.values() for k in chosen for place in group[k])
     spec = {**plan.spec, "rungs": [list(rung) for rung in ladder.rungs], "configurations": ladder.configurations}
     return replace(plan, spec=spec, trials=tuple(plan.trials[place] for place in kept))

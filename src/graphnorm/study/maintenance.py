@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 from graphnorm.errors import StoreError, StudyError
 from graphnorm.files import refuse_unwritable, replacing
 from graphnorm.study.compression import decompress_array, decompress_curve
-from graphnorm.study.plan import role
 from graphnorm.study.protocol import find_protocol
 from graphnorm.study.reading import read
 from graphnorm.study.schema import WRITE_ERRORS, connect, store_errors, transaction
@@ -154,18 +153,12 @@ def _chosen(store: Store, study: Study) -> set[str]:
     """Keys of the trials of every configuration that some fold chose; all trials where nothing is chosen yet."""
     plan = store.plan(study)
     result = read(store, plan)
-    kept: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for kind, scores in (("norms", result.norms), ("baselines", result.baselines)):
-        for name, score in scores.items():
-            numbers = {choice.configuration for choice in score.choices} or range(len(score.configurations))
-            kept[kind, name] = [score.configurations[number] for number in numbers]
-    return {
-        trial.key
-        for trial in plan.trials
-        if any(
-            all(getattr(trial, option) == value for option, value in settings.items()) for settings in kept[role(trial)]
-        )
-    }
+    scores = {"norms": result.norms, "baselines": result.baselines}
+    kept: set[str] = set()
+    for (kind, name), groups in plan.configurations().items():
+        numbers = {choice.configuration for choice in scores[kind][name].choices} or range(len(groups))
+        kept |= {plan.trials[place].key for number in numbers for place in groups[number]}
+    return kept
 
 
 # Recovering

@@ -13,6 +13,9 @@ from graphnorm.training.trial import Trial
 __all__ = ["Plan", "Rung", "role"]
 
 
+Role = tuple[Literal["norms", "baselines"], str]
+
+
 class Rung(NamedTuple):
     """A step of an adaptive search: after ``epoch`` epochs, ``keep`` configurations continue."""
 
@@ -37,13 +40,20 @@ class Plan:
         if CONTROL.search(self.name):
             raise StudyError(f"{self.name!r} cannot name a study", remedy="write it without control characters")
 
+    def configurations(self) -> dict[Role, list[list[int]]]:
+        """Of each normalization and baseline, the places of the trials of every configuration."""
+        found: dict[Role, dict[Any, list[int]]] = {}
+        for place, trial in enumerate(self.trials):
+            found.setdefault(role(trial), {}).setdefault(trial.configuration, []).append(place)
+        return {role_: list(places.values()) for role_, places in found.items()}
+
     @property
     def rungs(self) -> tuple[Rung, ...]:
         """The rungs of an adaptive search; empty for a full one."""
         return tuple(Rung(*rung) for rung in self.spec.get("rungs", ()))
 
 
-def role(trial: Trial) -> tuple[Literal["norms", "baselines"], str]:
+def role(trial: Trial) -> Role:
     """The row of a result that a trial belongs to: a normalization or a baseline.
 
     >>> role(Trial(dataset="MUTAG", norm="batch")), role(Trial(dataset="MUTAG", model="wl"))

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
 from graphnorm.settings import Hyperparameters, options_of
 from graphnorm.study.paper_numbers import reported
-from graphnorm.study.plan import Plan, role
+from graphnorm.study.plan import Plan
 from graphnorm.study.protocol import ALL_GRAPHS, find_protocol
 from graphnorm.study.result import Result
 from graphnorm.study.score import Curve, Score
@@ -30,13 +29,10 @@ def read(store: Store, plan: Plan, *, partial: bool = False, among: Callable[[Tr
     among: select only among configurations whose trials pass this filter.
     """
     records = {record.place: record for record in store.records(plan)}
-    places: dict[tuple[str, str], dict[Any, list[int]]] = {}
-    for place, trial in enumerate(plan.trials):
-        if among is None or among(trial):
-            places.setdefault(role(trial), {}).setdefault(trial.configuration, []).append(place)
     scores: dict[str, dict[str, Score]] = defaultdict(dict)
-    for (kind, name), configurations in places.items():
-        scores[kind][name] = _read_score(store, plan, name, list(configurations.values()), records, partial)
+    for (kind, name), groups in plan.configurations().items():
+        if groups := [group for group in groups if among is None or among(plan.trials[group[0]])]:
+            scores[kind][name] = _read_score(store, plan, name, groups, records, partial)
     return Result(
         plan.name,
         plan.spec,
