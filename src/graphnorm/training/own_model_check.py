@@ -53,7 +53,9 @@ def try_model(trial: Trial, graphs: PackedGraphs, device: torch.device) -> None:
     action, remedy = _if_it_fails(model, graphs, pair)
     with _explained(trial.model, action, files, remedy):
         _check_step(model, trial, inputs(inputs.batch(pair), may_pad=False))
-    doubts = _doubts(model, trial, inputs, pair)
+    action, remedy = _if_evaluation_fails(graphs, pair)
+    with _explained(trial.model, action, files, remedy):
+        doubts = _doubts(model, trial, inputs, pair)
     if not called:
         _warn(f"{trial.model} calls no layer made by norm(width): normalizations make no difference to it")
     for doubt in doubts:
@@ -142,6 +144,14 @@ def _if_it_fails(model: OwnModel, graphs: PackedGraphs, pair: list[int]) -> tupl
     )
 
 
+def _if_evaluation_fails(graphs: PackedGraphs, pair: list[int]) -> tuple[str, str]:
+    sizes = " and ".join(str(int(graphs.sizes[graph])) for graph in pair)
+    return (
+        f"fails in evaluation mode on two graphs with {sizes} nodes, or on one of them",
+        "correct it; it may keep nothing of one batch for the next, as layers with cached=True do",
+    )
+
+
 def _doubts(model: OwnModel, trial: Trial, inputs: ModelInputs, pair: list[int]) -> list[str]:
     """What is probably wrong with the scores in evaluation mode."""
     with torch.no_grad(), seeded(trial.seed):
@@ -149,12 +159,15 @@ def _doubts(model: OwnModel, trial: Trial, inputs: ModelInputs, pair: list[int])
         alone = torch.cat([model(**inputs(inputs.batch([graph]), may_pad=False)) for graph in pair])
         model.seed += 1
         again = model(**inputs(inputs.batch(pair), may_pad=False))
+    doubts, sums = [], together.sum(1)
+    if together.shape[1] > 1 and bool((together >= 0).all()) and _difference(sums, torch.ones_like(sums)) < SAME:
+        doubts.append("its scores are probabilities; leave the softmax at its end out, since the loss takes logits")
     depend = "in evaluation mode the scores of a graph depend on"
     if _difference(together, again) > SAME:
-        return [f"{depend} random numbers; draw them where self.training is true, unless that is meant"]
-    if trial.norm != "batch" and _difference(together, alone) > SAME:
-        return [f"{depend} the other graphs of its batch"]
-    return []
+        doubts.append(f"{depend} random numbers; draw them where self.training is true, unless that is meant")
+    elif trial.norm != "batch" and _difference(together, alone) > SAME:
+        doubts.append(f"{depend} the other graphs of its batch")
+    return doubts
 
 
 def why_one_by_one(model: nn.Module, trial: Trial, graphs: PackedGraphs, device: torch.device) -> str:
@@ -203,7 +216,10 @@ def why_not_stacked(trial: Trial, graphs: PackedGraphs, device: torch.device) ->
     if not _difference(*found) < SAME:
         return "since padded rows would change its result"
     if not _difference(*buffers) < SAME:
-        return "since it replaces a buffer, as in self.mean = …, which torch.func.vmap would forget"
+        return (
+            "since its buffers would differ under torch.func.vmap: it replaces a buffer, as in self.mean = …, or "
+            "padded rows reach one"
+        )
     return ""
 
 
