@@ -137,7 +137,8 @@ def main() -> None:
     parser.add_argument("--name", default="", help="the file is kills-ENGINE-NAME.json")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=RESULTS)
-    options, options.study = parser.parse_known_args()
+    options, study = parser.parse_known_args()
+    options.study = study
     os.environ |= {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
