@@ -647,9 +647,27 @@ class MixesGraphs(Wrong):
         return super().forward(x - x.mean(0), edge_index, batch, batch_size)
 
 
-def test_a_model_that_mixes_graphs_is_noted():
-    (trial,) = members(1, model=MixesGraphs)
-    with pytest.warns(CodeWarning, match="depend on the other graphs") as caught:
+class NormalizesGraphs(Wrong):
+    """Rows that are graphs, as of a virtual node."""
+
+    def __init__(self, in_features, num_outputs, norm):
+        super().__init__(in_features, num_outputs, norm)
+        self.last = norm(num_outputs)
+
+    def forward(self, x, edge_index, batch, batch_size):
+        return self.last(super().forward(x, edge_index, batch, batch_size))
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        (MixesGraphs, "depend on the other graphs of its batch$"),
+        (NormalizesGraphs, "depend on the other graphs of its batch; a layer made by .* took them as one graph"),
+    ],
+)
+def test_a_model_that_mixes_graphs_is_noted(model, words):
+    (trial,) = members(1, model=model)
+    with pytest.warns(CodeWarning, match=words) as caught:
         try_model(trial, GRAPHS, CPU)
     assert len(caught) == 1
     with warnings.catch_warnings():
