@@ -3,8 +3,11 @@
 Two studies of the same trials run as real processes, on the CPU. One is left alone. Of the other, at random times, the
 driver or one of its workers is ended by SIGKILL; a killed driver is started again with the same command. In the end
 both stores must hold the same trials with the same status and the same curves to the bit: nothing twice, nothing
-missing. Trials whose worker was killed three times at one place are recorded as failed; the same command again tries
-them again. Writes ``benchmarks/results/kills-ENGINE.json``.
+missing, and give the same result. Trials whose worker was killed three times at one place are recorded as failed; the
+same command again tries them again. Writes ``benchmarks/results/kills-ENGINE.json``.
+
+Other arguments are given to ``graphnorm search``, for other graphs, tasks and models:
+``python -m benchmarks.kills --name tox21 tox21.csv --model mine.py:Net --folds 3``.
 """
 
 from __future__ import annotations
@@ -33,12 +36,24 @@ from graphnorm.study import Store
 Table = dict[tuple[str, str], tuple[Any, ...]]
 
 
-def command(folder: Path, store: str, engine: str, epochs: int) -> list[str]:
-    study = f"search {folder}/graphs.safetensors --grid {folder}/grid.toml --norms graph,batch --folds 3 --hidden 8"
-    where = f"--layers 3 --epochs {epochs} --store {folder}/{store} --engine {engine} --workers 2 --checkpoint 1"
-    how = "--retry-failed --quiet"
-    device = "" if engine == "ray" else "--device cpu"
-    return [sys.executable, "-m", "graphnorm.cli", *f"{study} {where} {device} {how}".split()]
+def command(folder: Path, store: str, options: argparse.Namespace) -> list[str]:
+    study = options.study or f"{folder}/graphs.safetensors --folds 3 --hidden 8 --layers 3".split()
+    what = f"--grid {folder}/grid.toml --norms graph,batch --epochs {options.epochs}"
+    where = f"--store {folder}/{store} --engine {options.engine} --workers 2 --checkpoint 1"
+    device = "" if options.engine == "ray" else "--device cpu"
+    how = "--retry-failed --quiet --json"
+    return [sys.executable, "-m", "graphnorm.cli", "search", *f"{what} {where} {device} {how}".split(), *study]
+
+
+def read_result(arguments: list[str]) -> Any:
+    """The result of a finished study, without what differs from run to run."""
+
+    def without_times(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: without_times(one) for name, one in value.items() if name != "seconds"}
+        return value
+
+    return without_times(json.loads(subprocess.run(arguments, check=True, capture_output=True).stdout))
 
 
 def read_table(path: Path) -> Table:
@@ -84,6 +99,7 @@ def disturb(
     """
     chance, killed, again = random.Random(seed), Counter[str](), 0
     while True:
+        calm = killed.total() >= kills
         with log.open("ab") as errors:
             driver = subprocess.Popen(arguments, stdout=errors, stderr=errors)
         while driver.poll() is None and killed.total() < kills:
@@ -97,8 +113,9 @@ def disturb(
             print(f"{killed.total()} kills", end="\r", flush=True)
         if driver.wait() == -signal.SIGKILL:
             continue
-        assert driver.returncode == 0, f"the driver ended with code {driver.returncode}: {log.read_text()[-2000:]}"
-        if not failed_trials(store):
+        failed = store.exists() and failed_trials(store)
+        if not failed or calm:
+            assert driver.returncode == 0, f"the driver ended with code {driver.returncode}: {log.read_text()[-2000:]}"
             return killed, again
         again += 1
 
@@ -117,34 +134,38 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--engine", choices=("local", "ray"), default="local")
     parser.add_argument("--epochs", type=int, default=3000)
+    parser.add_argument("--name", default="", help="the file is kills-ENGINE-NAME.json")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=RESULTS)
-    options = parser.parse_args()
+    options, study = parser.parse_known_args()
+    options.study = study
     os.environ |= {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
         save_packed(synthetic.regular(num_graphs=24, seed=0), folder / "graphs.safetensors")
         (folder / "grid.toml").write_text("lr = [1e-3, 1e-2]\ndropout = [0.0, 0.5]\nbatch_size = [8, 16]\n")
         began = time.monotonic()
-        subprocess.run(
-            command(folder, "calm.db", options.engine, options.epochs), check=True, stdout=subprocess.DEVNULL
-        )
+        undisturbed = command(folder, "calm.db", options)
+        subprocess.run(undisturbed, check=True, stdout=subprocess.DEVNULL)
         calm = time.monotonic() - began
         print(f"undisturbed: {calm:.0f} s", flush=True)
         began = time.monotonic()
-        arguments = command(folder, "killed.db", options.engine, options.epochs)
+        arguments = command(folder, "killed.db", options)
         store, log = folder / "killed.db", folder / "log"
         killed, again = disturb(arguments, store, options.kills, options.engine, options.seed, log)
         disturbed = time.monotonic() - began
         expected, found = read_table(folder / "calm.db"), read_table(folder / "killed.db")
+        results_equal = read_result(undisturbed) == read_result(arguments)
         left = [path.name for path in (folder / "killed.db-work").rglob("*.checkpoint")]
     result = facts("cpu", *(["ray"] if options.engine == "ray" else [])) | {
         "engine": options.engine,
+        "study": " ".join(options.study),
         "kills": dict(killed),
         "ended_with_failed_trials_and_given_again": again,
         "trials": len({key for key, _ in expected}),
         "curves": len(expected),
         "equal_to_the_bit": expected == found,
+        "results_equal": results_equal,
         "missing": len(expected.keys() - found.keys()),
         "too_many": len(found.keys() - expected.keys()),
         "checkpoints_left": left,
@@ -153,8 +174,10 @@ def main() -> None:
     }
     print(json.dumps(result, indent=1))
     options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / f"kills-{options.engine}.json").write_text(json.dumps(result, indent=1) + "\n")
+    name = f"kills-{options.engine}-{options.name}" if options.name else f"kills-{options.engine}"
+    (options.out / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
     assert expected == found, "the tables differ"
+    assert results_equal, "the results differ"
     assert killed.total() >= options.kills, "the study was over before all kills were made; give more --epochs"
 
 

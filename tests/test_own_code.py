@@ -114,6 +114,7 @@ def test_a_file_is_read_again_at_each_call(tmp_path):
         ("broken.py:Net", "SyntaxError"),
         ("raises.py:Net", "ZeroDivisionError"),
         ("imports.py:Net", "No module named 'not_there'"),
+        ("parts/layers.py:width", "part of a package"),
         ("no_such_module:Net", "no module 'no_such_module'"),
         ("builtins:print", "built into Python"),
         ("net.py", "names no model"),
@@ -128,6 +129,9 @@ def test_mistakes_are_named(given, words, folder, monkeypatch):
     with pytest.raises(GraphnormError, match=words) as caught:
         find_code(given, "model")
     assert caught.value.remedy
+    if given.startswith("parts"):
+        assert "PACKAGE.layers:NAME" in caught.value.remedy
+        assert find_code("parts.layers:width", "model").thing() == 3
     if given.startswith(("broken", "raises")):
         assert f"{given.partition(':')[0]}:2: " in str(caught.value)
 
@@ -177,6 +181,24 @@ def test_an_imported_class_whose_file_was_edited_is_refused(edited, folder, monk
         assert find_code(loaded.Net, "model").digest not in before
     finally:
         del sys.modules["loaded"], REGISTRY["edited"]
+
+
+def test_a_class_that_torch_compile_has_run_is_not_taken_for_edited(folder, monkeypatch):
+    """After a break of its graph it leaves functions of its own among those of the file."""
+    torch = pytest.importorskip("torch")
+    monkeypatch.syspath_prepend(folder)
+    (folder / "broken_graph.py").write_text(
+        "import torch\n\ndef net(x):\n    x = x + 1\n    torch._dynamo.graph_break()\n    return x * 2\n"
+    )
+    import broken_graph
+
+    try:
+        before = len(vars(broken_graph))
+        assert float(torch.compile(broken_graph.net, backend="eager")(torch.ones(()))) == 4
+        assert len(vars(broken_graph)) > before
+        assert find_code(broken_graph.net, "model").place == "broken_graph.py:net"
+    finally:
+        del sys.modules["broken_graph"]
 
 
 def test_what_has_no_source_is_refused():

@@ -129,6 +129,9 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
             yield from _codes(constant)
 
 
+_RESUMES = ("torch_dynamo_resume_in", "<resume in")
+
+
 def _running(namespace: Mapping[str, Any], module: ModuleType, prefix: str = "") -> Iterator[CodeType]:
     """The code of the functions and methods in a namespace that the text of a module defines."""
     for name, value in namespace.items():
@@ -138,7 +141,9 @@ def _running(namespace: Mapping[str, Any], module: ModuleType, prefix: str = "")
                 yield from _running(vars(value), module, f"{prefix}{name}.")
         elif isinstance(function, FunctionType) and (original := inspect.unwrap(function)).__globals__ is vars(module):
             code = original.__code__
-            yield from () if code.co_filename.startswith("<") else (code,)  # a dataclass generates some
+            # A dataclass generates some, and torch.compile goes on after a break of its graph in some of its own.
+            generated = code.co_filename.startswith("<") or code.co_name.startswith(_RESUMES)
+            yield from () if generated else (code,)
 
 
 def files_of(thing: Any) -> frozenset[Path]:
@@ -160,7 +165,7 @@ def _import_file(place: str) -> ModuleType:
     if not path.is_file():
         raise GraphnormError("there is no such file", where=place, remedy="check the path")
     module = ModuleType(f"{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}")
-    module.__file__ = str(path)
+    module.__file__, module.__package__ = str(path), ""
     sys.modules[module.__name__] = module
     linecache.checkcache(str(path))
 
@@ -205,7 +210,11 @@ def _with_folder(folder: str, load: Callable[[], ModuleType], place: str) -> Mod
     except GraphnormError:
         raise
     except ImportError as error:
-        if isinstance(error, ModuleNotFoundError) and error.name == place.partition(".")[0]:
+        if "attempted relative import" in str(error):
+            module = Path(place).stem
+            problem = f"{place} cannot be imported: it is part of a package, {error}"
+            remedy = f"name it as a module, from the folder that holds its package: PACKAGE.{module}:NAME"
+        elif isinstance(error, ModuleNotFoundError) and error.name == place.partition(".")[0]:
             problem, remedy = f"there is no module {error.name!r}, in this folder or installed", "write FILE.py:NAME"
         else:
             problem, remedy = f"{place} cannot be imported: {error}", "install what it imports, or put it beside it"

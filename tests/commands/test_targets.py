@@ -257,6 +257,8 @@ def test_predict_on_data_with_a_part_of_the_targets(run: Run, tmp_path: Path) ->
     assert facts["not in the data"] == "'t1'"
     assert facts["RMSE"] == facts["RMSE by target"]["t0"]
     assert facts["RMSE by target"]["t1"] is None
+    assert "RMSE by target: t0 " in (shown := run("predict", model, part)[2])
+    assert ", t1 –" in shown
     with out.open() as file:
         assert list(csv.DictReader(file).fieldnames or ()) == ["graph", "t0", "t0 (given)", "t1", "t1 (given)"]
 

@@ -436,6 +436,19 @@ class Lazy(Wrong):
         self.running = nn.LazyBatchNorm1d(affine=False)
 
 
+class HalfPrecision(Wrong):
+    def forward(self, x, edge_index, batch, batch_size):
+        return super().forward(x, edge_index, batch, batch_size).bfloat16()
+
+
+class KeepsItsFirstBatch(Wrong):
+    """As PyTorch Geometric's layers with cached=True do."""
+
+    def forward(self, x, edge_index, batch, batch_size):
+        self.edges = getattr(self, "edges", edge_index)
+        return super().forward(x, self.edges, batch, batch_size)
+
+
 class Detached(Wrong):
     def forward(self, x, edge_index, batch, batch_size):
         return super().forward(x, edge_index, batch, batch_size).detach()
@@ -467,6 +480,8 @@ def no_module(in_features, num_outputs, norm):
         (AsksForMore, "asks for pos"),
         (NeedsBonds, "asks for edge_attr, and .* has no edge features: given None, it fails on two graphs .*NoneType"),
         (Doubles, "not float32"),
+        (HalfPrecision, r"scores of type torch.bfloat16 for 2 graphs, not torch.float32"),
+        (KeepsItsFirstBatch, "fails in evaluation mode on two graphs with .* nodes, or on one of them: IndexError"),
         (Detached, "depend on no parameter"),
         (KeepsGradients, "keeps gradients in its buffer seen"),
         (Grows, "changes the shape or the type of its buffer table"),
@@ -484,6 +499,48 @@ def test_mistakes_are_named_before_anything_is_trained(model, words):
     assert caught.value.remedy
     if model is Fails:
         assert caught.value.where == __file__
+
+
+# ---- ways to write the constructor and forward
+
+
+class KeywordsOnly(OwnGIN):
+    def __init__(self, *, in_features, num_outputs, norm, dropout):
+        super().__init__(in_features, num_outputs, norm, dropout=dropout)
+
+    def forward(self, *, x, edge_index, batch, batch_size):
+        return super().forward(x, edge_index, batch, batch_size)
+
+
+class AnotherOrder(OwnGIN):
+    def __init__(self, norm, num_outputs, in_features):
+        super().__init__(in_features, num_outputs, norm)
+
+
+class OtherNames(OwnGIN):
+    def __init__(self, in_channels, out_channels, norm_layer):
+        super().__init__(in_channels, out_channels, norm_layer)
+
+
+class PassesOn(nn.Module):
+    def __init__(self, *args, **kwargs):
+        super().__init__()
+        self.net = PoolsWithoutSize(*args, **kwargs)
+
+    def forward(self, *args, **kwargs):
+        return self.net(*args, **kwargs)
+
+
+def compiled(in_features, num_outputs, norm):
+    return torch.compile(OwnGIN(in_features, num_outputs, norm), backend="eager")
+
+
+@pytest.mark.parametrize("model", [KeywordsOnly, AnotherOrder, OtherNames, PassesOn, compiled])
+def test_each_way_to_write_a_model_gives_the_same_scores(model):
+    batch = GRAPHS.batch([0, 1, 2])
+    inputs = GRAPHS.features(batch), batch.edge_index, batch.batch, 3
+    plain, other = (build_model(members(1, model=one)[0], GRAPHS).eval() for one in (OwnGIN, model))
+    torch.testing.assert_close(other(*inputs), plain(*inputs))
 
 
 class OneScore(OwnGIN):
@@ -575,14 +632,42 @@ def test_a_model_that_calls_no_norm_is_noted():
         try_model(trial, GRAPHS, CPU)
 
 
+class EndsInSoftmax(Wrong):
+    def forward(self, x, edge_index, batch, batch_size):
+        return super().forward(x, edge_index, batch, batch_size).softmax(1)
+
+
+def test_a_softmax_at_the_end_is_noted():
+    with pytest.warns(CodeWarning, match="leave the softmax at its end out"):
+        try_model(members(1, model=EndsInSoftmax)[0], GRAPHS, CPU)
+
+
 class MixesGraphs(Wrong):
     def forward(self, x, edge_index, batch, batch_size):
         return super().forward(x - x.mean(0), edge_index, batch, batch_size)
 
 
-def test_a_model_that_mixes_graphs_is_noted():
-    (trial,) = members(1, model=MixesGraphs)
-    with pytest.warns(CodeWarning, match="depend on the other graphs") as caught:
+class NormalizesGraphs(Wrong):
+    """Rows that are graphs, as of a virtual node."""
+
+    def __init__(self, in_features, num_outputs, norm):
+        super().__init__(in_features, num_outputs, norm)
+        self.last = norm(num_outputs)
+
+    def forward(self, x, edge_index, batch, batch_size):
+        return self.last(super().forward(x, edge_index, batch, batch_size))
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        (MixesGraphs, "depend on the other graphs of its batch$"),
+        (NormalizesGraphs, "depend on the other graphs of its batch; a layer made by .* took them as one graph"),
+    ],
+)
+def test_a_model_that_mixes_graphs_is_noted(model, words):
+    (trial,) = members(1, model=model)
+    with pytest.warns(CodeWarning, match=words) as caught:
         try_model(trial, GRAPHS, CPU)
     assert len(caught) == 1
     with warnings.catch_warnings():

@@ -65,10 +65,10 @@ def run(options: argparse.Namespace) -> None:
     writer.writerows(rows)
     if options.out is None:
         print(text.getvalue(), end="")
-        print("; ".join(f"{name}: {_said(value)}" for name, value in facts.items()), file=sys.stderr)
+        print("; ".join(f"{name}: {value}" for name, value in _shown(facts).items()), file=sys.stderr)
         return
     write_text(options.out, text.getvalue())
-    shown = facts if options.json else {name: _said(value) for name, value in facts.items()}
+    shown = facts if options.json else _shown(facts)
     print(render.facts({"predictions": str(options.out)} | shown, as_json=options.json))
 
 
@@ -146,8 +146,19 @@ def _add_classes(
         shown["label"] = [None if k < 0 else saved.classes[int(k)] for k in wanted]
 
 
-def _said(value: Any) -> Any:
-    return ", ".join(f"{name} {one}" for name, one in value.items()) if isinstance(value, dict) else value
+def _shown(facts: dict[str, Any]) -> dict[str, str]:
+    """Facts as text, metrics with their unit."""
+    from graphnorm.study.render import NOTHING
+    from graphnorm.training import METRICS
+
+    units = {metric.name: metric.unit for metric in METRICS.values()}
+
+    def text(name: str, value: Any) -> str:
+        if isinstance(value, dict):
+            return ", ".join(f"{target} {NOTHING if one is None else one}" for target, one in value.items())
+        return NOTHING if value is None else f"{value} {units.get(name, '')}".rstrip()
+
+    return {name: text(name, value) for name, value in facts.items()}
 
 
 def _plain(values: Iterable[float]) -> list[float | None]:

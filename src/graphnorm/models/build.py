@@ -105,7 +105,7 @@ def build(settings: Hyperparameters, norm: str, graphs: PackedGraphs, outputs: i
     if spec.inputs == "edges":
         raise GraphnormError(
             f"the model {spec.name} is a user's own, and its code is not here",
-            remedy=f"give its code: --model {spec.family} with the file's path, or in Python model=…",
+            remedy=f"give its code: --model {spec.family} (of a file, its path), or in Python model=…",
         )
     raise GraphnormError(f"{spec.name} is a kernel, not a network", remedy="choose a network")
 

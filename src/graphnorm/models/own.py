@@ -37,6 +37,8 @@ Factory = Callable[..., nn.Module]
 
 ARGUMENTS = ("x", "edge_index", "batch", "batch_size", "edge_attr")
 """What the ``forward`` of a model may ask for."""
+_ALWAYS = ARGUMENTS[:3]
+"""What goes into ``**kwargs``."""
 
 
 class NormOfNodes(nn.Module):
@@ -176,17 +178,16 @@ class OwnModel(nn.Module):
             return
         scores_of = "one score" if self.num_outputs == 1 else f"{self.num_outputs} scores"
         remedy = f"return {scores_of} for each graph, as a tensor of shape (graphs, {self.num_outputs})"
+        lacks = f"scores of shape {wanted}"
         if not isinstance(scores, Tensor):
             found = f"a {type(scores).__name__}"
         elif scores.shape == wanted:
-            found, remedy = f"scores of type {scores.dtype}", "return scores of type float32"
+            found, lacks, remedy = f"scores of type {scores.dtype}", "torch.float32", "return scores.float()"
         else:
             found = f"scores of shape {tuple(scores.shape)}"
             if scores.shape[1:] == wanted[1:]:
                 remedy += "; pool the nodes with batch and batch_size, as in global_add_pool(x, batch, batch_size)"
-        raise GraphnormError(
-            f"the model {self.name} gave {found} for {graphs} graphs, not scores of shape {wanted}", remedy=remedy
-        )
+        raise GraphnormError(f"the model {self.name} gave {found} for {graphs} graphs, not {lacks}", remedy=remedy)
 
 
 def build_own(
@@ -194,11 +195,14 @@ def build_own(
 ) -> OwnModel:
     """Call a user's factory with what it asks for."""
     known = {option: getattr(settings, option) for option in OFFERED} | {"edge_features": graphs.num_edge_features}
+    needed = {"in_features": graphs.num_features, "num_outputs": outputs, "norm": partial(norm_of_nodes, norm)}
     parameters = parameters_of(factory, name)
     positional = [p for p in parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     required = [p.name for p in parameters.values() if p.default is p.empty and p.kind not in _VARIADIC]
-    takes = len(positional) >= 3 or any(p.kind is p.VAR_POSITIONAL for p in parameters.values())
-    if not takes or (lacking := [one for one in required[3:] if one not in known]):
+    by_name = all(one in parameters and parameters[one].kind is not inspect.Parameter.POSITIONAL_ONLY for one in needed)
+    takes = by_name or len(positional) >= 3 or any(p.kind is p.VAR_POSITIONAL for p in parameters.values())
+    given = list(needed) if by_name else [p.name for p in positional[:3]]
+    if not takes or (lacking := [one for one in required if one not in given and one not in known]):
         asked = f"it asks for {', '.join(lacking)}" if takes else f"it takes ({', '.join(parameters)})"
         raise GraphnormError(
             f"the model {name} cannot be made: {asked}",
@@ -206,7 +210,7 @@ def build_own(
             f"take {', '.join(known)}",
         )
     options = {option: value for option, value in known.items() if option in parameters}
-    model = factory(graphs.num_features, outputs, partial(norm_of_nodes, norm), **options)
+    model = factory(**needed, **options) if by_name else factory(*needed.values(), **options)
     if not isinstance(model, nn.Module):
         raise GraphnormError(f"the model {name} gave a {type(model).__name__}", remedy="return a torch module")
     return OwnModel(model, name, outputs)
@@ -221,14 +225,17 @@ def norm_of_nodes(name: str, width: int, **options: Any) -> NormOfNodes:
 
 def _asked(model: nn.Module, name: str) -> tuple[str, ...]:
     """The arguments that a model's ``forward`` takes, of those that can be given."""
-    parameters = parameters_of(model.forward, name)
+    written = getattr(model, "_orig_mod", model)  # of what torch.compile gave, the module that it compiles
+    parameters = parameters_of(written.forward, name)
     required = [p.name for p in parameters.values() if p.default is p.empty and p.kind not in _VARIADIC]
     unknown = [one for one in required if one not in ARGUMENTS]
-    missing = [one for one in ("x", "edge_index") if one not in parameters]
+    passed_on = _ALWAYS if any(p.kind is p.VAR_KEYWORD for p in parameters.values()) else ()
+    asked = tuple(one for one in ARGUMENTS if one in parameters or one in passed_on)
+    missing = [one for one in ("x", "edge_index") if one not in asked]
     if unknown or missing:
         problem = f"asks for {', '.join(unknown)}" if unknown else f"does not take {' and '.join(missing)}"
         raise GraphnormError(
             f"the forward of {name} {problem}",
             remedy="write forward(self, x, edge_index, batch); it may also take batch_size and edge_attr",
         )
-    return tuple(one for one in ARGUMENTS if one in parameters)
+    return asked

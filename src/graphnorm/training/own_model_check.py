@@ -32,6 +32,11 @@ from graphnorm.training.trial import Trial
 __all__ = ["try_model", "why_not_stacked", "why_one_by_one"]
 
 _CORRECT = "correct it; its forward gets x, edge_index, batch"
+_DEPEND = "in evaluation mode the scores of a graph depend on"
+_MIXES = f"{_DEPEND} the other graphs of its batch"
+_OF_OTHER_ROWS = (
+    "; a layer made by norm(width) got rows that are not the nodes, without a batch, and took them as one graph"
+)
 SAME = 1e-3
 """The largest difference, relative to the largest value, of two ways to compute the same."""
 
@@ -46,18 +51,20 @@ def try_model(trial: Trial, graphs: PackedGraphs, device: torch.device) -> None:
     if wrong := [name for name, value in model.named_parameters() if value.dtype != torch.float32]:
         raise _wrong(trial, f"has parameters that are not float32 ({_own(wrong[0])})", "leave them float32")
     inputs, pair = ModelInputs(prepare(graphs, trial).to(device), trial), _two_graphs(graphs)
-    called: list[nn.Module] = []
+    called: list[bool] = []  # of each call of a norm, whether it was without a batch, on rows that are not the nodes
     for module in model.modules():
         if isinstance(module, NormOfNodes):
-            module.norm.register_forward_hook(lambda norm, *_: called.append(norm))
+            module.norm.register_forward_hook(lambda _, given, *__: called.append(given[1] is None))
     action, remedy = _if_it_fails(model, graphs, pair)
     with _explained(trial.model, action, files, remedy):
         _check_step(model, trial, inputs(inputs.batch(pair), may_pad=False))
-    doubts = _doubts(model, trial, inputs, pair)
+    action, remedy = _if_evaluation_fails(graphs, pair)
+    with _explained(trial.model, action, files, remedy):
+        doubts = _doubts(model, trial, inputs, pair)
     if not called:
         _warn(f"{trial.model} calls no layer made by norm(width): normalizations make no difference to it")
     for doubt in doubts:
-        _warn(f"{trial.model}: {doubt}")
+        _warn(f"{trial.model}: {doubt}{_OF_OTHER_ROWS if doubt == _MIXES and any(called) else ''}")
     if device.type != "cpu" and (why := why_one_by_one(model, trial, graphs, device)):
         _warn(f"{trial.model}: trained one by one, {why}")
 
@@ -142,6 +149,14 @@ def _if_it_fails(model: OwnModel, graphs: PackedGraphs, pair: list[int]) -> tupl
     )
 
 
+def _if_evaluation_fails(graphs: PackedGraphs, pair: list[int]) -> tuple[str, str]:
+    sizes = " and ".join(str(int(graphs.sizes[graph])) for graph in pair)
+    return (
+        f"fails in evaluation mode on two graphs with {sizes} nodes, or on one of them",
+        "correct it; it may keep nothing of one batch for the next, as layers with cached=True do",
+    )
+
+
 def _doubts(model: OwnModel, trial: Trial, inputs: ModelInputs, pair: list[int]) -> list[str]:
     """What is probably wrong with the scores in evaluation mode."""
     with torch.no_grad(), seeded(trial.seed):
@@ -149,12 +164,14 @@ def _doubts(model: OwnModel, trial: Trial, inputs: ModelInputs, pair: list[int])
         alone = torch.cat([model(**inputs(inputs.batch([graph]), may_pad=False)) for graph in pair])
         model.seed += 1
         again = model(**inputs(inputs.batch(pair), may_pad=False))
-    depend = "in evaluation mode the scores of a graph depend on"
+    doubts, sums = [], together.sum(1)
+    if together.shape[1] > 1 and bool((together >= 0).all()) and _difference(sums, torch.ones_like(sums)) < SAME:
+        doubts.append("its scores are probabilities; leave the softmax at its end out, since the loss takes logits")
     if _difference(together, again) > SAME:
-        return [f"{depend} random numbers; draw them where self.training is true, unless that is meant"]
-    if trial.norm != "batch" and _difference(together, alone) > SAME:
-        return [f"{depend} the other graphs of its batch"]
-    return []
+        doubts.append(f"{_DEPEND} random numbers; draw them where self.training is true, unless that is meant")
+    elif trial.norm != "batch" and _difference(together, alone) > SAME:
+        doubts.append(_MIXES)
+    return doubts
 
 
 def why_one_by_one(model: nn.Module, trial: Trial, graphs: PackedGraphs, device: torch.device) -> str:
@@ -203,7 +220,10 @@ def why_not_stacked(trial: Trial, graphs: PackedGraphs, device: torch.device) ->
     if not _difference(*found) < SAME:
         return "since padded rows would change its result"
     if not _difference(*buffers) < SAME:
-        return "since it replaces a buffer, as in self.mean = …, which torch.func.vmap would forget"
+        return (
+            "since its buffers would differ under torch.func.vmap: it replaces a buffer, as in self.mean = …, or "
+            "padded rows reach one"
+        )
     return ""
 
 
