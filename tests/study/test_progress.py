@@ -94,13 +94,15 @@ def test_lines_are_few_where_there_is_no_terminal() -> None:
         timed.advance(trials, epoch, epoch)
     timed.display.on_outcomes([outcome(trial) for trial in trials])
     timed.display.on_failure(trials[:1], "RuntimeError: gone\nTraceback", False)
+    timed.display.on_stop()
     timed.display.on_end(True)
     lines = timed.screen.getvalue().splitlines()
-    assert len(lines) == 5
+    assert len(lines) == 6
     assert lines[0] == "trees: 4 trials"
     assert lines[1].startswith("none: 0 of 4 trials, best validation 80.0 %; about ")
     assert lines[3].endswith("RuntimeError: gone")
-    assert lines[4] == "finished after 30 s: 4 of 4 trials are done"
+    assert lines[4] == "stopping after the current epoch; Ctrl-C again stops at once"
+    assert lines[5] == "finished after 30 s: 4 of 4 trials are done"
 
 
 def test_a_live_table_in_a_terminal() -> None:

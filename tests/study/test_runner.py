@@ -42,6 +42,7 @@ class Log(Callback):
         self.failures: list[tuple[int, str, bool]] = []
         self.begun: list[int] = []
         self.dropped: list[int] = []
+        self.stops = 0
         self.finished: list[bool] = []
 
     def on_fleet(self, trials: Sequence[Trial], epoch: int) -> None:
@@ -57,6 +58,9 @@ class Log(Callback):
 
     def on_failure(self, trials: Sequence[Trial], error: str, final: bool) -> None:
         self.failures.append((len(trials), error, final))
+
+    def on_stop(self) -> None:
+        self.stops += 1
 
     def on_end(self, finished: bool) -> None:
         self.finished.append(finished)
@@ -176,6 +180,7 @@ def test_timeout_sends_its_signal_twice_which_counts_once(bench: Bench, fleets: 
     with pytest.raises(Stopped):
         bench.run()
     assert bench.checkpoints() == ["fleet-0.checkpoint"]
+    assert bench.log.stops == 1
 
 
 def test_a_second_ctrl_c_ends_at_once(bench: Bench, fleets: type[FakeFleet], monkeypatch: pytest.MonkeyPatch) -> None:

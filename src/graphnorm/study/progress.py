@@ -57,6 +57,9 @@ class Callback:
     def on_failure(self, trials: Sequence[Trial], error: str, final: bool) -> None:
         """A fleet failed; unless ``final``, it is tried again."""
 
+    def on_stop(self) -> None:
+        """Ctrl-C or SIGTERM: no more epochs are begun."""
+
     def on_end(self, finished: bool) -> None:
         """The study is finished, or was interrupted."""
 
@@ -184,6 +187,9 @@ class Display(Callback):
     def on_failure(self, trials: Sequence[Trial], error: str, final: bool) -> None:
         after = "recorded as failed" if final else "tried again"
         self._line(f"a fleet of {len(trials)} ({_label(trials[0])}) failed, {after}: {error.splitlines()[0]}")
+
+    def on_stop(self) -> None:
+        self._line("stopping after the current epoch; Ctrl-C again stops at once")
 
     def on_end(self, finished: bool) -> None:
         if self._live is not None:

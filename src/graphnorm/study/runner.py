@@ -250,7 +250,9 @@ class Driver:
 
     def stop(self) -> None:
         """Let running fleets finish their epoch, write a checkpoint of each, and return from :meth:`run`."""
-        self._stopping = True
+        if not self._stopping:
+            self._stopping = True
+            self._callbacks.tell(Callback.on_stop)
 
     def run(self, engine: Engine) -> bool:
         """Train the missing trials; return whether all of them are trained."""
