@@ -94,7 +94,7 @@ def test_predict_own_training_data(run: Run, model: Path, table: Path, tmp_path:
     right = sum(row["class"] == row["label"] for row in rows)
     assert right >= 22  # it was trained on them
     assert all(0.5 <= float(row["probability"]) <= 1 for row in rows)
-    assert f"accuracy: {100 * right / 24:.4g}" in err
+    assert f"accuracy: {float(f'{100 * right / 24:.6g}')} %; " in err
     assert "was trained on these graphs" in err
     code, out, _ = run("predict", model, table, "--out", tmp_path / "p.csv")
     assert code == 0

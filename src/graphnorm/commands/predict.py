@@ -65,10 +65,10 @@ def run(options: argparse.Namespace) -> None:
     writer.writerows(rows)
     if options.out is None:
         print(text.getvalue(), end="")
-        print("; ".join(f"{name}: {_said(value)}" for name, value in facts.items()), file=sys.stderr)
+        print("; ".join(f"{name}: {_said(name, value)}" for name, value in facts.items()), file=sys.stderr)
         return
     write_text(options.out, text.getvalue())
-    shown = facts if options.json else {name: _said(value) for name, value in facts.items()}
+    shown = facts if options.json else {name: _said(name, value) for name, value in facts.items()}
     print(render.facts({"predictions": str(options.out)} | shown, as_json=options.json))
 
 
@@ -146,8 +146,16 @@ def _add_classes(
         shown["label"] = [None if k < 0 else saved.classes[int(k)] for k in wanted]
 
 
-def _said(value: Any) -> Any:
-    return ", ".join(f"{name} {one}" for name, one in value.items()) if isinstance(value, dict) else value
+def _said(fact: str, value: Any) -> Any:
+    """A fact for a terminal, with the unit of a metric."""
+    from graphnorm.training import METRICS
+
+    unit = next((metric.unit for metric in METRICS.values() if metric.name == fact.removesuffix(" by target")), "")
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_said(fact, one)}" for name, one in value.items())
+    if value is None:
+        return "–"
+    return f"{value} {unit}" if unit else value
 
 
 def _plain(values: Iterable[float]) -> list[float | None]:
