@@ -71,7 +71,7 @@ def test_what_is_read_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "data.csv").touch()
     (tmp_path / "link.csv").symlink_to("data.csv")
     for output in ("data.csv", "link.csv"):
-        with pytest.raises(GraphnormError, match="this is read"):
+        with pytest.raises(GraphnormError, match="would overwrite this input"):
             refuse_overwriting(("MUTAG", tmp_path / "data.csv"), tmp_path / "new.csv", tmp_path / output)
     refuse_overwriting(("MUTAG", tmp_path / "data.csv", None), tmp_path / "new.csv")
 

@@ -115,6 +115,7 @@ def test_values_take_the_type_of_the_option(name: str, given: Any, value: Any) -
         ("readout", "max", "unknown readout"),
         ("workers", 0, "workers is 0"),
         ("engine", "rya", "did you mean 'ray'"),
+        ("metric", "AUROC", "did you mean 'roc-auc'"),
         ("epochs", 10**20, "epochs is 1000"),
         ("hidden", 10**400, "hidden is 1000"),
         ("lr", 10**400, "lr is 1000"),

@@ -21,6 +21,16 @@ CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069
 """Characters that no name may have: a terminal obeys them or turns text around, or files of UTF-8 cannot hold them."""
 
 
+OTHER_WORDS = {
+    "auc": "roc-auc", "auroc": "roc-auc", "ap": "average-precision", "auprc": "average-precision",
+    "pr-auc": "average-precision", "prc-auc": "average-precision", "acc": "accuracy", "bacc": "balanced-accuracy",
+    "f1-score": "f1", "mse": "rmse", "r^2": "r2", "r²": "r2", "regression": "values", "real": "values",
+    "classification": "classes", "multiclass": "classes", "multilabel": "binary", "multi-label": "binary",
+    "identity": "none",
+}  # fmt: skip
+"""Values of options by the names that they have elsewhere."""
+
+
 class GraphnormError(ValueError):
     """An error that the user can correct.
 
@@ -101,15 +111,19 @@ def unknown(
     *,
     where: str | PathLike[str] | None = None,
 ) -> GraphnormError:
-    """The error for an unknown name, with the most similar known one.
+    """The error for an unknown name, with the known one that others call so, or the most similar one.
 
     >>> print(unknown("model", "gim", ["gin", "gcn"]))
     unknown model 'gim'; did you mean 'gin'? Remedy: choose from gin, gcn.
+    >>> print(unknown("metric", "AUROC", ["accuracy", "roc-auc"]))
+    unknown metric 'AUROC'; did you mean 'roc-auc'? Remedy: choose from accuracy, roc-auc.
     """
     names = list(known)
     by_lower = {known_name.lower(): known_name for known_name in names}
-    near = difflib.get_close_matches(name.lower(), by_lower, n=1)
-    hint = f"; did you mean {by_lower[near[0]]!r}?" if near else ""
+    plain = name.lower()
+    close = [OTHER_WORDS.get(plain.replace("_", "-"), ""), *difflib.get_close_matches(plain, by_lower, n=1)]
+    near = next((by_lower[word] for word in close if word in by_lower), None)
+    hint = f"; did you mean {near!r}?" if near else ""
     return error(f"unknown {what} {name!r}{hint}", where=where, remedy=f"choose from {', '.join(names)}")
 
 

@@ -45,7 +45,8 @@ TaskName = Literal["classes", "binary", "values"]
 OTHER_NAMES = {
     "learning_rate": "lr", "l2": "weight_decay", "hidden_channels": "hidden", "width": "hidden", "depth": "layers",
     "n_splits": "folds", "cv": "folds", "random_state": "seeds", "n_jobs": "workers", "scoring": "metric",
-    "normalization": "norms", "normalizations": "norms", "label": "target", "y": "target", "output": "out",
+    "normalization": "norms", "normalizations": "norms", "label": "target", "labels": "target", "y": "target",
+    "output": "out",
 }  # fmt: skip
 """Options by the names that they have elsewhere."""
 METRIC_NAMES = ("accuracy", "balanced-accuracy", "roc-auc", "average-precision", "f1", "mae", "rmse", "r2")

@@ -276,8 +276,8 @@ def test_graphs_of_any_form(pyg: Any, tmp_path: Path) -> None:
         graph.graph["y"] = y
     assert as_graphs(named) == from_networkx(named, "y", node_label="kind", node_features="mass", edge_label="bond")
     split = tmp_path / "s.json"
-    split.write_text('{"train": [0], "valid": [1], "test": [3]}')
-    assert as_graphs(graphs, split=split).splits["test"].tolist() == [2]
+    split.write_text('{"train": [0], "valid": [1], "test": [3, 4]}')
+    assert as_graphs(graphs, split=split).splits["test"].tolist() == [2, 3]
     assert as_graphs(as_graphs(graphs, split=split), split="random") == graphs
     assert as_graphs("synthetic:trees") == synthetic.trees()
 
@@ -345,6 +345,8 @@ def test_graphs_to_be_predicted_need_no_labels(pyg: Any) -> None:
     data[0].y, graphs[0].graph["label"] = torch.tensor([0.5, 1.5]), "a"  # y of nodes, and one class
     assert as_graphs(data, unlabelled=True).classes == as_graphs(graphs, unlabelled=True).classes == ("unknown",)
     assert as_graphs(packed, unlabelled=True) is packed
+    with pytest.raises(TypeError, match=r"got 'CCO'; for SMILES use graphnorm.data.from_smiles"):
+        as_graphs(["CCO", "CC"])
     with pytest.raises(TypeError, match=r"got 0; a single graph goes into a list: \[graph\]"):
         as_graphs(graphs[0], unlabelled=True)
 

@@ -149,6 +149,8 @@ def test_rounded_measurements_are_not_classes() -> None:
         with pytest.warns(DataWarning, match=f"the {count} different numbers in 'target' are taken as measurements"):
             assert from_smiles(smiles, [float(k % count) * step for k in range(70)]).task == "values"
     assert from_smiles(smiles, [float(k % 10) for k in range(70)]).num_classes == 10
+    with pytest.warns(DataWarning, match="the 10 whole numbers from -8 to 1 in 'target' are taken as classes"):
+        assert from_smiles(smiles, [float(k % 10 - 8) for k in range(70)]).num_classes == 10
 
 
 def test_duplicates_are_groups_and_contradictions_are_reported(tmp_path: Path) -> None:
@@ -210,9 +212,27 @@ MISTAKES = {
         "smiles,label\nCCO,1\nCC,high\n",
         3,
         {"threshold": 1.0},
-        "'high' in 'label' is not a finite number",
+        "'high' in the column 'label' is not a number",
     ),
-    "nan": ("smiles,label\nCCO,1\nCC,nan\n", 3, {"threshold": "median"}, "'nan' in 'label' is not a finite number"),
+    "no measurement": (
+        "smiles,label\nCCO,1\nCC,nan\nC,\n",
+        3,
+        {"threshold": "median"},
+        r"the measurement in the column 'label' is missing \(in 2 of 3 rows\)",
+    ),
+    "words as numbers": (
+        "smiles,label\nCCO,a\nCC,b\nC,c\n",
+        2,
+        {"task": "values"},
+        "holds words.*leave out --task and --threshold: words are classes",
+    ),
+    "words beside numbers": (
+        "smiles,p,q,set\nC,1,0,a\nCC,0,1,b\nN,1,1,c\nO,0,0,a\nF,1,0,b\nS,1,1,c\n",
+        2,
+        {},
+        r"as classes \(--target set\), or name the columns of numbers \(--target p,q\)",
+    ),
+    "missing, as pandas and Excel write it": ("smiles,label\nC,a\nCC,#N/A\nN,b\nO,-NaN\n", 3, {}, "in 2 of 4 rows"),
     "missing, in words": ("smiles,label\nCCO,1\nCC,None\nC,NA\n", 3, {}, "is missing.*in 2 of 3 rows"),
     "a number and a word": ("smiles,label\nCCO,1\nCC,>3\nC,2.5\n", 3, {}, "'>3' in the column 'label' is not a number"),
     "only decimal commas": ("smiles;label\nCCO;1,5\nCC;0,3\nC;2,25\n", 2, {}, "write decimals with a point"),

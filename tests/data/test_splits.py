@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from graphnorm.data import DataError, DataWarning, PackedGraphs, as_graphs, load
+from graphnorm.data import DataError, DataWarning, PackedGraphs, as_graphs, from_smiles, load
 from graphnorm.data.splits import PARTS, scaffold_split
 from graphnorm.training import Split
 
@@ -103,7 +103,8 @@ def test_duplicates_in_two_parts_are_reported(tmp_path: Path) -> None:
 def test_the_validation_part_may_be_missing(table: Path, tmp_path: Path) -> None:
     file = tmp_path / "split.json"
     file.write_text('{"train": [0, 1, 2], "test": [4]}')
-    assert parts(load(table, split=file)) == {"test": [4], "train": [0, 1, 2]}
+    with pytest.warns(DataWarning, match="6 of 10 graphs are in no part of the split"):
+        assert parts(load(table, split=file)) == {"test": [4], "train": [0, 1, 2]}
     table.write_text(
         table.read_text().replace("val", "train").replace("Validation ", "train").replace("trainid", "train")
     )
@@ -129,7 +130,7 @@ def test_a_part_that_is_there_twice_is_refused(table: Path, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        ({"train": [0, 1], "valid": [1], "test": [2]}, "graph 1 is in the split 2 times"),
+        ({"train": [0, 1], "valid": [1], "test": [2]}, "graph 1 is in the parts train and valid"),
         ({"train": [0, 1], "valid": [2], "test": [10]}, "ids from 0 to 10, but the graphs are 0 to 9"),
         ({"train": [0, -1], "valid": [2], "test": [3]}, "ids from -1 to 3"),
         ({"train": [0, 1], "valid": [], "test": [2]}, "no graphs in the part valid"),
@@ -179,10 +180,21 @@ def test_rows_given_in_python(table: Path) -> None:
     assert parts(replace(graphs, splits={"train": np.arange(8), "test": [8, 9]}))["test"] == [8, 9]
 
 
+def test_what_is_wrong_with_rows_given_in_python_is_said() -> None:
+    with pytest.warns(DataWarning, match="1 of 3 molecules are duplicates"):
+        graphs = from_smiles(["CCO", "OCC", "C"], [0, 1, 0])
+    with pytest.warns(DataWarning, match="1 of the 1 test graphs is a duplicate of one in another part") as caught:
+        as_graphs(graphs, split={"train": [0, 2], "test": [1]})
+    assert len(caught) == 1
+    with pytest.warns(DataWarning, match="1 of 3 graphs is in no part of the split"):
+        as_graphs(graphs, split={"train": [0], "test": [2]})
+
+
 @pytest.mark.parametrize(
     ("split", "problem"),
     [
-        ({"train": [0, 1], "test": [1, 2]}, "graph 1 is in the split 2 times"),
+        ({"train": [0, 1], "test": [1, 2]}, "graph 1 is in the parts train and test"),
+        ({"train": [0, 0, 1, 1], "test": [2]}, "graph 0 is in the part train more than once, as 1 others are"),
         ({"train": [0, 1], "test": [10]}, "ids from 0 to 10"),
         ({"train": [0, 1], "test": []}, "no graphs in the part test"),
         ({"train": [0, 1], "test": [2.0]}, "the part 'test' of the split is float64"),

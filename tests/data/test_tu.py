@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.data.conftest import assert_refused
 
-from graphnorm.data import DataError, PackedGraphs, load
+from graphnorm.data import DataError, DataWarning, PackedGraphs, load
 
 WriteTU = Callable[..., Path]
 
@@ -109,7 +109,7 @@ MISTAKES = {
         {"graph_labels": "1\n-1\n\u00e9\n".encode("latin-1")},
         "graph_labels",
         3,
-        "which is not an integer",
+        "which is not a number",
     ),
     "no graphs": (
         {"graph_labels": "", "graph_indicator": "", "A": "", "node_labels": ""},
@@ -148,5 +148,12 @@ def test_graph_attributes_are_targets(write_tu: WriteTU) -> None:
         "[[0.5, 1.0], [-2.0, nan], [0.001, 7.5]]"
     )
     folder = write_tu(graph_attributes="0.5, 1\n-2, nan\n1e-3, 7.5\n")
-    assert load(folder).classes == ("-1", "1")
+    with pytest.warns(DataWarning, match="not the graph attributes; task='values'"):
+        assert load(folder).classes == ("-1", "1")
     assert load(folder, task="values") == graphs
+
+
+def test_graph_labels_with_decimals(write_tu: WriteTU) -> None:
+    assert load(write_tu(graph_labels="1\n1.0\n0\n")).labels.tolist() == [1, 1, 0]
+    with pytest.warns(DataWarning, match="3 different numbers in 'target' are taken as measurements"):
+        assert load(write_tu(graph_labels="0.5\n-2.25\n3\n")).targets.tolist() == [[0.5], [-2.25], [3]]  # type: ignore[union-attr]

@@ -143,6 +143,7 @@ def test_a_failure_while_writing_leaves_the_old_file(
     ("options", "kind", "words"),
     [
         ({"nroms": "graph"}, TypeError, "did you mean 'norms'"),
+        ({"labels": [0, 1]}, TypeError, "did you mean 'target'"),
         ({"resume": True}, TypeError, "no option 'resume'"),
         ({"protocol": "given"}, GraphnormError, "no split of its own"),
         ({"device": "cuda:99"}, GraphnormError, "no device cuda:99"),

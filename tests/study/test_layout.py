@@ -49,7 +49,7 @@ def test_speeds_that_do_not_differ_are_not_listed() -> None:
 def test_ties_are_named() -> None:
     result = compare(norms="batch,instance", protocol="fair")
     assert result.groups == (("instance", "batch"),)
-    assert found(str(result), "TIED") == ["instance and batch: 10 folds do not tell them apart"]
+    assert found(str(result), "TIED") == ["instance and batch: within 1.5 points; 10 folds do not tell them apart"]
     assert "tied for the best" in str(result)
     assert found(str(result), "AVOID") == []
 

@@ -153,10 +153,11 @@ def _shown(facts: dict[str, Any]) -> dict[str, str]:
 
     units = {metric.name: metric.unit for metric in METRICS.values()}
 
-    def text(name: str, value: Any) -> str:
+    def text(fact: str, value: Any) -> str:
         if isinstance(value, dict):
-            return ", ".join(f"{target} {NOTHING if one is None else one}" for target, one in value.items())
-        return NOTHING if value is None else f"{value} {units.get(name, '')}".rstrip()
+            return ", ".join(f"{target} {text(fact, one)}" for target, one in value.items())
+        unit = units.get(fact.removesuffix(" by target"), "")
+        return NOTHING if value is None else f"{value} {unit}".rstrip()
 
     return {name: text(name, value) for name, value in facts.items()}
 

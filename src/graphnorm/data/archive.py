@@ -148,9 +148,9 @@ class Archive:
         with np.errstate(over="ignore"):  # a number too large for float32 becomes inf
             return np.concatenate(parts).astype(np.float32) if parts else np.empty((0, 1), np.float32)
 
-    def read_targets(self, name: str) -> npt.NDArray[np.float64]:
+    def read_targets(self, name: str, columns: int | None = None) -> npt.NDArray[np.float64]:
         """(lines, columns) numbers, separated by commas or blanks. An empty word is a missing value, ``nan``."""
-        parts = list(self._read(name, None, np.float64, blanks=True))
+        parts = list(self._read(name, columns, np.float64, blanks=True))
         return np.concatenate(parts) if parts else np.empty((0, 1))
 
     def _read(self, name: str, columns: int | None, dtype: type, blanks: bool = False) -> Iterator[npt.NDArray[Any]]:
@@ -242,8 +242,8 @@ class Files:
     def floats(self, part: str) -> npt.NDArray[np.float32]:
         return self._archive.read_floats(self.name(part))
 
-    def targets(self, part: str) -> npt.NDArray[np.float64]:
-        return self._archive.read_targets(self.name(part))
+    def targets(self, part: str, columns: int | None = None) -> npt.NDArray[np.float64]:
+        return self._archive.read_targets(self.name(part), columns)
 
 
 def too_large(where: str | Path, limit: int) -> DataError:

@@ -112,12 +112,17 @@ def from_networkx(
 def _require_networkx(graph: Any, g: int) -> None:
     if not all(hasattr(graph, attribute) for attribute in ("nodes", "edges", "is_directed")):
         shown = reprlib.repr(graph)
-        raise TypeError(f"graphs[{g}] must be a NetworkX graph, got {shown}; a single graph goes into a list: [graph]")
+        hint = "a single graph goes into a list: [graph]"
+        if isinstance(graph, str):
+            hint = "for SMILES use graphnorm.data.from_smiles, or a DataFrame with their targets"
+        raise TypeError(f"graphs[{g}] must be a NetworkX graph, got {shown}; {hint}")
 
 
 def find_labels(graphs: Sequence[Any], target: str | Sequence[str] | None) -> dict[str, list[Any]]:
     """The labels or numbers of NetworkX graphs by name: the attributes that ``target`` names, or a usual one."""
-    found = dict.fromkeys(name for graph in graphs for name in getattr(graph, "graph", {}))
+    for g, graph in enumerate(graphs):
+        _require_networkx(graph, g)
+    found = dict.fromkeys(name for graph in graphs for name in graph.graph)
     known = [name for name in found if isinstance(name, str)]
     if target is None:
         usual = [name for name in known if name.casefold() in TARGET_COLUMNS]

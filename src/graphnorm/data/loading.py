@@ -27,7 +27,7 @@ from graphnorm.data.molecules import from_table, molecules
 from graphnorm.data.ogb import is_ogb, read_ogb
 from graphnorm.data.packed import PackedGraphs, announce
 from graphnorm.data.packed_file import open_packed
-from graphnorm.data.splits import note_crossing, read_split, split_by_rows
+from graphnorm.data.splits import notes_on_split, read_split, split_by_rows
 from graphnorm.data.table import TABLE_SUFFIXES, InputTable, is_table, read_table
 from graphnorm.data.targets import Threshold
 from graphnorm.data.tu import is_tu, read_tu
@@ -141,7 +141,8 @@ def as_graphs(
     if isinstance(split, Mapping) or hasattr(split, "_asdict"):
         graphs = as_graphs(data, root, unlabelled=unlabelled, **loading | {"split": "random"})
         parts = split if isinstance(split, Mapping) else split._asdict()  # type: ignore[union-attr]
-        return _with_parts(graphs, split_by_rows(parts, graphs.rows, graphs.num_graphs + len(graphs.left_out)))
+        rows = split_by_rows(parts, graphs.rows, graphs.num_graphs + len(graphs.left_out))
+        return _announce_split(graphs, _with_parts(graphs, rows))
     require("split", split, (*PATH, NoneType), "scaffold, random, a column, a file, or the rows of each part")
     if isinstance(data, PATH):
         return load(data, root, unlabelled=unlabelled, **loading)
@@ -150,7 +151,7 @@ def as_graphs(
     given |= {} if split in (None, "random") else {"split": split}
     if isinstance(data, PackedGraphs):
         _refuse_options("graphs that are loaded already", given)
-        return _with_split(data, split, split_file)
+        return _announce_split(data, _with_split(data, split, split_file))
     if hasattr(data, "itertuples"):  # a DataFrame
         table = _as_table(data)
         _refuse_options("a DataFrame", {name: value for name, value in given.items() if name not in OF_TABLES})
@@ -158,7 +159,14 @@ def as_graphs(
         graphs = _with_split(from_table(table, "dataframe", "DataFrame", **given), split, split_file)
         announce(graphs)
         return graphs
-    return _with_split(_from_list(data, given, unlabelled), split, split_file)
+    graphs = _from_list(data, given, unlabelled)
+    return _announce_split(graphs, _with_split(graphs, split, split_file))
+
+
+def _announce_split(before: PackedGraphs, after: PackedGraphs) -> PackedGraphs:
+    """The graphs with a split; warns of what is new about them."""
+    announce(replace(after, notes=after.notes[len(before.notes) :]))
+    return after
 
 
 def load_cifar10(root: str | os.PathLike[str] | None = None, *, download: bool = True) -> Images:
@@ -274,7 +282,7 @@ def _with_split(graphs: PackedGraphs, split: str | None, file: Path | None) -> P
 
 def _with_parts(graphs: PackedGraphs, parts: Mapping[str, Integers]) -> PackedGraphs:
     splits = {name: torch.from_numpy(ids) for name, ids in parts.items()}
-    return replace(graphs, splits=splits, notes=graphs.notes + note_crossing(graphs.groups, parts))
+    return replace(graphs, splits=splits, notes=graphs.notes + notes_on_split(graphs.groups, parts, graphs.num_graphs))
 
 
 # Each form of data

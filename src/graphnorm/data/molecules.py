@@ -17,7 +17,7 @@ import numpy.typing as npt
 from graphnorm.data.archive import Integers, Place
 from graphnorm.data.build import RawGraphs, by_graph, join_edges, pack
 from graphnorm.data.packed import UNKNOWN, PackedGraphs, announce
-from graphnorm.data.splits import WORDS, note_crossing, scaffold_split, split_by_words
+from graphnorm.data.splits import WORDS, notes_on_split, scaffold_split, split_by_words
 from graphnorm.data.table import TARGET_COLUMNS, InputTable, listed, named_columns, one_column
 from graphnorm.data.targets import MISSING, NUMBER, Targets, Threshold, as_columns, find_targets, missing_rows
 from graphnorm.errors import DataError, need, require
@@ -259,7 +259,7 @@ def _pack(
         groups=groups,
         splits=splits,
         source=place(0)["where"],
-        notes=(*notes, *((note,) if note else ()), *note_crossing(groups, splits)),
+        notes=(*notes, *((note,) if note else ()), *notes_on_split(groups, splits, len(found))),
     )
     return replace(pack(raw), left_out=tuple(sorted({*invalid, *drop})))
 

@@ -13,7 +13,7 @@ from graphnorm.data.archive import Integers, Place, decoding, refuse_irregular
 from graphnorm.data.table import read_table
 from graphnorm.errors import DataError, listing
 
-__all__ = ["PARTS", "check_parts", "note_crossing", "read_split", "scaffold_split", "split_by_rows", "split_by_words"]
+__all__ = ["PARTS", "check_parts", "notes_on_split", "read_split", "scaffold_split", "split_by_rows", "split_by_words"]
 
 PARTS = ("train", "valid", "test")
 WORDS = {
@@ -168,17 +168,28 @@ def check_parts(
         if times is None:
             problem = f"the split has ids from {ids.min()} to {ids.max()}, but the graphs are 0 to {num_graphs - 1}"
         elif times.max() > 1:
-            problem = f"graph {int(times.argmax())} is in the split {int(times.max())} times"
+            graph, count = int(times.argmax()), int((times > 1).sum())
+            where = [part for part, ids in parts.items() if np.isin(graph, ids)]
+            place_of = f"in the parts {listing(where)}" if len(where) > 1 else f"in the part {where[0]} more than once"
+            problem = f"graph {graph} is {place_of}{f', as {count - 1:,} others are' if count > 1 else ''}"
     if problem:
         raise DataError(problem, **place, remedy=remedy)
 
 
-def note_crossing(groups: Any, parts: Mapping[str, Any]) -> tuple[str, ...]:
-    """A note about groups that a chosen split does not keep together: at most one.
+def notes_on_split(groups: Any, parts: Mapping[str, Any], num_graphs: int) -> tuple[str, ...]:
+    """Notes about graphs that a chosen split leaves out, and about groups that it does not keep together.
 
-    >>> note_crossing(np.array([0, 0, 2]), {"train": np.array([0]), "test": np.array([1, 2])})
+    >>> notes_on_split(np.array([0, 0, 2]), {"train": np.array([0]), "test": np.array([1, 2])}, 3)
     ('1 of the 2 test graphs is a duplicate of one in another part of the split',)
+    >>> notes_on_split(None, {"train": np.array([0]), "test": np.array([2])}, 3)
+    ('1 of 3 graphs is in no part of the split, and not used',)
     """
+    left = num_graphs - sum(map(len, parts.values())) if parts else 0
+    unused = f"{left:,} of {num_graphs:,} graphs {'is' if left == 1 else 'are'} in no part of the split, and not used"
+    return ((unused,) if left else ()) + _note_crossing(groups, parts)
+
+
+def _note_crossing(groups: Any, parts: Mapping[str, Any]) -> tuple[str, ...]:
     if groups is None or "test" not in parts:
         return ()
     own = np.asarray(groups)[np.asarray(parts["test"])]

@@ -36,7 +36,7 @@ __all__ = ["Targets", "Threshold", "as_columns", "dense", "find_targets", "missi
 
 Threshold = float | Literal["median"] | None
 Array = npt.NDArray[Any]
-MISSING = re.compile(r"|nan|na|n/a|<na>|nat|none|null|[+-]?inf(?:inity)?", re.IGNORECASE)
+MISSING = re.compile(r"|[+-]?nan|#?na|#?n/a|<na>|nat|none|null|[+-]?inf(?:inity)?", re.IGNORECASE)
 NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 OTHER_NUMBER = re.compile(r"(?=\D*\d)[^\w]*[\d.,_'\s]+[^\w]*")
 """A number as other programs or languages write it: 0,5 and 1'000 and 12% and <3."""
@@ -172,6 +172,9 @@ def find_targets(
     if chosen == "classes":
         classes = partial(_classes, unlabelled=unlabelled, remedy=remedy, given=task is not None)
         return _of_known(found[0], classes, unlabelled)._replace(notes=(note,) if note else ())
+    for column in found:
+        if column.words is not None:
+            _refuse_word(column, found if len(found) > 1 else ())
     arrays = [_binary(column) if chosen == "binary" else _values(column, unlabelled) for column in found]
     targets = np.stack(arrays, axis=1)
     notes = [note] if note else []
@@ -186,7 +189,7 @@ def _guess(columns: Sequence[_Column]) -> tuple[TaskName, str | None]:
     if len(columns) > 1:
         for column in columns:
             if column.words is not None:
-                _refuse_word(column)
+                _refuse_word(column, columns)
         binary = [any(np.isin(column.distinct, pair).all() for pair in ((0, 1), (-1, 1))) for column in columns]
         if all(binary):
             return "binary", None
@@ -213,7 +216,12 @@ def _guess(columns: Sequence[_Column]) -> tuple[TaskName, str | None]:
         return "classes", None
     whole = bool((distinct == np.round(distinct)).all())
     if whole and len(distinct) <= MANY_NUMBERS and distinct[-1] - distinct[0] < 2 * len(distinct):
-        return "classes", None
+        if abs(distinct[0]) <= 1:
+            return "classes", None
+        return "classes", (
+            f"the {len(distinct)} whole numbers from {distinct[0]:g} to {distinct[-1]:g} in {column.name!r} are taken "
+            "as classes; if they are measurements, say task='values' (--task values)"
+        )
     if len(distinct) > MANY_WORDS:
         return "values", None
     return "values", (
@@ -244,7 +252,8 @@ def _alike(column: _Column) -> str | None:
     return f"{listing(some[:4])} in {column.name!r} are different classes, though they look alike" if some else None
 
 
-def _refuse_word(column: _Column) -> NoReturn:
+def _refuse_word(column: _Column, columns: Sequence[_Column] = ()) -> NoReturn:
+    """columns: all targets, if there are several."""
     assert column.words is not None
     row = next(k for k, word in enumerate(column.words) if word and np.isnan(column.numbers[k]))
     word = column.words[row]
@@ -257,10 +266,15 @@ def _refuse_word(column: _Column) -> NoReturn:
         )
     if len(words) > 1 and np.isnan(column.numbers).all() and not any(map(_is_other_number, words)):
         coded = f"write 0 for {words[0]!r} and 1 for {words[1]!r}, or " if len(words) == 2 else ""
+        numbers = [other.name for other in columns if other.words is None]
+        alone = f"predict it by itself, as classes (--target {column.name})"
+        if not columns:
+            alone = "leave out --task and --threshold: words are classes"
+        others = f", or name the columns of numbers (--target {','.join(numbers)})" if 0 < len(numbers) < 4 else ""
         raise column.error(
             row,
             f"the column {column.name!r} holds words ({listing(list(map(repr, words[:3])))}), not numbers",
-            f"{coded}predict it by itself, as classes (--target {column.name})",
+            f"{coded}{alone}{others}",
         )
     remedy = "correct or remove it, or name other columns (--target)"
     if re.fullmatch(r"[+-]?\d+,\d+", word):
@@ -286,11 +300,15 @@ def _of_known(column: _Column, make: Callable[[_Column], Targets], unlabelled: b
     return found._replace(labels=labels, classes=(*found.classes, UNKNOWN))
 
 
-def _classes(column: _Column, unlabelled: bool, remedy: str, given: bool) -> Targets:
+def _refuse_missing(column: _Column, what: str, remedy: str) -> None:
     if column.missing.any():
         row, count = int(column.missing.argmax()), int(column.missing.sum())
-        problem = f"the label in the column {column.name!r} is missing (in {count} of {len(column.missing)} rows)"
+        problem = f"the {what} in the column {column.name!r} is missing (in {count} of {len(column.missing)} rows)"
         raise column.error(row, problem, remedy)
+
+
+def _classes(column: _Column, unlabelled: bool, remedy: str, given: bool) -> Targets:
+    _refuse_missing(column, "label", remedy)
     large = np.abs(column.numbers) >= EXACT
     if large.any():
         row = int(large.argmax())
@@ -328,10 +346,9 @@ def _numeral(number: float) -> str:
 def _split(column: _Column, threshold: Threshold, unlabelled: bool, remedy: str) -> Targets:
     if threshold != "median" and not isinstance(threshold, (int, float)):
         raise DataError(f"the threshold is {threshold!r}", remedy='give a number, or "median"')
-    if np.isnan(column.numbers).any():
-        row = int(np.isnan(column.numbers).argmax())
-        shown = column.words[row][:40] if column.words else "nan"
-        raise column.error(row, f"the measurement {shown!r} in {column.name!r} is not a finite number", remedy)
+    _refuse_missing(column, "measurement", remedy)
+    if column.words is not None:
+        _refuse_word(column)
     values = column.numbers.tolist()
     cut = statistics.median(values) if threshold == "median" else float(threshold)
     above = (column.numbers > cut).astype(np.int64)
@@ -344,8 +361,6 @@ def _split(column: _Column, threshold: Threshold, unlabelled: bool, remedy: str)
 
 def _binary(column: _Column) -> Array:
     """(G,) 0 and 1, or -1 and 1. Other pairs of values do not say which of them is 1."""
-    if column.words is not None:
-        _refuse_word(column)
     wrong = ~np.isin(column.numbers, (-1, 0, 1)) & ~column.missing
     if not wrong.any() and np.isin((-1, 0), column.numbers).all():
         wrong = column.numbers == -1
@@ -357,8 +372,6 @@ def _binary(column: _Column) -> Array:
 
 
 def _values(column: _Column, unlabelled: bool) -> Array:
-    if column.words is not None:
-        _refuse_word(column)
     with np.errstate(over="ignore"):
         values = column.numbers.astype(np.float32)
     large = np.isinf(values)

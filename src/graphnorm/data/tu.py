@@ -19,7 +19,7 @@ import numpy.typing as npt
 from graphnorm.data.archive import Archive, Files, Integers, Place
 from graphnorm.data.build import RawGraphs
 from graphnorm.data.catalog import FeatureRule
-from graphnorm.data.targets import as_columns, find_targets
+from graphnorm.data.targets import EXACT, as_columns, find_targets
 from graphnorm.errors import DataError
 from graphnorm.settings import TaskName
 
@@ -28,6 +28,7 @@ __all__ = ["is_tu", "read_tu"]
 REQUIRED = ("A", "graph_indicator")
 OF_GRAPHS = ("graph_labels", "graph_attributes")
 """One of them is required."""
+NOTE_ON_ATTRIBUTES = "the classes are predicted, not the graph attributes; task='values' (--task values) predicts those"
 
 
 def is_tu(archive: Archive) -> bool:
@@ -45,7 +46,8 @@ def read_tu(archive: Archive, name: str | None, task: TaskName | None, features:
     include them. Graph labels become 0..C-1 and node labels 0..L-1, in sorted order.
     """
     files, own_name = _find_files(archive)
-    of_graphs = [part for part in OF_GRAPHS if part in files][-1 if task in ("binary", "values") else 0]
+    present = [part for part in OF_GRAPHS if part in files]
+    of_graphs = present[-1 if task in ("binary", "values") else 0]
     of_nodes = next(part for part in ("node_attributes", "node_labels", "graph_indicator") if part in files)
 
     def locate(part: str, index: int) -> Place:
@@ -53,7 +55,9 @@ def read_tu(archive: Archive, name: str | None, task: TaskName | None, features:
         return files.at(of[part], index)
 
     indicator = files.integers("graph_indicator", 1)[:, 0]
-    table: npt.NDArray[Any] = files.integers(of_graphs, 1) if of_graphs == "graph_labels" else files.targets(of_graphs)
+    table: npt.NDArray[Any] = files.targets(of_graphs, 1 if of_graphs == "graph_labels" else None)
+    if of_graphs == "graph_labels" and bool((table == np.round(table)).all()) and np.abs(table).max(initial=0) < EXACT:
+        table = table.astype(np.int64)  # whole numbers are classes, however many there are
     _check_indicator(files, indicator, len(table))
     row, col = (np.ascontiguousarray(ends - 1) for ends in files.integers("A", 2).T)
     _check_edges(files, row, col, indicator)
@@ -87,6 +91,7 @@ def read_tu(archive: Archive, name: str | None, task: TaskName | None, features:
         edge_x=optional("edge_attributes", files.floats, len(row), "edges"),
         source=str(archive.path),
         global_ids=True,
+        notes=(NOTE_ON_ATTRIBUTES,) if len(present) == 2 and task is None else (),
     )
 
 

@@ -150,7 +150,9 @@ def _leaders(result: Result) -> list[Finding]:
             text = f"{listing(lead)} lead{'' if len(lead) > 1 else 's'}; {listing(lower)} {_behind(result, lower)}"
             text += f"; {_units(result)} cannot settle it"
         else:
-            text = f"{listing(lead)}: {_units(result)} do not tell them apart"
+            last = result.pair(best, lead[-1]).difference or 0.0
+            apart = result.metric.distance(last, result.norms[best].mean)
+            text = f"{listing(lead)}: within {apart}; {_units(result)} do not tell them apart"
         found = [Finding("TIED", text)]
     elif worse:
         found = [Finding("BEST", f"{best}: {score}, significantly better than every other")]
