@@ -220,6 +220,7 @@ def test_training_that_diverges_saves_nothing(run: Run, table: Path, tmp_path: P
         (["train", "mine.csv", "--out", "mine.csv/m.safetensors"], "mine.csv"),
         (["train", "mine.csv", "--out", "m.safetensors", "--device", "gpu"], "no device 'gpu'"),
         (["predict", "model.safetensors", "mine.csv", "--device", "gpu"], "no device 'gpu'"),
+        (["predict", ".", "mine.csv"], "this is a folder.*make it with `graphnorm train`"),
         (["predict", "absent.safetensors", "mine.csv"], "absent.safetensors: there is no such file"),
         (["train", "one.csv", "--out", "m.safetensors"], "'b' has 1 graph, too few"),
         (["train", "mine.csv", "--out", "m.safetensors", "--seed", "-1"], "the seed is -1"),

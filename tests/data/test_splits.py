@@ -96,7 +96,7 @@ def test_duplicates_in_two_parts_are_reported(tmp_path: Path) -> None:
         load(table, split="part")
     texts = [str(warning.message) for warning in caught]
     assert len(texts) == 2
-    assert "1 of 5 molecules are duplicates" in texts[0]
+    assert "1 of 5 molecules is a duplicate" in texts[0]
     assert "1 of the 2 test graphs is a duplicate of one in another part" in texts[1]
 
 

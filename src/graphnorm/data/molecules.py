@@ -330,15 +330,16 @@ def _duplicates(
     values = targets.labels[:, None] if targets.targets is None else targets.targets
     ours, theirs = values[repeated], values[groups[repeated]]
     differ = repeated[((ours != theirs) & ~np.isnan(ours) & ~np.isnan(theirs)).any(1)]
+    number, more = len(repeated), len(repeated) > 1
     note = (
-        f"{len(repeated):,} of {len(groups):,} molecules are duplicates of others, by their canonical SMILES; "
-        "folds keep duplicates on one side"
+        f"{number:,} of {len(groups):,} molecules {'are duplicates' if more else 'is a duplicate'} of "
+        f"{'others' if more else 'another'}, by canonical SMILES; folds keep duplicates on one side"
     )
     if differ.size:
         pairs = [(place(int(groups[g])), place(int(g))) for g in differ[:3]]
         shown = ", ".join(" and ".join(str(at.get("line", at["where"])) for at in pair) for pair in pairs)
-        what = "labels" if targets.task == "classes" else "targets"
-        note += f"; {differ.size:,} of them have other {what} than their first copy, for example lines {shown}"
+        what = "label" if targets.task == "classes" else "target"
+        note += f"; {differ.size:,} with another {what} than the first copy, for example lines {shown}"
     return groups, note
 
 

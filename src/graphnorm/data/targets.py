@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 import reprlib
+import shlex
 import statistics
 import unicodedata
 from collections import Counter
@@ -184,9 +185,10 @@ def find_targets(
 def _guess(columns: Sequence[_Column]) -> tuple[TaskName, str | None]:
     """The task of columns, and a note if the user may have meant another."""
     if len(columns) > 1:
+        numbers = [column.name for column in columns if column.words is None]
         for column in columns:
             if column.words is not None:
-                _refuse_word(column)
+                _refuse_word(column, numbers)
         binary = [any(np.isin(column.distinct, pair).all() for pair in ((0, 1), (-1, 1))) for column in columns]
         if all(binary):
             return "binary", None
@@ -244,7 +246,8 @@ def _alike(column: _Column) -> str | None:
     return f"{listing(some[:4])} in {column.name!r} are different classes, though they look alike" if some else None
 
 
-def _refuse_word(column: _Column) -> NoReturn:
+def _refuse_word(column: _Column, numbers: Sequence[str] = ()) -> NoReturn:
+    """numbers: the other columns that are targets by themselves."""
     assert column.words is not None
     row = next(k for k, word in enumerate(column.words) if word and np.isnan(column.numbers[k]))
     word = column.words[row]
@@ -257,10 +260,12 @@ def _refuse_word(column: _Column) -> NoReturn:
         )
     if len(words) > 1 and np.isnan(column.numbers).all() and not any(map(_is_other_number, words)):
         coded = f"write 0 for {words[0]!r} and 1 for {words[1]!r}, or " if len(words) == 2 else ""
+        if numbers:
+            coded = f"if it is no target, name those that are, such as --target {shlex.quote(numbers[0])}; else {coded}"
         raise column.error(
             row,
             f"the column {column.name!r} holds words ({listing(list(map(repr, words[:3])))}), not numbers",
-            f"{coded}predict it by itself, as classes (--target {column.name})",
+            f"{coded}predict it by itself, as classes (--target {shlex.quote(column.name)})",
         )
     remedy = "correct or remove it, or name other columns (--target)"
     if re.fullmatch(r"[+-]?\d+,\d+", word):

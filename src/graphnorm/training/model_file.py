@@ -246,6 +246,10 @@ def load_model(
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
     """The description and the weights."""
     safetensors = need("safetensors", "loading a model", "data")
+    if path.is_dir():
+        raise GraphnormError(
+            "this is a folder; predictions need one model", where=path, remedy="make it with `graphnorm train`"
+        )
     if not path.is_file():
         raise GraphnormError("there is no such file", where=path, remedy="check the path")
     try:
