@@ -98,7 +98,7 @@ def test_lines_are_few_where_there_is_no_terminal() -> None:
     lines = timed.screen.getvalue().splitlines()
     assert len(lines) == 5
     assert lines[0] == "trees: 4 trials"
-    assert lines[1].startswith("none: 0 of 4 trials, best validation 80.0 %; about ")
+    assert lines[1].startswith("none: 40 % of 4 trials, best validation 80.0 %; about ")
     assert lines[3].endswith("RuntimeError: gone")
     assert lines[4] == "finished after 30 s: 4 of 4 trials are done"
 
