@@ -136,7 +136,8 @@ def from_table(
         parts=None if split_column is None else columns[split_column],
         notes=notes,
     )
-    return replace(graphs, label_column=names[0] if graphs.task == "classes" and names else "")
+    label_column = names[0] if graphs.task == "classes" and names else ""
+    return replace(graphs, smiles_column=smiles_column, label_column=label_column)
 
 
 def from_smiles(
