@@ -1,6 +1,6 @@
 """A normalization of your own, registered by name and compared with those of the package.
 
-Run it with ``python examples/custom_norm.py``; it needs ``pip install 'graphnorm[study]'``.
+Run it with ``python examples/custom_norm.py``; it needs ``pip install '.[study]'``.
 """
 
 from __future__ import annotations
@@ -43,7 +43,6 @@ def main() -> None:
         hidden=16,
         layers=3,
         device="cpu",
-        progress=False,
     )
     print(result)
 

@@ -1,6 +1,6 @@
 """A model of your own, written with PyTorch Geometric's MessagePassing, with three normalizations on the same folds.
 
-Run it with ``python examples/own_model.py``; it needs ``pip install 'graphnorm[study,pyg]'``. On the command line the
+Run it with ``python examples/own_model.py``; it needs ``pip install '.[study,pyg]'``. On the command line the
 same comparison is ``graphnorm compare synthetic:trees --model examples/own_model.py:Net --norms none,batch,graph``.
 """
 
@@ -59,7 +59,6 @@ def main() -> None:
         epochs=options.epochs,
         folds=3,
         device="cpu",
-        progress=False,
     )
     print(result)
 

@@ -1,7 +1,7 @@
 """Which normalization for your own molecules: a CSV of SMILES and labels, to a verdict and a page to look at.
 
-Run it with ``python examples/own_smiles_table.py``, or with ``--table mine.csv`` for a table of yours; it needs
-``pip install 'graphnorm[chem,study,report]'``.
+Run it with ``python examples/own_smiles_table.py``. For a table of yours, name its columns:
+``--table mine.csv --smiles structure --target activity``. It needs ``pip install '.[chem,study,report]'``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ def main() -> None:
     """Compare three normalizations on the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--table", type=Path)
-    parser.add_argument("--target", default="kind", help="column of the label")
+    parser.add_argument("--smiles", default="smiles", help="column of the SMILES")
+    parser.add_argument("--target", default="kind", help="column of what is to be predicted")
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--out", type=Path, default=Path("smiles-example"))
     options = parser.parse_args()
@@ -39,6 +40,7 @@ def main() -> None:
         write_example(options.table)
     result = graphnorm.compare(
         options.table,
+        smiles=options.smiles,
         target=options.target,
         norms=["none", "batch", "graph"],
         protocol="fair",
@@ -48,7 +50,6 @@ def main() -> None:
         out=options.out,
         overwrite=True,
         workers=1,
-        progress=False,
     )
     print(result)
     page = options.out / "report.html"

@@ -1,7 +1,7 @@
 """Spectra by hand: what subtracting the mean does to the singular values of the aggregation, graph by graph.
 
 Run it with ``python examples/spectra_by_hand.py``, or with ``--data PROTEINS``; it needs
-``pip install 'graphnorm[analysis]'``.
+``pip install '.[analysis]'``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A study on Ray: a grid over normalizations, on a cluster, with a store that can be stopped and gone on with.
 
 Run it with ``python examples/study_on_ray.py``, or with ``--address auto`` on a machine of a cluster; it needs
-``pip install 'graphnorm[ray]'``.
+``pip install '.[ray]'``.
 """
 
 from __future__ import annotations

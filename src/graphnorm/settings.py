@@ -318,7 +318,7 @@ class Running:
     device: str | None = option(None, "cpu, cuda or cuda:N (default: a GPU if there is one)", kind=str)
     workers: int | None = option(
         None,
-        "number of fleets trained at a time (default: one per core, five on a GPU)",
+        "how many fleets (groups of equal trainings) run at a time (default: one per core, five on a GPU)",
         kind=int,
         low=1,
         high=4096,

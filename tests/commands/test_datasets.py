@@ -63,6 +63,8 @@ def test_get_and_show(run: Run, mine: Path) -> None:
     assert (facts["avg_undirected_edges"], facts["avg_degree"]) == (2.0, 1.5)  # no self-loops are counted
     assert "avg_edges" not in facts
     assert re.fullmatch(r"graphnorm: .*1 of 4 SMILES cannot be read.*\n", err)
+    out = run("datasets", "show", mine, "--skip-invalid", "--task", "values")[1]
+    assert re.search(r"^values +y 1\.5 to 9$", out, re.M)
 
 
 @pytest.mark.skipif(not DATA, reason="GRAPHNORM_DATA names no folder with the benchmark archives")

@@ -155,9 +155,12 @@ def test_items_are_written(reproduce: Run, tmp_path: Path, fleets: type[FakeFlee
     """Items share what is trained."""
     code, out, err = reproduce("fig2", "table1", *HERE)
     assert code == 0
-    assert out.splitlines()[0] == "fig2: fig2"
+    assert out.splitlines()[0] == "fig2"
     assert "4 of 4 trials are done" in err
-    assert out.splitlines()[-1] == "written to reproduction: .csv, .json, .md, .png and .svg files"
+    assert (
+        out.splitlines()[-1]
+        == "written to reproduction: fig2.png, table1.png and claims.md to look at; the data beside them"
+    )
     assert len(fleets.made) == 2  # one for each normalization
     names = {path.name for path in (tmp_path / "reproduction").iterdir()}
     assert names >= {"fig2.png", "fig2.svg", "fig2.csv", "fig2.json", "claims.md", "claims.json", "graphnorm.db"}

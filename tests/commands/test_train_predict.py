@@ -20,6 +20,7 @@ import torch
 from graphnorm import cli
 from graphnorm.data import load, save_packed
 from graphnorm.layers import REGISTRY
+from graphnorm.training.model_file import load_model
 
 pytest.importorskip("rdkit")
 safetensors = pytest.importorskip("safetensors.torch")
@@ -44,6 +45,16 @@ def predict(run: Run, model: Path, data: object, *more: str) -> dict[str, Any]:
     code, out, err = run("predict", model, data, "--json", *more)
     assert code == 0, err
     return json.loads(out)
+
+
+def test_the_column_of_smiles_is_that_of_the_training(run: Run, table: Path, tmp_path: Path) -> None:
+    text = table.read_text().replace("smiles", "structure", 1)
+    (tmp_path / "mine.csv").write_text(text)
+    (tmp_path / "new.csv").write_text("id,structure\n7,CCO\n")
+    model = tmp_path / "m.safetensors"
+    assert run("train", tmp_path / "mine.csv", "--smiles", "structure", "--all", "--out", model, *QUICK)[0] == 0
+    assert [row["smiles"] for row in predict(run, model, tmp_path / "new.csv")["predictions"]] == ["CCO"]
+    assert load_model(model).predict(tmp_path / "new.csv", smiles="structure").shape == (1, 2)
 
 
 def test_train_says_how_good_it_is(run: Run, table: Path, tmp_path: Path) -> None:
@@ -220,6 +231,7 @@ def test_training_that_diverges_saves_nothing(run: Run, table: Path, tmp_path: P
         (["train", "mine.csv", "--out", "mine.csv/m.safetensors"], "mine.csv"),
         (["train", "mine.csv", "--out", "m.safetensors", "--device", "gpu"], "no device 'gpu'"),
         (["predict", "model.safetensors", "mine.csv", "--device", "gpu"], "no device 'gpu'"),
+        (["predict", ".", "mine.csv"], "this is a folder.*make it with `graphnorm train`"),
         (["predict", "absent.safetensors", "mine.csv"], "absent.safetensors: there is no such file"),
         (["train", "one.csv", "--out", "m.safetensors"], "'b' has 1 graph, too few"),
         (["train", "mine.csv", "--out", "m.safetensors", "--seed", "-1"], "the seed is -1"),

@@ -65,7 +65,7 @@ def test_tables_of_moleculenet() -> None:
 @pytest.mark.parametrize(
     ("name", "facts", "note"),
     [
-        ("bbbp", (2039, "classes", 0), "64 of 2,039 molecules are duplicates.*10 of them have other labels"),
+        ("bbbp", (2039, "classes", 0), "64 of 2,039 molecules are duplicates.*10 with another label"),
         ("esol", (1128, "values", 1), "duplicates"),
         ("tox21", (7823, "binary", 12), "8 of 7831 SMILES cannot be read"),
     ],

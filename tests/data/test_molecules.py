@@ -156,9 +156,7 @@ def test_rounded_measurements_are_not_classes() -> None:
 def test_duplicates_are_groups_and_contradictions_are_reported(tmp_path: Path) -> None:
     path = write(tmp_path / "t.csv", "smiles,label\nCCO,1\nOCC,0\nC,0\nC(O)C,1\nCC,1\n")
     for _ in range(2):  # read, and from the cache
-        with pytest.warns(
-            DataWarning, match=r"2 of 5 molecules are duplicates.*; 1 of them .* other labels .* 2 and 3"
-        ):
+        with pytest.warns(DataWarning, match=r"2 of 5 molecules are duplicates.*; 1 with another label .* line 2 and line 3"):
             graphs = load(path)
         assert graphs.groups is not None
         assert graphs.groups.tolist() == [0, 0, 2, 0, 4]
@@ -230,7 +228,7 @@ MISTAKES = {
         "smiles,p,q,set\nC,1,0,a\nCC,0,1,b\nN,1,1,c\nO,0,0,a\nF,1,0,b\nS,1,1,c\n",
         2,
         {},
-        r"as classes \(--target set\), or name the columns of numbers \(--target p,q\)",
+        r"such as --target p,q; else predict it by itself, as classes \(--target set\)",
     ),
     "missing, as pandas and Excel write it": ("smiles,label\nC,a\nCC,#N/A\nN,b\nO,-NaN\n", 3, {}, "in 2 of 4 rows"),
     "missing, in words": ("smiles,label\nCCO,1\nCC,None\nC,NA\n", 3, {}, "is missing.*in 2 of 3 rows"),
@@ -242,6 +240,12 @@ MISTAKES = {
     "decimal comma": ("smiles;label\nCCO;1\nCC;0,3\nC;2\n", 3, {}, "write decimals with a point"),
     "two kinds": ("smiles,a,b\nCCO,1,2.5\nCC,0,1\n", 2, {}, r"'a' \(binary\) and 'b' \(real\)"),
     "three values": ("smiles,a,b\nC,1,1\nCC,0,0\nN,2,1\n", 4, {"task": "binary"}, "2 in the column 'a' is not 0 or 1"),
+    "words, and a name of two": (
+        "smiles,b c,a\nC,1.5,x\nCC,2.5,y\n",
+        2,
+        {},
+        "'x' and 'y'.*such as --target 'b c'; else",
+    ),
     "words as 0 and 1": ("smiles,a\nC,no\nCC,on\nN,no\n", 2, {"task": "binary"}, r"'no' and 'on'\), not numbers"),
     "-1 and 0": ("smiles,a\nC,0\nCC,-1\nN,0\n", 3, {"task": "binary"}, "-1 in the column 'a' is not 0 or 1"),
     "one value": ("smiles,a,b\nC,5,1\nCC,5,3\nN,5,2\n", 2, {}, "all 3 values in 'a' are 5"),

@@ -96,7 +96,7 @@ def test_duplicates_in_two_parts_are_reported(tmp_path: Path) -> None:
         load(table, split="part")
     texts = [str(warning.message) for warning in caught]
     assert len(texts) == 2
-    assert "1 of 5 molecules are duplicates" in texts[0]
+    assert "1 of 5 molecules is a duplicate" in texts[0]
     assert "1 of the 2 test graphs is a duplicate of one in another part" in texts[1]
 
 
@@ -181,7 +181,7 @@ def test_rows_given_in_python(table: Path) -> None:
 
 
 def test_what_is_wrong_with_rows_given_in_python_is_said() -> None:
-    with pytest.warns(DataWarning, match="1 of 3 molecules are duplicates"):
+    with pytest.warns(DataWarning, match="1 of 3 molecules is a duplicate"):
         graphs = from_smiles(["CCO", "OCC", "C"], [0, 1, 0])
     with pytest.warns(DataWarning, match="1 of the 1 test graphs is a duplicate of one in another part") as caught:
         as_graphs(graphs, split={"train": [0, 2], "test": [1]})

@@ -252,6 +252,13 @@ def test_most_cases_are_enough_where_the_paper_says_so() -> None:
     ]
 
 
+def test_what_a_quick_pass_trained_decides_nothing() -> None:
+    about = {"quick": True, "trained_on": ["cpu"], "convergence": curves(graph=85.0, none=70, layer=70, batch=80)}
+    assert {one["verdict"] for one in judge(fig2=about)} == {"not tested"}
+    facts = {"quick": True, "as_printed": {"equal": 5, "statistics": 5}}  # nothing is trained for these
+    assert [one["verdict"] for one in judge(table3=facts)] == ["holds"]
+
+
 def test_cells_within_a_deviation() -> None:
     about: dict[str, Any] = {"mean": 90.0, "difference": -3.04, "reported": {"mean": 93.04, "std": 1.0}}
     cells = [

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from fakes import LEVEL, FakeFleet, compare
+from fakes import LEVEL, FakeFleet, compare, rising
 from graphnorm.data import load
 from graphnorm.study.layout import grouped, sparkline, wrapped
 
@@ -68,6 +68,17 @@ def test_guessing_is_no_victory(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found(str(result), "BEST") == found(str(result), "TIED") == []
     assert found(str(result), "CAUTION")[0] == result.verdict
     assert found(str(result), "NEXT") == ["train longer: --epochs 100"]
+
+
+@pytest.mark.parametrize(("guessing", "advice"), [(["none"], "--seeds 3"), (["none", "layer"], "--epochs 100")])
+def test_where_half_of_the_norms_guess_they_train_longer(
+    fleets: type[FakeFleet], monkeypatch: pytest.MonkeyPatch, guessing: list[str], advice: str
+) -> None:
+    fleets.values = staticmethod(lambda trial, epoch: rising(trial, trial.epochs))  # best at once
+    for norm in guessing:
+        monkeypatch.setitem(LEVEL, norm, 0.3)
+    (command,) = found(str(compare(norms="none,layer,batch,instance")), "NEXT")
+    assert command.endswith(advice)
 
 
 def test_the_best_is_named_only_by_a_test(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -99,7 +99,7 @@ def test_lines_are_few_where_there_is_no_terminal() -> None:
     lines = timed.screen.getvalue().splitlines()
     assert len(lines) == 6
     assert lines[0] == "trees: 4 trials"
-    assert lines[1].startswith("none: 0 of 4 trials, best validation 80.0 %; about ")
+    assert lines[1].startswith("none: 40 % of 4 trials, best validation 80.0 %; about ")
     assert lines[3].endswith("RuntimeError: gone")
     assert lines[4] == "stopping after the current epoch; Ctrl-C again stops at once"
     assert lines[5] == "finished after 30 s: 4 of 4 trials are done"

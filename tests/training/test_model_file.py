@@ -133,7 +133,7 @@ def test_what_the_file_says(tmp_path: Path) -> None:
     with safe_open(tmp_path / "m.safetensors", framework="np") as file:
         description = file.metadata()["graphnorm"]
     assert data.fingerprint in description
-    assert '"format": "graphnorm-model-3"' in description
+    assert '"format": "graphnorm-model-4"' in description
 
 
 @pytest.mark.parametrize(

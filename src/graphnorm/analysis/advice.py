@@ -180,7 +180,7 @@ def _about_signal(graphs: int, kept: float, lost: float) -> Statement:
     else:
         certainty = "weak"
         loss = f"removes much of the first layer's signal: it keeps {kept:.0%} of it in the median graph" + (
-            f", and nothing on {lost:.0%}" if lost >= 0.005 else ""
+            f", and nothing on {lost:.0%} of the graphs" if lost >= 0.01 else ""
         )
     text = f"InstanceNorm {loss}. GraphNorm can learn to keep the mean."
     return Statement(text, evidence, certainty, favours=("graph",), against=("instance",))

@@ -60,10 +60,11 @@ class TrackRecord(Measurement):
         return (self.best, self.not_behind) > (self.constant_best, self.constant_not_behind)
 
     def __str__(self) -> str:
-        always = f"always answering {listing(list(dict.fromkeys(self.constant)), 'or')}, the best on the other datasets"
+        always = listing(list(dict.fromkeys(self.constant)), "or")
         counts = (
-            f"On {self.datasets} benchmarks (GIN) its first choice has the highest score on {self.best}, and is not "
-            f"significantly behind on {self.not_behind}; {always}: {self.constant_best} and {self.constant_not_behind}."
+            f"On {self.datasets} benchmarks (GIN), its first choice has the highest score on {self.best} and is not "
+            f"significantly behind on {self.not_behind}. The best choice on the other datasets, {always}, has it on "
+            f"{self.constant_best} and is not behind on {self.constant_not_behind}."
         )
         if self.is_better:
             return f"How often this advice was right: {counts}"

@@ -178,10 +178,26 @@ def _show(options: argparse.Namespace) -> None:
     graphs = load_graphs(options)
     found: dict[str, Any] = {"name": graphs.name, "where": graphs.source, "task": graphs.task}
     found |= {"classes": graphs.classes} if graphs.targets is None else {"targets": graphs.target_names}
+    if graphs.targets is not None and graphs.task == "values":
+        found["values"] = (
+            _ranges(graphs)
+            if options.json
+            else ", ".join(f"{name} {low:g} to {high:g}" for name, (low, high) in _ranges(graphs).items())
+        )
     if graphs.splits:
         sizes = {name: len(graphs.splits[name]) for name in ("train", "valid", "test") if name in graphs.splits}
         found["split"] = sizes if options.json else ", ".join(f"{name} {size:,}" for name, size in sizes.items())
     print(facts(found | _measure(graphs), as_json=options.json))
+
+
+def _ranges(graphs: PackedGraphs) -> dict[str, tuple[float, float]]:
+    """The smallest and the largest value of every target."""
+    assert graphs.targets is not None
+    return {
+        name: (float(known.min()), float(known.max()))
+        for name, column in zip(graphs.target_names, graphs.targets.T, strict=True)
+        if len(known := column[~column.isnan()])
+    }
 
 
 def _draw(options: argparse.Namespace) -> None:

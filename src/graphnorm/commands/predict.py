@@ -29,7 +29,7 @@ DESCRIPTION = """\
 Print predictions as CSV: the class of each graph and the probability of every class, the probability of every binary
 target, or real values in the unit of the training data. If the data has labels, the metric follows. MODEL is a file of
 `graphnorm train`. Graphs are numbered from 0, those of a table by its rows. A table of SMILES needs no labels;
---target, --task and --threshold default to those of the training. If the model or its normalization is
+--smiles, --target, --task and --threshold default to those of the training. If the model or its normalization is
 your own, give the --model or --norm-module that it was trained with.
 """
 
@@ -82,7 +82,9 @@ def _load(options: argparse.Namespace, saved: SavedModel) -> tuple[PackedGraphs,
     keywords, smiles, path = given(options, Loading), None, Path(options.data)
     if is_table(path):
         columns = read_table(path).columns
-        smiles = columns[find_smiles_column(columns, options.smiles, path)]
+        if options.smiles is None and saved.example.smiles_column in columns:
+            keywords["smiles"] = saved.example.smiles_column
+        smiles = columns[find_smiles_column(columns, keywords.get("smiles"), path)]
         names = saved.target_names or (saved.example.label_column,)
         if options.target is None and set(names) <= set(columns):
             keywords["target"] = list(names)

@@ -158,15 +158,20 @@ def _make(options: argparse.Namespace, reproduction: Reproduction, items: list[I
             continue
         written[item.name] = [str(path) for path in output.write(folder)]
         if not options.json:
-            print(f"{item.name}: {output.title}")
+            print(output.title)
             for sentence in output.sentences:
                 print(fitted(f"  {sentence}"))
     written["claims"] = _write_claims(folder, options.quick)
     if options.json:
         print(json.dumps(written, indent=1))
     else:
-        endings = sorted({Path(file).suffix for files in written.values() for file in files})
-        print(f"written to {folder}: {listing(endings)} files")
+        print(f"written to {folder}: {listing(list(map(_to_read, written.values())))} to look at; the data beside them")
+
+
+def _to_read(files: Sequence[str]) -> str:
+    """The name of an item's file to look at: the table in the paper's shape, another table, or the figure."""
+    names = [Path(file).name for file in files]
+    return next(name for ending in ("-wide.md", ".md", ".png", "") for name in names if name.endswith(ending))
 
 
 def _write_claims(folder: Path, quick: bool) -> list[str]:

@@ -136,7 +136,8 @@ def from_table(
         parts=None if split_column is None else columns[split_column],
         notes=notes,
     )
-    return replace(graphs, label_column=names[0] if graphs.task == "classes" and names else "")
+    label_column = names[0] if graphs.task == "classes" and names else ""
+    return replace(graphs, smiles_column=smiles_column, label_column=label_column)
 
 
 def from_smiles(
@@ -330,15 +331,18 @@ def _duplicates(
     values = targets.labels[:, None] if targets.targets is None else targets.targets
     ours, theirs = values[repeated], values[groups[repeated]]
     differ = repeated[((ours != theirs) & ~np.isnan(ours) & ~np.isnan(theirs)).any(1)]
+    number, more = len(repeated), len(repeated) > 1
     note = (
-        f"{len(repeated):,} of {len(groups):,} molecules are duplicates of others, by their canonical SMILES; "
-        "folds keep duplicates on one side"
+        f"{number:,} of {len(groups):,} molecules {'are duplicates' if more else 'is a duplicate'} of "
+        f"{'others' if more else 'another'}, by canonical SMILES; folds keep duplicates on one side"
     )
     if differ.size:
         pairs = [(place(int(groups[g])), place(int(g))) for g in differ[:3]]
-        shown = ", ".join(" and ".join(str(at.get("line", at["where"])) for at in pair) for pair in pairs)
-        what = "labels" if targets.task == "classes" else "targets"
-        note += f"; {differ.size:,} of them have other {what} than their first copy, for example lines {shown}"
+        shown = ", ".join(
+            " and ".join(f"line {at['line']}" if "line" in at else str(at["where"]) for at in pair) for pair in pairs
+        )
+        what = "label" if targets.task == "classes" else "target"
+        note += f"; {differ.size:,} with another {what} than the first copy, for example {shown}"
     return groups, note
 
 

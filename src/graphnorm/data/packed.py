@@ -26,7 +26,16 @@ __all__ = ["UNKNOWN", "PackedGraphs", "Statistics", "announce"]
 UNKNOWN = "unknown"
 """The only class of graphs without labels."""
 
-PROVENANCE = ("source", "label_column", "threshold", "left_out", "notes", "vocabulary", "edge_vocabulary")
+PROVENANCE = (
+    "source",
+    "smiles_column",
+    "label_column",
+    "threshold",
+    "left_out",
+    "notes",
+    "vocabulary",
+    "edge_vocabulary",
+)
 """Fields that say where the graphs come from. They do not belong to the content."""
 
 GraphIds = Tensor | Sequence[int] | npt.NDArray[np.integer[Any]]
@@ -133,6 +142,8 @@ class PackedGraphs:
     removed_self_loops: int = 0
     source: str = ""
     """Where the graphs come from, for people."""
+    smiles_column: str = ""
+    """For a table of molecules: the name of its column of SMILES."""
     label_column: str = ""
     """For a table: the name of its label column, empty if it has none."""
     threshold: float | None = None

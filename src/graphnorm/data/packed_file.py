@@ -17,7 +17,7 @@ from graphnorm.files import save_tensors
 
 __all__ = ["FORMAT", "open_packed", "save_packed"]
 
-FORMAT = "graphnorm-packed-3"
+FORMAT = "graphnorm-packed-4"
 """Version of the file format. It also changes when a reader makes other arrays of the same source."""
 
 
@@ -102,7 +102,8 @@ def _find_problem(graphs: PackedGraphs) -> str | None:
             return f"{name} does not rise from 0 to {last}"
     if G == 0 or bool(((graphs.labels < 0) | (graphs.labels >= len(graphs.classes))).any()):
         return f"a label is outside of 0 to {len(graphs.classes) - 1}"
-    texts = (graphs.source, graphs.label_column, graphs.vocabulary, graphs.edge_vocabulary, *graphs.notes)
+    columns = (graphs.smiles_column, graphs.label_column)
+    texts = (graphs.source, *columns, graphs.vocabulary, graphs.edge_vocabulary, *graphs.notes)
     if type(graphs.notes) is not tuple or not all(type(text) is str and not CONTROL.search(text) for text in texts):
         return "its notes are not plain text"
     numbers = (graphs.removed_self_loops, *graphs.left_out)

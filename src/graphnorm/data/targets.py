@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 import reprlib
+import shlex
 import statistics
 import unicodedata
 from collections import Counter
@@ -266,15 +267,15 @@ def _refuse_word(column: _Column, columns: Sequence[_Column] = ()) -> NoReturn:
         )
     if len(words) > 1 and np.isnan(column.numbers).all() and not any(map(_is_other_number, words)):
         coded = f"write 0 for {words[0]!r} and 1 for {words[1]!r}, or " if len(words) == 2 else ""
-        numbers = [other.name for other in columns if other.words is None]
-        alone = f"predict it by itself, as classes (--target {column.name})"
+        numbers = [other.name for other in columns if other.words is None][:3]
+        others = f"if it is no target, name those that are, such as --target {shlex.quote(','.join(numbers))}; else "
+        alone = f"predict it by itself, as classes (--target {shlex.quote(column.name)})"
         if not columns:
             alone = "leave out --task and --threshold: words are classes"
-        others = f", or name the columns of numbers (--target {','.join(numbers)})" if 0 < len(numbers) < 4 else ""
         raise column.error(
             row,
             f"the column {column.name!r} holds words ({listing(list(map(repr, words[:3])))}), not numbers",
-            f"{coded}{alone}{others}",
+            f"{others if numbers else ''}{coded}{alone}",
         )
     remedy = "correct or remove it, or name other columns (--target)"
     if re.fullmatch(r"[+-]?\d+,\d+", word):

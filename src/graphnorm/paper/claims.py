@@ -38,13 +38,15 @@ LEVEL = 0.005
 EXACT = 1e-9
 """Relative differences below this one are rounding."""
 RULES = (
-    "A claim *holds* if most cases agree with it beyond noise and none disagrees beyond noise (of a claim about most "
-    "cases, some may). It *does not hold here* if most disagree beyond noise, holds *in part* if some agree, and is "
-    "*undecided* if none does.",
-    f"*Beyond noise* is p < {ALPHA} after Holm's adjustment for the rivals of a case: the corrected paired t-test over "
-    "folds, Welch's test over seeds. A *tie* is a case within noise. It supports nothing, not even that two are equal.",
-    "Compared are averages of training curves over all epochs, or scores among the configurations that all have.",
-    "Facts without noise (theorems, counts, numbers against the paper's) are right or wrong, case by case.",
+    "A claim *holds* if most cases agree with it and none disagrees. If it is about most cases, some may disagree.",
+    "It *does not hold here* if most cases disagree. It holds *in part* if fewer disagree and some agree. Otherwise it "
+    "is *undecided*.",
+    "It is *not tested* if each side was trained once, or if it was trained in a quick pass.",
+    f"A case agrees or disagrees if the difference is significant: p < {ALPHA} after Holm's adjustment for the number "
+    "of rivals. Folds are compared by the corrected paired t-test, seeds by Welch's test. Any other case is a *tie*, "
+    "which does not show that two are equal.",
+    "What is compared: averages of training curves over all epochs, or scores among the configurations that all have.",
+    "Theorems, counts and comparisons with the paper's numbers need no test: each case is right or wrong.",
 )
 
 
@@ -139,7 +141,7 @@ def judge_claims(items: Mapping[str, Item], facts: Mapping[str, Facts]) -> dict[
                     "item": name,
                     "title": own["title"],
                     "claim": claim.text,
-                    "verdict": judged.verdict(claim.of_most),
+                    "verdict": "not tested" if own["quick"] and own["trained_on"] else judged.verdict(claim.of_most),
                     "agree": judged.agree,
                     "disagree": judged.disagree,
                     "cases": judged.cases,
@@ -190,7 +192,7 @@ def claims_markdown(judged: Mapping[str, Any]) -> str:
     if judged["unjudged"]:
         counts = ", ".join(f"{count} of `{item}`" for item, count in judged["unjudged"].items())
         lines += ["", f"Not judged, because results are missing: {counts}."]
-    lines += ["", "| claim | here | cases |", "|---|---|---|"]
+    lines += ["", "| claim | verdict | cases |", "|---|---|---|"]
     for one in judged["claims"]:
         mark = " \\*" if one["notes"] else ""
         lines.append(f"| {one['claim']} | {one['verdict']}{mark} | {one['tally']} |")

@@ -255,7 +255,7 @@ def _about_optimism(cells: Sequence[Cell]) -> Iterator[str]:
         range_of = f"{signed(min(points))} to {signed(max(points))}"
         words.append(f"{dataset} {signed(mean(points))} ({len(points)} cells, {range_of})")
     if known:
-        head = f"Scores under {known[0].protocol} less those under {FAIR}, chosen among the same configurations"
+        head = f"Scores under {known[0].protocol} minus those under {FAIR}, chosen among the same configurations"
         yield f"{head}, on average: {list_some(words)}."
 
 

@@ -294,7 +294,8 @@ def train(
 
     A temporary store next to the model lets a stopped training continue.
     """
-    plan, keep = Plan(trial.key, trial.to_dict(), (trial,)), _KeepOutcome()
+    name = f"{trial.dataset}-{trial.norm}-{trial.key[:6]}"
+    plan, keep = Plan(name, trial.to_dict(), (trial,)), _KeepOutcome()
     path = out.with_name(f".{out.name}.training.db")
     try_code(plan, graphs, running)  # before anything is written
     with Store(path) as store:

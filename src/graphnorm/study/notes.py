@@ -16,13 +16,18 @@ from graphnorm.study.significance import ALPHA
 if TYPE_CHECKING:
     from graphnorm.study.result import Result
 
-__all__ = ["ABOUT_BASELINES", "cautions", "explanations", "note_on_last_batch"]
+__all__ = ["ABOUT_BASELINES", "cautions", "explanations", "guessing", "note_on_last_batch"]
 
 ABOUT_BASELINES = "baselines have the same folds and their own settings; they are neither ranked nor tested"
 SMALL_LAST_BATCH = 8
 """A last batch is small if it has less than an eighth of a full one. A sixteenth was seen to slow training."""
 MOST_OF_THE_MEAN = 0.8
 """Of several errors one decides if it is this share of their sum."""
+
+
+def guessing(result: Result) -> list[str]:
+    """The norms that are no better than chance."""
+    return [name for name in result.ranking if not result.metric.learned(result.norms[name].mean, result.chance)]
 
 
 def cautions(result: Result) -> list[str]:
@@ -33,10 +38,8 @@ def cautions(result: Result) -> list[str]:
         for name, score in result.norms.items()
         if score.diverged
     ]
-    metric, chance = result.metric, result.chance
-    low = [name for name in result.ranking if not metric.learned(result.norms[name].mean, chance)]
-    if low and chance is not None:
-        found.append(f"{listing(low)}: no better than chance ({metric.with_unit(chance)})")
+    if (low := guessing(result)) and result.chance is not None:
+        found.append(f"{listing(low)}: no better than chance ({result.metric.with_unit(result.chance)})")
     found += [
         f"{name}: only {score.finished:,} of {counted(planned, 'training')} finished"
         for name, score in result.norms.items()

@@ -229,7 +229,8 @@ class Display(Callback):
         self._shown = self._now()
         row = self._rows[label]
         best = f", best validation {self._shown_best(row)}" if np.isfinite(row.best) else ""
-        self._line(f"{label}: {row.done:,} of {counted(row.trials, 'trial')}{best}; {self._time_left()}")
+        share = f"{100 * row.epochs / max(row.work, 1):.0f} % of {counted(row.trials, 'trial')}"
+        self._line(f"{label}: {share}{best}; {self._time_left()}")
 
     def _shown_best(self, row: _Row) -> str:
         return self._metric.with_unit(self._metric.scale * row.best)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from graphnorm.errors import listing
-from graphnorm.study.notes import cautions
+from graphnorm.study.notes import cautions, guessing
 from graphnorm.study.protocol import ALL_GRAPHS
 from graphnorm.study.render import counted
 from graphnorm.study.significance import CONFIDENCE
@@ -131,7 +131,7 @@ def findings(result: Result) -> list[Finding]:
         *_leaders(result),
         *_speed(result),
         *(Finding("CAUTION", text) for text in doubts),
-        *_next(result, 2 * len(late) >= len(result.ranking)),
+        *_next(result, 2 * len({*late, *guessing(result)}) >= len(result.ranking)),
     ]
 
 
@@ -182,8 +182,11 @@ def _is_late(result: Result, name: str) -> bool:
     return statistics.median(score.epochs) > LATE * len(score.curves["valid"][0]) if score.epochs else False
 
 
-def _next(result: Result, late: bool) -> list[Finding]:
-    """One command that is worth running after this one."""
+def _next(result: Result, too_short: bool) -> list[Finding]:
+    """One command that is worth running after this one.
+
+    too_short: whether half of the norms are best near the last epoch or no better than chance.
+    """
     spec = result.spec
     if result.unfinished and result.counts.get("failed"):
         return [Finding("NEXT", after_failures(result))]
@@ -191,7 +194,7 @@ def _next(result: Result, late: bool) -> list[Finding]:
         goes_on = "the same command goes on from here" if result.store else "a command with --out DIR can be continued"
         return [Finding("NEXT", f"train the rest: {goes_on}")]
     epochs = max(result.values_of("epochs"))
-    if late or not result.learned:
+    if too_short or not result.learned:
         more = next((number for number in EPOCHS if number >= 2 * epochs), 2 * epochs)
         return [Finding("NEXT", "train longer", ("--epochs", str(more)))]
     tied, of_folds = len(result.groups[0]) > 1, result.protocol.unit == "fold"

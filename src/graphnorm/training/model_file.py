@@ -33,7 +33,7 @@ from graphnorm.training.trial import Outcome, Trial, metric_of
 
 __all__ = ["FORMAT", "SavedModel", "load_model", "save_model"]
 
-FORMAT = "graphnorm-model-3"
+FORMAT = "graphnorm-model-4"
 """Version of the file format. It also changes when a model computes something else from the same weights."""
 
 
@@ -62,15 +62,16 @@ class SavedModel:
         """Names of the targets, if the model predicts any."""
         return self.example.target_names
 
-    def predict(self, data: Any, *, batch_size: int = 256) -> npt.NDArray[np.float64]:
+    def predict(self, data: Any, *, batch_size: int = 256, **loading: Any) -> npt.NDArray[np.float64]:
         """The prediction for every graph.
 
         data: graphs of any form, as :func:`graphnorm.data.as_graphs` takes them. They need no labels.
+        loading: options of :func:`graphnorm.data.load`, such as ``smiles="structure"``.
 
         (G, classes): the probability of each class. (G, T): the probability of each binary target, or each real value
         in the unit of the training data.
         """
-        graphs = as_graphs(data, unlabelled=True)
+        graphs = as_graphs(data, unlabelled=True, **loading)
         return self.predictions(self.scores(graphs, batch_size=batch_size))
 
     def scores(self, graphs: PackedGraphs, *, batch_size: int = 256) -> Tensor:
@@ -246,6 +247,10 @@ def load_model(
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
     """The description and the weights."""
     safetensors = need("safetensors", "loading a model", "data")
+    if path.is_dir():
+        raise GraphnormError(
+            "this is a folder; predictions need one model", where=path, remedy="make it with `graphnorm train`"
+        )
     if not path.is_file():
         raise GraphnormError("there is no such file", where=path, remedy="check the path")
     try:
@@ -337,6 +342,7 @@ _OF_GRAPHS: dict[str, Any] = {
     "edge_cardinalities": int,
     "num_continuous": int,
     "num_edge_continuous": int,
+    "smiles_column": str,
     "label_column": str,
     "threshold": float | None,
     "vocabulary": str,
