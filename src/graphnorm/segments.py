@@ -419,6 +419,10 @@ def _symbolic_num_graphs(batch: Tensor) -> int:
             "batch_size is needed where the ids in batch cannot be read, inside torch.func.vmap and on the device "
             "'meta': pass it, or build Segments outside"
         )
+    from torch.fx.experimental.symbolic_shapes import statically_known_true  # which imports all of the compiler
+
+    if statically_known_true(batch.shape[0] == 0):
+        return 0
     graphs = batch.max().item() + 1  # not int(...), which would ask export for a constant
     torch._check(graphs >= 0)  # type: ignore[no-untyped-call]
     return graphs  # type: ignore[return-value]

@@ -108,6 +108,14 @@ def test_compile_with_batch_alone():
         assert torch.allclose(compiled(x, shuffled), network(x, shuffled), atol=1e-5)
 
 
+@pytest.mark.parametrize("with_gradients", [True, False])
+def test_compile_with_a_batch_of_no_rows(with_gradients):
+    network, x, batch = Network(), torch.randn(0, 3), torch.zeros(0, dtype=torch.int64)
+    with torch.set_grad_enabled(with_gradients):
+        y = torch.compile(network, backend="aot_eager", fullgraph=True)(x, batch)
+    assert y.shape == network(x, batch).shape == (0, 8)
+
+
 @pytest.mark.parametrize("name", ["graph", "batch", "instance"])
 @pytest.mark.parametrize("training", [True, False])
 def test_one_graph_of_any_number_of_rows(name, training):
