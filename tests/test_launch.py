@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from graphnorm import backends
 from graphnorm import launch as launching
@@ -159,6 +160,13 @@ def test_integers_beyond_32_bits_stay_with_triton(driver, narrow_before):
     assert [grid for grid, _ in kernel.seen] == [(9,)] * 3  # which variant is for Triton to say
 
 
+def test_sizes_beyond_32_bits_stay_with_triton(driver):
+    kernel = Kernel()
+    for size in (5, 5, 2**31, 2**31, 5):
+        launching.launch(kernel, CPU, ("key",), 9, TILE, (torch.randn(4), size))
+    assert [grid for grid, _ in kernel.seen] == [(9,), (9, 1, 1), (9,), (9,), (9, 1, 1)]
+
+
 def test_kernels_of_the_same_tensors_run_one_after_another(driver):
     first, second, x, y, z = Kernel(), Kernel(), *torch.randn(3, 4)
     launches = Launches(one(first), None, one(second, (7,), without=(0, 2)))
@@ -301,11 +309,26 @@ def test_counters_of_a_stream_are_enough_and_zero(count):
         assert (counters == 0).all()
 
 
-def test_counters_made_in_inference_mode_can_be_written_outside_of_it():
-    with torch.inference_mode():
-        counters = Scratch(CPU).counters(3)
-    counters[0] = 1  # of a tensor made in that mode this would be an error
-    assert counters[0] == 1
+class Pool(TorchDispatchMode):
+    """As a memory pool, it holds for one thread."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = 0
+
+    def __torch_dispatch__(self, function, types, arguments=(), options=None):
+        self.seen += 1
+        return function(*arguments, **(options or {}))
+
+
+def test_memory_that_is_kept_comes_from_no_pool_and_can_be_written_outside_of_inference_mode():
+    with torch.inference_mode(), Pool() as pool:
+        scratch = Scratch(CPU)
+        kept = scratch.counters(3), scratch.counters(launching._COUNTERS + 1), scratch.room(3, torch.float64)
+    assert pool.seen == 0
+    for tensor in kept:
+        tensor[0] = 1  # of a tensor made in inference mode this would be an error
+        assert tensor[0] == 1
 
 
 def test_room_is_used_again_unless_it_is_large(monkeypatch):

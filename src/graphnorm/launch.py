@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import Any, NamedTuple
@@ -188,14 +190,15 @@ def launch(
     As :class:`Launch`, but ``key`` also covers how tensors are aligned (:func:`kinds`).
     """
     constants = (*constants, tile.rows, tile.channels)
-    key = (id(kernel), device.index, tile, *key)
+    wide = any(type(a) is int and a > _LARGEST_INT32 for a in arguments)  # Triton compiles another variant
+    key = (id(kernel), device.index, tile, wide, *key)
     compiled = _compiled.get(key)
     with on_device(device):
         if compiled is not None:
             compiled[(programs, 1, 1)](*arguments, *constants)
             return
         compiled = kernel[(programs,)](*arguments, *constants, **tile.options)
-    if not _INTERPRETED and all(a <= _LARGEST_INT32 for a in arguments if isinstance(a, int)):
+    if not (_INTERPRETED or wide):
         _compiled[key] = compiled
 
 
@@ -212,9 +215,23 @@ _LARGEST_ROOM = 1 << 18  # elements that are worth keeping
 _lock = threading.Lock()
 
 
-@torch.inference_mode(False)  # its tensors are also used outside of it
-def _zeros(count: int, device: torch.device) -> Tensor:
-    return torch.zeros(count, dtype=torch.int32, device=device)
+def _to_keep(make: Callable[..., Tensor], size: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Memory for later calls too: made by a thread of its own, which is not in inference mode, nor in a memory pool.
+
+    With ``mode="reduce-overhead"``, ``torch.compile`` runs programs in a pool in which nothing may be left behind.
+    """
+    stream = torch.cuda.current_stream(device) if device.type == "cuda" else None
+
+    def run() -> Tensor:
+        with torch.cuda.stream(stream):
+            return make((size,), dtype=dtype, device=device)
+
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(run).result()
+
+
+def _counters(count: int, device: torch.device) -> Tensor:
+    return _to_keep(torch.zeros, count, torch.int32, device)
 
 
 class Scratch:
@@ -224,13 +241,13 @@ class Scratch:
 
     def __init__(self, device: torch.device) -> None:
         self._device, self._size = device, _COUNTERS
-        self._counters = _zeros(_COUNTERS, device)
+        self._counters = _counters(_COUNTERS, device)
         self._rooms: dict[torch.dtype, Tensor] = {}
 
     def counters(self, count: int) -> Tensor:
         """At least ``count`` zeros (int32), for a single launch, which leaves zeros behind."""
         if count > self._size:
-            self._counters, self._size = _zeros(2 * count, self._device), 2 * count
+            self._counters, self._size = _counters(2 * count, self._device), 2 * count
         return self._counters
 
     def room(self, size: int, dtype: torch.dtype) -> Tensor:
@@ -239,7 +256,7 @@ class Scratch:
             return torch.empty((size,), dtype=dtype, device=self._device)
         room = self._rooms.get(dtype)
         if room is None:
-            room = self._rooms[dtype] = torch.empty((_LARGEST_ROOM,), dtype=dtype, device=self._device)
+            room = self._rooms[dtype] = _to_keep(torch.empty, _LARGEST_ROOM, dtype, self._device)
         return room
 
 
@@ -260,7 +277,7 @@ class GraphScratch:
         with _lock:
             begin, end = self._used, self._used + -(-count // 4) * 4  # kernels need addresses divisible by 16
             if self._stock is None or end > self._stock.shape[0]:
-                return _zeros(count, self._device)
+                return torch.zeros(count, dtype=torch.int32, device=self._device)
             self._used = end
             return self._stock[begin : begin + count]
 
@@ -283,5 +300,5 @@ def scratch(device: torch.device, index: int | None, stream: int) -> Scratch | G
 def _new_scratch(device: torch.device, index: int | None, stream: int) -> Scratch:
     with _lock:
         if index not in _graph_scratch:
-            _graph_scratch[index] = GraphScratch(device, _zeros(_STOCK, device))
+            _graph_scratch[index] = GraphScratch(device, _counters(_STOCK, device))
         return _stream_scratch.setdefault((index, stream), Scratch(device))

@@ -27,6 +27,7 @@ from torch._C import _are_functorch_transforms_active, _get_tracing_state, _len_
 
 from graphnorm.backends import debugging
 from graphnorm.segments import Segments, check_count, read_quickly
+from graphnorm.tracing import is_exporting
 
 __all__ = ["as_segments"]
 
@@ -57,10 +58,13 @@ class _CacheEntry(weakref.ref[Tensor]):
 _cache: dict[_Key, _CacheEntry] = {}
 
 
-def as_segments(batch: Tensor | Segments | None, batch_size: int | None = None) -> Segments | None:
+def as_segments(
+    batch: Tensor | Segments | None, batch_size: int | None = None, *, counted: bool = False
+) -> Segments | None:
     """The second argument of a layer as segments; ``None`` stands for one graph.
 
-    All layers that are called with the same tensor share its segments.
+    All layers that are called with the same tensor share its segments. Unless they are to be ``counted``, compiled
+    training may add graphs without rows.
     """
     if isinstance(batch, Segments):
         if batch_size is not None and batch_size != batch.num_graphs:
@@ -71,6 +75,8 @@ def as_segments(batch: Tensor | Segments | None, batch_size: int | None = None) 
             check_count("batch_size", "graphs", batch_size)
         return None
     if torch.compiler.is_compiling():
+        if batch_size is None and not counted and torch.is_grad_enabled() and not is_exporting():
+            return Segments.with_empty_graphs(batch)
         return Segments(batch=batch, batch_size=batch_size)
     key = _cache_key(batch, batch_size)
     if key is None:

@@ -156,11 +156,8 @@ class Segments:
             self._ids, self.may_pad = batch, not batch.is_cpu
             return
         if compiled and batch.is_cpu:
-            torch._assert_async((batch >= 0).all(), "batch holds an id outside of 0 … batch_size - 1")
-        if compiled and batch_size is None and torch.is_grad_enabled():
-            self._number_consecutively(batch)
-        else:
-            self._sort(batch, _symbolic_num_graphs(batch) if batch_size is None else batch_size, assume_sorted)
+            _assert_not_negative(batch)
+        self._sort(batch, _symbolic_num_graphs(batch) if batch_size is None else batch_size, assume_sorted)
 
     def _read_batch_on_cpu(self, batch: Tensor, batch_size: int | None) -> None:
         rows = batch.shape[0]
@@ -189,16 +186,21 @@ class Segments:
         else:
             self.ptr, self.order = _sort_ids(batch, batch_size)
 
-    def _number_consecutively(self, batch: Tensor) -> None:
-        """As many graphs as rows, those beyond the last one empty: a number that the compiler knows.
+    @classmethod
+    def with_empty_graphs(cls, batch: Tensor) -> Segments:
+        """While compiling: the graphs of a batch vector, and empty ones up to as many as there are rows.
 
-        Inductor cannot hand arrays whose size depends on values to the backward pass of two layers.
+        The compiler knows that number. Inductor cannot hand arrays whose size depends on values to the backward pass of
+        two layers.
         """
-        sorted_ids, self.order = torch.sort(batch, stable=True)
+        batch = _vector_of_integers("batch", batch)
+        if batch.is_cpu:
+            _assert_not_negative(batch)
+        sorted_ids, order = torch.sort(batch, stable=True)
         rows = batch.shape[0]
         rank = torch.nn.functional.pad((sorted_ids.diff() != 0).long().cumsum(0), (1, 0))[:rows]
-        self._ids, self.may_pad = torch.empty_like(batch).scatter(0, self.order, rank), False
-        self.ptr = _boundaries(rank, rows)
+        ids = torch.empty_like(batch).scatter(0, order, rank)
+        return cls.trusted(_boundaries(rank, rows), order, rows, None, False, ids)
 
     def _read_ptr(self, ptr: Tensor) -> None:
         if ptr.shape[0] == 0:
@@ -412,6 +414,10 @@ def _may_check(tensor: Tensor) -> bool:
     return can_read_values(tensor) and (tensor.device.type == "cpu" or debugging())
 
 
+def _assert_not_negative(batch: Tensor) -> None:
+    torch._assert_async((batch >= 0).all(), "batch holds an id outside of 0 … batch_size - 1")
+
+
 def _symbolic_num_graphs(batch: Tensor) -> int:
     """The number of graphs where values cannot be read: a symbol in export, an error inside vmap."""
     if is_abstract(batch):
@@ -419,8 +425,14 @@ def _symbolic_num_graphs(batch: Tensor) -> int:
             "batch_size is needed where the ids in batch cannot be read, inside torch.func.vmap and on the device "
             "'meta': pass it, or build Segments outside"
         )
+    from torch.fx.experimental.symbolic_shapes import statically_known_true  # which imports all of the compiler
+
+    if statically_known_true(batch.shape[0] == 0):
+        return 0
     graphs = batch.max().item() + 1  # not int(...), which would ask export for a constant
     torch._check(graphs >= 0)  # type: ignore[no-untyped-call]
+    if not is_exporting():
+        torch._check(graphs <= _MOST_GRAPHS + 64 * batch.shape[0])  # type: ignore[no-untyped-call]
     return graphs  # type: ignore[return-value]
 
 

@@ -16,9 +16,10 @@ from torch._inductor.decomposition import select_decomp_table
 from torch._inductor.utils import run_and_get_code
 
 import oracle
-from graphnorm import GraphNorm, LayerNorm, Segments, make_norm
+from graphnorm import GraphNorm, InstanceNorm, LayerNorm, Segments, make_norm
 from graphnorm.backends import library
 from graphnorm.layers import REGISTRY
+from graphnorm.layers.functional import pool
 
 NAMES = list(REGISTRY)
 needs_library = pytest.mark.skipif(library is None, reason="the C library was not built")
@@ -108,6 +109,25 @@ def test_compile_with_batch_alone():
         assert torch.allclose(compiled(x, shuffled), network(x, shuffled), atol=1e-5)
 
 
+def test_numbers_that_depend_on_graphs_without_rows():
+    """Compiled training may add such graphs to a batch vector, but not where they count."""
+    x, ids = torch.randn(7, 3), torch.tensor([3, 0, 0, 1, 3, 1, 0])
+    sums = torch.compile(lambda x, ids: pool(x, Segments(batch=ids)), backend="aot_eager", fullgraph=True)
+    assert agree([sums(x, ids)], [pool(x, Segments(batch=ids))])
+    layers = [InstanceNorm(3, track_running_stats=True) for _ in range(2)]
+    torch.compile(layers[0], backend="aot_eager", fullgraph=True)(x, ids)
+    layers[1](x, ids)
+    assert agree(layers[0].buffers(), layers[1].buffers())
+
+
+@pytest.mark.parametrize("with_gradients", [True, False])
+def test_compile_with_a_batch_of_no_rows(with_gradients):
+    network, x, batch = Network(), torch.randn(0, 3), torch.zeros(0, dtype=torch.int64)
+    with torch.set_grad_enabled(with_gradients):
+        y = torch.compile(network, backend="aot_eager", fullgraph=True)(x, batch)
+    assert y.shape == network(x, batch).shape == (0, 8)
+
+
 @pytest.mark.parametrize("name", ["graph", "batch", "instance"])
 @pytest.mark.parametrize("training", [True, False])
 def test_one_graph_of_any_number_of_rows(name, training):
@@ -115,7 +135,7 @@ def test_one_graph_of_any_number_of_rows(name, training):
     norm, compiled = make_norm(name, 4).train(training), partial(torch.compile, backend="aot_eager")
     for rows in (0, 1, 5):
         x = torch.randn(rows, 4)
-        assert agree([compiled(norm)(x)], [norm(x)])
+        assert agree([compiled(norm, fullgraph=True)(x)], [norm(x)])
     with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
         x, mask = torch.randn(9, 4), torch.arange(9) > 3
         assert agree([compiled(lambda x, mask: norm(x[mask]))(x, mask)], [norm(x[mask])])
@@ -146,11 +166,12 @@ def test_evaluation_without_inductor():
         ([0, 1, 2, 9], 3, ValueError, "batch holds id 9, but batch_size is 3"),
         ([0, 1, -1, 2], 3, ValueError, "batch holds the negative id -1"),
         ([0, 1, -1, 2], None, RuntimeError, "outside"),
+        ([0, 1, 300_000_000, 2], None, RuntimeError, "Runtime assertion failed"),
     ],
 )
 def test_compiled_programs_refuse_ids_out_of_range(ids, graphs, error, words):
     compiled = torch.compile(Network(), backend="aot_eager", fullgraph=True, dynamic=True)
-    with pytest.raises(error, match=words):
+    with pytest.raises(error, match=words), torch.set_grad_enabled(max(ids) < 100):
         compiled(torch.randn(4, 3), torch.tensor(ids), graphs)
 
 

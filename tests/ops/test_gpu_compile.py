@@ -136,6 +136,16 @@ def test_linear_dense_sum_categories_and_dropout(kernels):
     assert all(compiled(some) == set(some) for some in made)
 
 
+def test_adam(monkeypatch):
+    from graphnorm.training import adam_gpu as gpu
+
+    step = Compiled(gpu._step)
+    monkeypatch.setattr(gpu, "_step", step)
+    entries, owner, members = torch.zeros(7), torch.zeros(7, dtype=torch.int32), torch.zeros(2)
+    gpu.launch(entries, entries, entries, entries, owner, members, members, members, members > 0)
+    assert step.count
+
+
 def test_reading_a_batch(kernels):
     from graphnorm import read_batch_gpu
 

@@ -35,6 +35,9 @@ class Norm(nn.Module):
     uses_graphs = True
     """Whether it matters which rows form a graph. If not, ``batch`` is only checked."""
 
+    counts_graphs = False
+    """Whether the number of graphs matters, those without rows included."""
+
     any_width = False
     """Whether the layer has no parameters, so that it takes any number of channels."""
 
@@ -96,7 +99,7 @@ class Norm(nn.Module):
         elif type(batch) is Segments and batch_size is None:
             segments = batch
         else:
-            segments = as_segments(batch, batch_size)
+            segments = as_segments(batch, batch_size, counted=self.counts_graphs)
         return self._normalize(x, segments, residual)
 
     def _normalize(self, x: Tensor, segments: Segments | None, residual: Tensor | None) -> Tensor:

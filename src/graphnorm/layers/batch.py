@@ -222,9 +222,9 @@ def _running_weights(
     """
     share = 1.0 if momentum is None else momentum
     if segments is None or not segments.may_pad:
-        smaller: Any = torch.sym_min  # while compiling, the number of rows may be a symbol
-        larger: Any = torch.sym_max
-        return share * smaller(rows, 1), rows / larger(rows - 1, 1)
+        # min(n, 1) and n / max(n - 1, 1): while compiling n may be a symbol that nothing can be asked of, or a number,
+        # and torch.sym_max takes only one of these in torch 2.11
+        return share * (1 - 1 // (rows + 1)), rows / (rows - 1 + 2 // (rows + 1))
     key = ("running averages", share)
     found: tuple[Tensor, Tensor] | None = segments.plans.get(key)
     if found is None:

@@ -98,6 +98,7 @@ class InstanceNorm(_PerGraphNorm, RunningAverages):
     ) -> None:
         super().__init__(in_channels, eps, affine=affine, act=act, device=device, dtype=dtype)
         self.momentum, self.track_running_stats = momentum, track_running_stats
+        self.counts_graphs = track_running_stats
         self._register_averages(in_channels, track=track_running_stats, device=device)
 
     def reset_parameters(self) -> None:

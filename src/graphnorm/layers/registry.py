@@ -176,6 +176,8 @@ def try_norm(name: str, channels: int, device: torch.device | str = "cpu") -> No
 class CustomNorm(Norm):
     """Any module, called like a layer of this package."""
 
+    counts_graphs = True
+
     def __init__(self, module: nn.Module, in_channels: int, *, act: str | None = None) -> None:
         super().__init__(in_channels, affine=False, act=act)
         self.module = module
