@@ -156,7 +156,9 @@ def test_rounded_measurements_are_not_classes() -> None:
 def test_duplicates_are_groups_and_contradictions_are_reported(tmp_path: Path) -> None:
     path = write(tmp_path / "t.csv", "smiles,label\nCCO,1\nOCC,0\nC,0\nC(O)C,1\nCC,1\n")
     for _ in range(2):  # read, and from the cache
-        with pytest.warns(DataWarning, match=r"2 of 5 molecules are duplicates.*; 1 with another label .* line 2 and line 3"):
+        with pytest.warns(
+            DataWarning, match=r"2 of 5 molecules are duplicates.*; 1 with another label .* line 2 and line 3"
+        ):
             graphs = load(path)
         assert graphs.groups is not None
         assert graphs.groups.tolist() == [0, 0, 2, 0, 4]

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from tests import oracle
 
 from graphnorm import BatchNorm, GraphNorm, GraphSizeNorm, InstanceNorm, LayerNorm, Segments
 from graphnorm import functional as F  # noqa: N812
@@ -37,6 +38,34 @@ def test_residual_of_another_type_is_added():
     x, residual = torch.randn(7, 4, dtype=torch.bfloat16), torch.randn(7, 4)
     y = F.graph_norm(x, BATCH, residual=residual)
     assert torch.equal(y, F.graph_norm(x, BATCH) + residual)
+
+
+@pytest.mark.parametrize("batch", [BATCH, Segments(sizes=[3, 0, 2], num_rows=7), None], ids=["batch", "padding", "one"])
+def test_a_weight_and_a_bias_of_each_graph(batch):
+    """Each graph alone, with its own parameters, in float64; rows of no graph are 0."""
+    x = torch.randn(7, 4, dtype=torch.float64, requires_grad=True)
+    graphs = 1 if batch is None else 3
+    weight, bias = (torch.randn(graphs, 4, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    alpha, residual = torch.rand(4, dtype=torch.float64), torch.randn(7, 4, dtype=torch.float64)
+    ids = torch.zeros(7, dtype=torch.int64) if batch is None else batch
+    ids = torch.tensor([0, 0, 0, 2, 2, -1, -1]) if isinstance(batch, Segments) else ids
+    parts = [oracle.standardize(x, torch.where(ids == g, 0, -1), mean_scale=alpha) for g in range(graphs)]
+    of_graph = [(ids == g)[:, None] * (part * weight[g] + bias[g]) for g, part in enumerate(parts)]
+    right = torch.relu(sum(of_graph)) + residual
+    found = F.graph_norm(x, batch, weight, bias, alpha, act="relu", residual=residual)
+    assert oracle.error(found, right) < 1e-12
+    dy = torch.randn_like(right)
+    for ours, theirs in zip(*(torch.autograd.grad(y, (x, weight, bias), dy) for y in (found, right)), strict=True):
+        assert oracle.error(ours, theirs) < 1e-12
+
+
+def test_parameters_of_each_graph_keep_the_type_of_the_features_and_mix_with_shared_ones():
+    x, shared = torch.randn(7, 4, dtype=torch.bfloat16), torch.randn(4)
+    assert F.instance_norm(x, BATCH, torch.randn(3, 4)).dtype == torch.bfloat16
+    found = F.instance_norm(x.float(), BATCH, shared.expand(3, 4), shared)
+    assert torch.allclose(found, F.instance_norm(x.float(), BATCH, shared, shared), atol=1e-6)
+    with pytest.raises(ValueError, match=r"bias has shape \(2, 4\).*expected \(3, 4\): one row per graph"):
+        F.graph_norm(x, BATCH, torch.randn(3, 4), torch.randn(2, 4))
 
 
 GOOD = torch.ones(3, 4)

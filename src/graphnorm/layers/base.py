@@ -141,14 +141,7 @@ class Norm(nn.Module):
 
     def _finish(self, y: Tensor, residual: Tensor | None) -> Tensor:
         """Activation and residual, for layers that are not fused."""
-        y = torch.relu(y) if self.act == "relu" else y
-        if residual is None:
-            return y
-        check_features("residual", residual)
-        if residual.shape != y.shape:
-            shapes = f"{tuple(residual.shape)}, x has shape {tuple(y.shape)}"
-            raise ValueError(f"residual has shape {shapes}; expected the same shape as x")
-        return y + residual
+        return finish(y, self.act, residual)
 
     def reset_parameters(self) -> None:
         """Back to γ = 1, β = 0, and α = 1 where there is one."""
@@ -185,6 +178,18 @@ class RunningAverages(nn.Module):
             self.running_mean.zero_()
             self.running_var.fill_(1)
             self.num_batches_tracked.zero_()
+
+
+def finish(y: Tensor, act: str | None, residual: Tensor | None) -> Tensor:
+    """Activation and residual, in plain torch."""
+    y = torch.relu(y) if act == "relu" else y
+    if residual is None:
+        return y
+    check_features("residual", residual)
+    if residual.shape != y.shape:
+        shapes = f"{tuple(residual.shape)}, x has shape {tuple(y.shape)}"
+        raise ValueError(f"residual has shape {shapes}; expected the same shape as x")
+    return y + residual
 
 
 def _check_batch(x: Tensor, batch: Tensor | Segments | None, batch_size: int | None) -> Segments | None:

@@ -5,11 +5,14 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
+from graphnorm.layers.base import finish
 from graphnorm.layers.graph import size_norm
 from graphnorm.ops.neighbour_sum import aggregate, pool
 from graphnorm.ops.standardize import standardize
+from graphnorm.ops.standardize.api import explain_mismatch
 from graphnorm.segment_cache import as_segments
 from graphnorm.segments import Segments
 
@@ -39,15 +42,34 @@ def graph_norm(
 ) -> Tensor:
     """The function of :class:`graphnorm.GraphNorm`. ``mean_scale`` is α, 1 if left out.
 
+    ``weight`` and ``bias`` have shape (C,), or (G, C) for a γ and a β of each graph (conditional normalization). The
+    latter are applied by plain torch, after the fused operation.
+
     >>> import torch
     >>> x = torch.tensor([[1.0], [3.0]])
     >>> graph_norm(x, mean_scale=torch.zeros(1)).T  # nothing is subtracted: x / √(mean of x²)
     tensor([[0.4472, 1.3416]])
     """
-    return standardize(
-        x, as_segments(batch, batch_size), weight=weight, bias=bias, mean_scale=mean_scale, eps=eps, act=act,
-        residual=residual,
-    )[0]  # fmt: skip
+    segments = as_segments(batch, batch_size)
+    if not any(isinstance(given, Tensor) and given.ndim == 2 for given in (weight, bias)):
+        return standardize(
+            x, segments, weight=weight, bias=bias, mean_scale=mean_scale, eps=eps, act=act, residual=residual
+        )[0]
+    y = standardize(x, segments, mean_scale=mean_scale, eps=eps)[0]
+    y = y if weight is None else y * _of_each_row("weight", weight, x, segments)
+    y = y if bias is None else y + _of_each_row("bias", bias, x, segments)
+    return finish(y.to(x.dtype), act, residual)
+
+
+def _of_each_row(name: str, parameter: Tensor, x: Tensor, segments: Segments | None) -> Tensor:
+    """A parameter of shape (C,) or (G, C) for each row; 0 for rows of no graph."""
+    shape = (1 if segments is None else segments.num_graphs, x.shape[1])
+    if not isinstance(parameter, Tensor) or parameter.shape not in (shape, shape[1:]) or parameter.device != x.device:
+        explain_mismatch(x, name, parameter, shape, "one row per graph, or one in all, and one entry per channel of x")
+    if segments is None:
+        return parameter
+    table = torch.nn.functional.pad(parameter.expand(shape), (0, 0, 0, 1))
+    return table[segments.bounded_ids(x.shape[0])]
 
 
 def instance_norm(

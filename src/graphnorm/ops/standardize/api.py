@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, SupportsFloat
+from typing import Any, NoReturn, SupportsFloat
 
 import torch
 from torch import Tensor
@@ -217,14 +217,15 @@ def _check_arguments(
     width = shape[1:]
     for name, tensor in (("weight", weight), ("bias", bias), ("mean_scale", mean_scale)):
         if tensor is not None and (not isinstance(tensor, Tensor) or tensor.shape != width or tensor.device != device):
-            _explain_mismatch(x, name, tensor, width, "one entry per channel of x")
+            explain_mismatch(x, name, tensor, width, "one entry per channel of x")
     if residual is not None:
         check_features("residual", residual)
         if residual.shape != shape or residual.device != device:
-            _explain_mismatch(x, "residual", residual, shape, "the same shape as x")
+            explain_mismatch(x, "residual", residual, shape, "the same shape as x")
 
 
-def _explain_mismatch(x: Tensor, name: str, tensor: Tensor, expected: Sequence[int], why: str) -> None:
+def explain_mismatch(x: Tensor, name: str, tensor: Tensor, expected: Sequence[int], why: str) -> NoReturn:
+    """Say what is wrong with a tensor that comes with x."""
     if not isinstance(tensor, Tensor):
         raise TypeError(f"{name} must be a tensor, got {type(tensor).__name__}")
     if tensor.device != x.device:
@@ -239,7 +240,7 @@ def _check_statistics(x: Tensor, graphs: int, mean: Tensor, var: Tensor) -> None
     for name, tensor in (("mean", mean), ("var", var)):
         if not isinstance(tensor, Tensor) or tensor.shape != expected or tensor.device != x.device:
             why = "one row per graph, or one for the whole batch, and one entry per channel of x"
-            _explain_mismatch(x, name, tensor, expected, why)
+            explain_mismatch(x, name, tensor, expected, why)
 
 
 def check_eps(eps: float) -> None:
