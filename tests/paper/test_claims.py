@@ -296,11 +296,14 @@ def test_noise_is_compared_over_seeds_and_at_equal_batch_sizes() -> None:
     graphs = [noise("PROTEINS", [0.100, 0.101, 0.102], [0.100, 0.3, 0.6], 32)]
     images = [noise(IMAGES, [0.05, 0.02, 0.03], [0.1, 0.11, 0.12])]
     (found,) = judge(fig4={"relative_deviation": images, "remarks": []}, fig10={"relative_deviation": graphs})
-    assert found["rows"][0][2:] == ["10.1 (6.7)", "tied", "33.3 (22.0)", "tied"]
+    assert found["rows"][0][2:] == ["10.1 ± 0.1 (6.7 ± 3.1)", "tied", "33.3 ± 25.2 (22.0 ± 2.0)", "tied"]
+    one = {"relative_deviation": [noise(IMAGES, [0.05], [0.1])], "remarks": []}
+    (found,) = judge(fig4=one, fig10={"relative_deviation": graphs})
+    assert (found["verdict"], found["tally"]) == ("not tested", "noisier in 2 of 2, one training of the images")
     images = [noise(IMAGES, [0.03, 0.031, 0.032], [0.1, 0.11, 0.12])]
     (found,) = judge(fig4={"relative_deviation": images, "remarks": []}, fig10={"relative_deviation": graphs})
     assert (found["rows"][0][2:], found["tally"]) == (
-        ["10.1 (6.2)", "ahead", "33.3 (22.0)", "tied"],
+        ["10.1 ± 0.1 (6.2 ± 0.2)", "ahead", "33.3 ± 25.2 (22.0 ± 2.0)", "tied"],
         "ahead on 1, tied on 1",
     )
 

@@ -10,6 +10,7 @@ rivals (Holm).
 from __future__ import annotations
 
 import math
+import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -443,6 +444,7 @@ def noisier_than_images(facts: Facts) -> Judged | None:
     if not pairs:
         return None
     outcomes, rows = [], []
+    alone: set[str] = set()  # the sides with a single training
     for ours, theirs in pairs:
         factor = math.sqrt(theirs["batch_size"] / ours["batch_size"])
         shown = []
@@ -451,7 +453,11 @@ def noisier_than_images(facts: Facts) -> Judged | None:
             one = _compare("", "graphs", sides, "ahead", "seed")
             side = "level" if abs(one.lead) < 0.05 else "above" if one.lead > 0 else "below"
             outcomes.append(one.outcome)
-            shown += [f"{one.ours:.1f} ({one.theirs:.1f})", side if one.p is None else one.outcome]
+            alone |= {name for name, scores in sides.items() if len(scores.members) == 1}
+            shown += [
+                f"{_spread(sides['graphs'])} ({_spread(sides['images'])})",
+                side if one.p is None else one.outcome,
+            ]
         rows.append((ours["what"], readable_layer(ours["layer"]), *shown))
     words = (
         "Distance of a batch from the dataset after the last epoch, in percent of the dataset's standard deviation; "
@@ -463,14 +469,21 @@ def noisier_than_images(facts: Facts) -> Judged | None:
     judged = Judged.of_outcomes(outcomes, "ahead", words, columns=columns, rows=tuple(rows))
     if "not tested" in outcomes:
         higher = sum(side == "above" for row in rows for side in row[3::2])
-        judged = replace(judged, tally=f"noisier in {higher} of {len(outcomes)}, one training each")
+        which = "each" if len(alone) > 1 else f"of the {min(alone)}"
+        judged = replace(judged, tally=f"noisier in {higher} of {len(outcomes)}, one training {which}")
     return judged
 
 
 def _percents(values: Sequence[float], factor: float = 1.0) -> _Scores:
     """A deviation for each seed."""
     scaled = [100 * factor * value for value in values]
-    return _Scores(sum(scaled) / len(scaled), scaled)
+    return _Scores(statistics.fmean(scaled), scaled)
+
+
+def _spread(scores: _Scores) -> str:
+    """Mean and standard deviation over the seeds; of one seed its value."""
+    found = [value for value in scores.members if value is not None]
+    return f"{scores.mean:.1f}" + (f" ± {statistics.stdev(found):.1f}" if len(found) > 1 else "")
 
 
 def counts(fact: str, right: str, cases: str, words: str = "") -> Judge:
