@@ -135,6 +135,26 @@ def test_how_good_the_advice_is() -> None:
         assert f"| {counts[0]} of {record.datasets} | {counts[1]} of {record.datasets} |" in page
 
 
+def test_batch_noise_after_training() -> None:
+    page = text(ANALYSIS)
+
+    def spread(values: list[float]) -> str:
+        return f"{mean(values):.3f}" + (f" ± {stdev(values):.3f}" if len(values) > 1 else "")
+
+    layers = facts("fig4")["relative_deviation"]
+    for words, part in (
+        ("whole", "relative_deviation"),
+        ("of the mean", "of_mean"),
+        ("of the standard deviation", "of_std"),
+    ):
+        assert f"| {words} | {' | '.join(spread(layer[part]) for layer in layers)} |" in page
+    last = {entry["what"]: entry["relative_deviation"] for entry in facts("fig8")["relative_deviation"]}
+    order = [f"{dataset}, GIN" for dataset in ("IMDB-BINARY", "PTC", "MUTAG", "NCI1")]
+    assert f"| relative deviation | {' | '.join(spread(last[what]) for what in order)} |" in page
+    seeds = sorted(f"{value:.2f}" for value in layers[1]["relative_deviation"])
+    assert f"have {seeds[0]}, {seeds[1]} and {seeds[2]}" in page
+
+
 def test_where_nine_of_ten_alphas_lie() -> None:
     page = text(ANALYSIS)
     for sentence in facts("alpha")["sentences"]:
