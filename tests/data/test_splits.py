@@ -194,7 +194,7 @@ def test_what_is_wrong_with_rows_given_in_python_is_said() -> None:
     ("split", "problem"),
     [
         ({"train": [0, 1], "test": [1, 2]}, "graph 1 is in the parts train and test"),
-        ({"train": [0, 0, 1, 1], "test": [2]}, "graph 0 is in the part train more than once, as 1 others are"),
+        ({"train": [0, 0, 1, 1], "test": [2]}, "graph 0 is in the part train more than once; in all, 2 graphs are"),
         ({"train": [0, 1], "test": [10]}, "ids from 0 to 10"),
         ({"train": [0, 1], "test": []}, "no graphs in the part test"),
         ({"train": [0, 1], "test": [2.0]}, "the part 'test' of the split is float64"),
