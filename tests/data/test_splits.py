@@ -187,7 +187,10 @@ def test_what_is_wrong_with_rows_given_in_python_is_said() -> None:
         as_graphs(graphs, split={"train": [0, 2], "test": [1]})
     assert len(caught) == 1
     with pytest.warns(DataWarning, match="1 of 3 graphs is in no part of the split"):
-        as_graphs(graphs, split={"train": [0], "test": [2]})
+        few = as_graphs(graphs, split={"train": [0], "test": [2]})
+    assert "in no part" in few.notes[-1]
+    assert as_graphs(few, split="random").notes == graphs.notes
+    assert as_graphs(few, split={"train": [0, 1], "test": [2]}).notes == graphs.notes
 
 
 @pytest.mark.parametrize(
