@@ -188,7 +188,7 @@ class Segments:
 
     @classmethod
     def with_empty_graphs(cls, batch: Tensor) -> Segments:
-        """While compiling: the graphs of a batch vector, and empty ones up to as many as there are rows.
+        """While compiling: the graphs of a batch vector, numbered anew, and empty ones up to as many as there are rows.
 
         The compiler knows that number. Inductor cannot hand arrays whose size depends on values to the backward pass of
         two layers.

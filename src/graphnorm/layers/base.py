@@ -36,7 +36,8 @@ class Norm(nn.Module):
     """Whether it matters which rows form a graph. If not, ``batch`` is only checked."""
 
     counts_graphs = False
-    """Whether the number of graphs matters, those without rows included."""
+    """Whether the number of graphs matters, those without rows included, or the id of each. If not, compiled training
+    may number the graphs of a batch vector anew, and add some without rows."""
 
     any_width = False
     """Whether the layer has no parameters, so that it takes any number of channels."""
