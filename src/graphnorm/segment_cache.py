@@ -64,7 +64,7 @@ def as_segments(
     """The second argument of a layer as segments; ``None`` stands for one graph.
 
     All layers that are called with the same tensor share its segments. Unless they are to be ``counted``, compiled
-    training may add graphs without rows.
+    training may number the graphs anew, and add some without rows.
     """
     if isinstance(batch, Segments):
         if batch_size is not None and batch_size != batch.num_graphs:

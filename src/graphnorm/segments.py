@@ -188,7 +188,7 @@ class Segments:
 
     @classmethod
     def with_empty_graphs(cls, batch: Tensor) -> Segments:
-        """While compiling: the graphs of a batch vector, and empty ones up to as many as there are rows.
+        """While compiling: the graphs of a batch vector, numbered anew, and empty ones up to as many as there are rows.
 
         The compiler knows that number. Inductor cannot hand arrays whose size depends on values to the backward pass of
         two layers.
@@ -260,12 +260,12 @@ class Segments:
 
     def _merge(self, num_rows: int) -> Segments:
         graphs = self.num_graphs
-        ptr = self.ptr[..., ::graphs] if graphs else self.ptr.expand(*self.ptr.shape[:-1], 2)
+        ptr = torch.stack((self.ptr[..., 0], self.ptr[..., -1]), -1)
         order = None
         if self.order is not None:
             ids = self.ids(num_rows)
             order = torch.sort((ids >= 0).to(torch.int8) + (ids >= graphs), stable=True).indices
-        return Segments.trusted(ptr.contiguous(), order, self.num_rows, num_rows, self.may_pad)
+        return Segments.trusted(ptr, order, self.num_rows, num_rows, self.may_pad)
 
     @property
     def device(self) -> torch.device:

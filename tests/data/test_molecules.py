@@ -224,7 +224,7 @@ MISTAKES = {
         "smiles,label\nCCO,a\nCC,b\nC,c\n",
         2,
         {"task": "values"},
-        "holds words.*leave out --task and --threshold: words are classes",
+        "holds words.*name another column.*leave out --task and --threshold: words are classes",
     ),
     "words beside numbers": (
         "smiles,p,q,set\nC,1,0,a\nCC,0,1,b\nN,1,1,c\nO,0,0,a\nF,1,0,b\nS,1,1,c\n",

@@ -187,14 +187,17 @@ def test_what_is_wrong_with_rows_given_in_python_is_said() -> None:
         as_graphs(graphs, split={"train": [0, 2], "test": [1]})
     assert len(caught) == 1
     with pytest.warns(DataWarning, match="1 of 3 graphs is in no part of the split"):
-        as_graphs(graphs, split={"train": [0], "test": [2]})
+        few = as_graphs(graphs, split={"train": [0], "test": [2]})
+    assert "in no part" in few.notes[-1]
+    assert as_graphs(few, split="random").notes == graphs.notes
+    assert as_graphs(few, split={"train": [0, 1], "test": [2]}).notes == graphs.notes
 
 
 @pytest.mark.parametrize(
     ("split", "problem"),
     [
         ({"train": [0, 1], "test": [1, 2]}, "graph 1 is in the parts train and test"),
-        ({"train": [0, 0, 1, 1], "test": [2]}, "graph 0 is in the part train more than once, as 1 others are"),
+        ({"train": [0, 0, 1, 1], "test": [2]}, "graph 0 is in the part train more than once; in all, 2 graphs are"),
         ({"train": [0, 1], "test": [10]}, "ids from 0 to 10"),
         ({"train": [0, 1], "test": []}, "no graphs in the part test"),
         ({"train": [0, 1], "test": [2.0]}, "the part 'test' of the split is float64"),

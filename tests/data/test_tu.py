@@ -151,6 +151,9 @@ def test_graph_attributes_are_targets(write_tu: WriteTU) -> None:
     with pytest.warns(DataWarning, match="not the graph attributes; task='values'"):
         assert load(folder).classes == ("-1", "1")
     assert load(folder, task="values") == graphs
+    with pytest.warns(DataWarning) as caught:
+        assert load(write_tu(graph_labels="0.5\n-2.25\n3\n", graph_attributes="1\n2\n4\n")).task == "values"
+    assert "the graph labels are predicted, not" in str(caught[-1].message)
 
 
 def test_graph_labels_with_decimals(write_tu: WriteTU) -> None:

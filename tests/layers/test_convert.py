@@ -12,7 +12,7 @@ from torch.nn.utils import parametrize
 from torch.utils.checkpoint import checkpoint
 
 import graphnorm
-from graphnorm import GraphNorm, Segments, convert_norms
+from graphnorm import GraphNorm, InstanceNorm, Segments, convert_norms
 from graphnorm.layers.convert import ConvertedNorm
 
 with warnings.catch_warnings():
@@ -405,6 +405,17 @@ def test_compiled_in_one_graph():
     model, x = converted(Inner()), nodes()
     compiled = torch.compile(model, backend="eager", fullgraph=True)
     assert torch.allclose(compiled(x, BATCH), graph_norm(model, x, BATCH), atol=1e-6)
+
+
+def test_compiled_with_a_norm_that_counts_graphs():
+    """Compiled training may add graphs without rows, but not for such a layer."""
+    model, x = converted(Inner()), nodes()
+    model.norm.norm = InstanceNorm(6, track_running_stats=True)
+    twin = copy.deepcopy(model)
+    torch.compile(model, backend="eager", fullgraph=True)(x, 2 * BATCH)
+    twin(x, 2 * BATCH)
+    for ours, right in zip(model.norm.buffers(), twin.norm.buffers(), strict=True):
+        assert torch.allclose(ours, right)
 
 
 @pytest.mark.parametrize("call", [lambda m: m.encode(nodes()), lambda m: nn.Sequential(m.linear, m.norm)(nodes())])

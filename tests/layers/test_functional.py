@@ -66,6 +66,21 @@ def test_parameters_of_each_graph_keep_the_type_of_the_features_and_mix_with_sha
     assert torch.allclose(found, F.instance_norm(x.float(), BATCH, shared, shared), atol=1e-6)
     with pytest.raises(ValueError, match=r"bias has shape \(2, 4\).*expected \(3, 4\): one row per graph"):
         F.graph_norm(x, BATCH, torch.randn(3, 4), torch.randn(2, 4))
+    with pytest.raises(ValueError, match="act is 'tanh'"):
+        F.graph_norm(x, BATCH, torch.randn(3, 4), act="tanh")
+
+
+@pytest.mark.parametrize("batch", [BATCH, torch.tensor([0, 0, 2, 2, 2, 2, 0])], ids=["full", "empty graph"])
+def test_parameters_of_each_graph_in_a_compiled_program(batch):
+    """They tell the number of graphs; here one program is of as many rows as graphs."""
+    program = torch.compile(F.graph_norm, backend="aot_eager", fullgraph=True)
+    x = torch.randn(7, 4)
+    for graphs in (3, 7):
+        weight, bias = (torch.randn(graphs, 4, requires_grad=True) for _ in range(2))
+        right = F.graph_norm(x, batch, weight, bias, batch_size=graphs)
+        assert torch.allclose(program(x, batch, weight, bias), right, atol=1e-6)
+        with torch.no_grad():
+            assert torch.allclose(program(x, batch, weight, bias), right, atol=1e-6)
 
 
 GOOD = torch.ones(3, 4)

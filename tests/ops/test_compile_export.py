@@ -20,6 +20,7 @@ from graphnorm import GraphNorm, InstanceNorm, LayerNorm, Segments, make_norm
 from graphnorm.backends import library
 from graphnorm.layers import REGISTRY
 from graphnorm.layers.functional import pool
+from graphnorm.models import GIN
 
 NAMES = list(REGISTRY)
 needs_library = pytest.mark.skipif(library is None, reason="the C library was not built")
@@ -118,6 +119,15 @@ def test_numbers_that_depend_on_graphs_without_rows():
     torch.compile(layers[0], backend="aot_eager", fullgraph=True)(x, ids)
     layers[1](x, ids)
     assert agree(layers[0].buffers(), layers[1].buffers())
+
+
+@pytest.mark.parametrize("norm", ["graph", "batch"])
+def test_a_compiled_model_scores_each_graph_where_batch_alone_is_given(norm):
+    x, ids, edges = torch.randn(7, 3), torch.tensor([3, 0, 0, 1, 3, 1, 0]), torch.tensor([[1, 2, 0, 4], [2, 1, 4, 0]])
+    model = GIN(3, 2, hidden=4, layers=2, norm=norm, dropout=0.0).eval()
+    scores = torch.compile(model, backend="aot_eager", fullgraph=True)(x, edges, ids)
+    assert scores.shape == (4, 2)
+    assert torch.allclose(scores, model(x, edges, ids), atol=1e-5)
 
 
 @pytest.mark.parametrize("with_gradients", [True, False])

@@ -274,7 +274,9 @@ def test_cells_within_a_deviation() -> None:
     assert judge(table1={"cells": [cell("none", None)]}) == []
 
 
-def noise(what: str, of_mean: list[float], of_std: list[float], size: int = 128) -> dict[str, Any]:
+def noise(
+    what: str, of_mean: Sequence[float | None], of_std: Sequence[float | None], size: int = 128
+) -> dict[str, Any]:
     return {"what": what, "layer": "stem_norm", "batch_size": size, "of_mean": of_mean, "of_std": of_std}
 
 
@@ -298,8 +300,12 @@ def test_noise_is_compared_over_seeds_and_at_equal_batch_sizes() -> None:
     (found,) = judge(fig4={"relative_deviation": images, "remarks": []}, fig10={"relative_deviation": graphs})
     assert found["rows"][0][2:] == ["10.1 ± 0.1 (6.7 ± 3.1)", "tied", "33.3 ± 25.2 (22.0 ± 2.0)", "tied"]
     one = {"relative_deviation": [noise(IMAGES, [0.05], [0.1])], "remarks": []}
-    (found,) = judge(fig4=one, fig10={"relative_deviation": graphs})
-    assert (found["verdict"], found["tally"]) == ("not tested", "noisier in 2 of 2, one training of the images")
+    diverged = {"relative_deviation": [noise(IMAGES, [0.05, None], [None, 0.1])], "remarks": []}
+    for images_of in (one, diverged):
+        (found,) = judge(fig4=images_of, fig10={"relative_deviation": graphs})
+        assert (found["verdict"], found["tally"]) == ("not tested", "noisier in 2 of 2, one training of the images")
+    none = {"relative_deviation": [noise(IMAGES, [None], [None])], "remarks": []}
+    assert [one["verdict"] for one in judge(fig4=none, fig10={"relative_deviation": graphs})] == ["not tested"]
     images = [noise(IMAGES, [0.03, 0.031, 0.032], [0.1, 0.11, 0.12])]
     (found,) = judge(fig4={"relative_deviation": images, "remarks": []}, fig10={"relative_deviation": graphs})
     assert (found["rows"][0][2:], found["tally"]) == (

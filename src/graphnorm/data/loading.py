@@ -165,7 +165,7 @@ def as_graphs(
 
 def _announce_split(before: PackedGraphs, after: PackedGraphs) -> PackedGraphs:
     """The graphs with a split; warns of what is new about them."""
-    announce(replace(after, notes=after.notes[len(before.notes) :]))
+    announce(replace(after, notes=tuple(note for note in after.notes if note not in before.notes)), stacklevel=4)
     return after
 
 
@@ -277,12 +277,15 @@ def split_option(split: str | os.PathLike[str] | None) -> tuple[str | None, Path
 def _with_split(graphs: PackedGraphs, split: str | None, file: Path | None) -> PackedGraphs:
     if file:
         return _with_parts(graphs, read_split(file, graphs.rows, graphs.num_graphs + len(graphs.left_out)))
-    return replace(graphs, splits={}) if split == "random" else graphs
+    return _with_parts(graphs, {}) if split == "random" else graphs
 
 
 def _with_parts(graphs: PackedGraphs, parts: Mapping[str, Integers]) -> PackedGraphs:
+    """The graphs with another split, or with none, and with the notes on it in place of those on their own."""
+    here = graphs.to("cpu")
+    old, new = (notes_on_split(here.groups, split, here.num_graphs) for split in (here.splits, parts))
     splits = {name: torch.from_numpy(ids) for name, ids in parts.items()}
-    return replace(graphs, splits=splits, notes=graphs.notes + notes_on_split(graphs.groups, parts, graphs.num_graphs))
+    return replace(graphs, splits=splits, notes=tuple(note for note in graphs.notes if note not in old) + new)
 
 
 # Each form of data

@@ -399,7 +399,7 @@ class PackedGraphs:
         )
 
 
-def announce(graphs: PackedGraphs) -> None:
+def announce(graphs: PackedGraphs, stacklevel: int = 3) -> None:
     """Warn of what the user should know about how the graphs were read."""
     for note in graphs.notes:
-        warnings.warn(f"{graphs.name}: {note}", DataWarning, stacklevel=3)
+        warnings.warn(f"{graphs.name}: {note}", DataWarning, stacklevel=stacklevel)

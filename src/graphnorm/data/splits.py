@@ -171,7 +171,8 @@ def check_parts(
             graph, count = int(times.argmax()), int((times > 1).sum())
             where = [part for part, ids in parts.items() if np.isin(graph, ids)]
             place_of = f"in the parts {listing(where)}" if len(where) > 1 else f"in the part {where[0]} more than once"
-            problem = f"graph {graph} is {place_of}{f', as {count - 1:,} others are' if count > 1 else ''}"
+            in_all = f"; in all, {count:,} graphs are in the split more than once" if count > 1 else ""
+            problem = f"graph {graph} is {place_of}{in_all}"
     if problem:
         raise DataError(problem, **place, remedy=remedy)
 

@@ -271,7 +271,7 @@ def _refuse_word(column: _Column, columns: Sequence[_Column] = ()) -> NoReturn:
         others = f"if it is no target, name those that are, such as --target {shlex.quote(','.join(numbers))}; else "
         alone = f"predict it by itself, as classes (--target {shlex.quote(column.name)})"
         if not columns:
-            alone = "leave out --task and --threshold: words are classes"
+            alone = "name another column (--target), or leave out --task and --threshold: words are classes"
         raise column.error(
             row,
             f"the column {column.name!r} holds words ({listing(list(map(repr, words[:3])))}), not numbers",

@@ -28,7 +28,9 @@ __all__ = ["is_tu", "read_tu"]
 REQUIRED = ("A", "graph_indicator")
 OF_GRAPHS = ("graph_labels", "graph_attributes")
 """One of them is required."""
-NOTE_ON_ATTRIBUTES = "the classes are predicted, not the graph attributes; task='values' (--task values) predicts those"
+NOTE_ON_ATTRIBUTES = (
+    "the graph labels are predicted, not the graph attributes; task='values' (--task values) predicts those"
+)
 
 
 def is_tu(archive: Archive) -> bool:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from graphnorm.ops.neighbour_sum import pool
 from graphnorm.ops.standardize import standardize
-from graphnorm.ops.standardize.api import ACTIVATIONS, check_eps, check_features, check_fit, check_segments
+from graphnorm.ops.standardize.api import check_act, check_eps, check_features, check_fit, check_segments
 from graphnorm.ops.standardize.reference import means_by_ids
 from graphnorm.segment_cache import as_segments
 from graphnorm.segments import Segments, check_ids
@@ -36,7 +36,8 @@ class Norm(nn.Module):
     """Whether it matters which rows form a graph. If not, ``batch`` is only checked."""
 
     counts_graphs = False
-    """Whether the number of graphs matters, those without rows included."""
+    """Whether the number of graphs matters, those without rows included, or the id of each. If not, compiled training
+    may number the graphs of a batch vector anew, and add some without rows."""
 
     any_width = False
     """Whether the layer has no parameters, so that it takes any number of channels."""
@@ -61,8 +62,7 @@ class Norm(nn.Module):
         if not fits and not (in_channels is None and self.any_width):
             raise ValueError(f"in_channels is {in_channels!r}; it is the number of features of a node, at least 1")
         check_eps(eps)
-        if act not in ACTIVATIONS:
-            raise ValueError(f"act is {act!r}; it can be 'relu' or None")
+        check_act(act)
         self.in_channels, self.eps, self.act = None if in_channels is None else int(in_channels), eps, act
         self._register_affine(affine, {"device": device, "dtype": dtype})
         self.register_parameter("mean_scale", None)

@@ -40,15 +40,15 @@ class _Found:
 
     def __init__(self, batch: Tensor | Segments | None, batch_size: int | None) -> None:
         self.batch, self.batch_size = batch, batch_size
+        self._made: dict[bool, Segments | None] = {}
         self.grad_enabled = torch.is_grad_enabled()
         self.checkpointed = False
 
-    def segments(self) -> Segments | None:
-        """The batch as segments, made once for all layers."""
-        if isinstance(self.batch, Tensor):
-            self.batch = as_segments(self.batch, self.batch_size)
-            self.batch_size = None
-        return self.batch
+    def segments(self, counted: bool) -> Segments | None:
+        """The batch as segments, made once for all layers that count graphs, and once for all others."""
+        if counted not in self._made:
+            self._made[counted] = as_segments(self.batch, self.batch_size, counted=counted)
+        return self._made[counted]
 
 
 _here = threading.local()
@@ -199,7 +199,7 @@ class ConvertedNorm(nn.Module):
             )
         if not torch.compiler.is_compiling() and _is_checkpointed(found):
             found.checkpointed = True
-        segments = found.segments()
+        segments = found.segments(self.norm.counts_graphs)
         if segments is not None and segments.num_rows is not None and segments.num_rows != rows:
             raise ValueError(
                 f"{self.path!r} got {rows} rows, but the batch of this forward pass has {segments.num_rows}: "

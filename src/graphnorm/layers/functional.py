@@ -12,7 +12,7 @@ from graphnorm.layers.base import finish
 from graphnorm.layers.graph import size_norm
 from graphnorm.ops.neighbour_sum import aggregate, pool
 from graphnorm.ops.standardize import standardize
-from graphnorm.ops.standardize.api import explain_mismatch
+from graphnorm.ops.standardize.api import check_act, explain_mismatch
 from graphnorm.segment_cache import as_segments
 from graphnorm.segments import Segments
 
@@ -50,11 +50,15 @@ def graph_norm(
     >>> graph_norm(x, mean_scale=torch.zeros(1)).T  # nothing is subtracted: x / √(mean of x²)
     tensor([[0.4472, 1.3416]])
     """
+    of_graphs = [given for given in (weight, bias) if isinstance(given, Tensor) and given.ndim == 2]
+    if of_graphs and batch_size is None and isinstance(batch, Tensor) and torch.compiler.is_compiling():
+        batch_size = of_graphs[0].shape[0]  # a number that the compiler knows
     segments = as_segments(batch, batch_size)
-    if not any(isinstance(given, Tensor) and given.ndim == 2 for given in (weight, bias)):
+    if not of_graphs:
         return standardize(
             x, segments, weight=weight, bias=bias, mean_scale=mean_scale, eps=eps, act=act, residual=residual
         )[0]
+    check_act(act)
     y = standardize(x, segments, mean_scale=mean_scale, eps=eps)[0]
     y = y if weight is None else y * _of_each_row("weight", weight, x, segments)
     y = y if bias is None else y + _of_each_row("bias", bias, x, segments)

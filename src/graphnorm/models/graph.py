@@ -205,7 +205,7 @@ def graph_structure(
 
 def segments_of(x: Tensor, batch: Tensor | Segments | None, batch_size: int | None) -> Segments:
     """The segments of the rows of x; without ``batch`` all rows are one graph."""
-    segments = as_segments(batch, batch_size)
+    segments = as_segments(batch, batch_size, counted=True)  # a row of scores for each
     if segments is None:
         rows = x.shape[0]
         segments = Segments(ptr=torch.tensor([0, rows], device=x.device), num_rows=rows, max_size=rows)

@@ -453,7 +453,7 @@ def noisier_than_images(facts: Facts) -> Judged | None:
             one = _compare("", "graphs", sides, "ahead", "seed")
             side = "level" if abs(one.lead) < 0.05 else "above" if one.lead > 0 else "below"
             outcomes.append(one.outcome)
-            alone |= {name for name, scores in sides.items() if len(scores.members) == 1}
+            alone |= {name for name, scores in sides.items() if len(scores.members) < 2}
             shown += [
                 f"{_spread(sides['graphs'])} ({_spread(sides['images'])})",
                 side if one.p is None else one.outcome,
@@ -474,10 +474,10 @@ def noisier_than_images(facts: Facts) -> Judged | None:
     return judged
 
 
-def _percents(values: Sequence[float], factor: float = 1.0) -> _Scores:
-    """A deviation for each seed."""
-    scaled = [100 * factor * value for value in values]
-    return _Scores(statistics.fmean(scaled), scaled)
+def _percents(values: Sequence[float | None], factor: float = 1.0) -> _Scores:
+    """A deviation for each seed, without those of seeds that diverged."""
+    scaled = [100 * factor * value for value in values if value is not None]
+    return _Scores(statistics.fmean(scaled) if scaled else math.nan, scaled)
 
 
 def _spread(scores: _Scores) -> str:

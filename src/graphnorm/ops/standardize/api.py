@@ -71,8 +71,7 @@ def standardize(
     (tensor([[2., 5.]], dtype=torch.float64), tensor([[1., 0.]]))
     """
     _check_arguments(x, weight, bias, mean_scale, residual)
-    if act not in ACTIVATIONS:
-        raise ValueError(f"act is {act!r}; it can be 'relu' or None")
+    check_act(act)
     if not torch.compiler.is_compiling():
         check_eps(eps)
     late = None  # a residual of another type, which kernels do not take
@@ -241,6 +240,11 @@ def _check_statistics(x: Tensor, graphs: int, mean: Tensor, var: Tensor) -> None
         if not isinstance(tensor, Tensor) or tensor.shape != expected or tensor.device != x.device:
             why = "one row per graph, or one for the whole batch, and one entry per channel of x"
             explain_mismatch(x, name, tensor, expected, why)
+
+
+def check_act(act: str | None) -> None:
+    if act not in ACTIVATIONS:
+        raise ValueError(f"act is {act!r}; it can be 'relu' or None")
 
 
 def check_eps(eps: float) -> None:
