@@ -13,11 +13,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from graphnorm.files import plain
+from graphnorm.study.grouping import by_key
 from graphnorm.study.paper_numbers import MOLHIV, Reported, reported
 from graphnorm.study.plan import Plan
 from graphnorm.study.protocol import find_protocol
 from graphnorm.study.reading import read
-from graphnorm.study.render import by_key, short
+from graphnorm.study.render import short
 from graphnorm.study.result import Result
 from graphnorm.study.score import Score
 from graphnorm.training import Trial, find_metric

@@ -21,9 +21,10 @@ from graphnorm.errors import listing
 from graphnorm.paper.figures import CONVERGED
 from graphnorm.paper.image_fleet import IMAGES
 from graphnorm.paper.output import QUICK_NOTE
+from graphnorm.study.grouping import by_key
 from graphnorm.study.paper_numbers import dataset_table
 from graphnorm.study.protocol import find_protocol
-from graphnorm.study.render import by_key, signed, span
+from graphnorm.study.render import signed, span
 from graphnorm.study.significance import ALPHA, holm, paired_test, welch_test
 
 if TYPE_CHECKING:

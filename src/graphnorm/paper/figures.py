@@ -19,10 +19,11 @@ from graphnorm.paper.image_fleet import IMAGES
 from graphnorm.paper.item import NoiseRuns
 from graphnorm.paper.noise_and_alpha import NoiseRun, origin, read_alpha, read_noise
 from graphnorm.paper.output import NothingThereError
+from graphnorm.study.grouping import by_key
 from graphnorm.study.plots import MOST_BANDS, draw_curve, label_ends, new_figure, style_axis
 from graphnorm.study.protocol import find_protocol
 from graphnorm.study.reading import average_curves
-from graphnorm.study.render import Table, by_key, span
+from graphnorm.study.render import Table, span
 from graphnorm.study.store import Record
 from graphnorm.training import Trial, metric_of
 

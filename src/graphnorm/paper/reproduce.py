@@ -29,12 +29,13 @@ from graphnorm.paper.item import Item, NoiseRuns, Trainings
 from graphnorm.paper.noise_and_alpha import image_plan
 from graphnorm.paper.output import LeftOutError, NothingThereError, Output
 from graphnorm.settings import Running
+from graphnorm.study.grouping import by_key
 from graphnorm.study.plan import Plan
 from graphnorm.study.plan_from_settings import Dataset
 from graphnorm.study.progress import Display
 from graphnorm.study.protocol import find_protocol
 from graphnorm.study.reading import read
-from graphnorm.study.render import by_key, counted, list_some
+from graphnorm.study.render import counted, list_some
 from graphnorm.study.result import Result
 from graphnorm.study.runner import run
 from graphnorm.study.store import FINAL, Record, Store

@@ -40,9 +40,10 @@ from graphnorm.paper.cells import (
 from graphnorm.paper.figures import AUTHORS_Q, NAMES
 from graphnorm.paper.item import Baselines
 from graphnorm.paper.output import Output, Sheet
+from graphnorm.study.grouping import by_key
 from graphnorm.study.paper_numbers import MOLHIV, REPETITIONS, Reported, dataset_table
 from graphnorm.study.protocol import find_protocol
-from graphnorm.study.render import NOTHING, Table, TwoLines, by_key, by_value, list_some, signed, span
+from graphnorm.study.render import NOTHING, Table, TwoLines, by_value, list_some, signed, span
 from graphnorm.study.score import Score
 from graphnorm.study.significance import compare_all
 

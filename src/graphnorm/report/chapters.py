@@ -19,8 +19,9 @@ from graphnorm.paper.item import is_quick
 from graphnorm.paper.items import ITEMS
 from graphnorm.settings import Grid, Hyperparameters, options_of
 from graphnorm.study import Plan, Result, Score, Store, Study, load_result, read
+from graphnorm.study.grouping import by_key
 from graphnorm.study.plan import role
-from graphnorm.study.render import by_key, by_value, counted
+from graphnorm.study.render import by_value, counted
 
 __all__ = ["Chapter", "by_dataset", "join_baselines", "read_folder", "read_studies", "tell_apart"]
 

@@ -25,9 +25,10 @@ from graphnorm.report.chapters import Chapter
 from graphnorm.report.charts import Chart, Section, graph_section, packed, result_charts
 from graphnorm.report.reproduced import Reproduced, inline
 from graphnorm.settings import DEFAULT_NORMS
+from graphnorm.study.grouping import by_key
 from graphnorm.study.layout import in_order, target_title
 from graphnorm.study.paper_numbers import TABLE_2
-from graphnorm.study.render import NOTHING, by_key, counted, signed
+from graphnorm.study.render import NOTHING, counted, signed
 
 if TYPE_CHECKING:
     from graphnorm.data import PackedGraphs

@@ -13,6 +13,8 @@ The way of a comparison through this folder, module by module:
    the paper's number (``paper_numbers``).
 5. ``significance`` tests differences, ``verdict`` says what follows, ``notes`` what to doubt, and ``layout``,
    ``render`` and ``plots`` show it.
+
+Several of them put trials and scores in groups, with the function in ``grouping``.
 """
 
 from graphnorm.lazy import names_of_stub

@@ -13,7 +13,7 @@ from graphnorm.data import PackedGraphs
 from graphnorm.models import find_model
 from graphnorm.models.build import bytes_per_member
 from graphnorm.settings import Running
-from graphnorm.study.render import by_key
+from graphnorm.study.grouping import by_key
 from graphnorm.training import Fleet, KernelFleet, Split, Trial, default_device
 
 __all__ = ["AT_ONCE_ON_GPU", "choose_devices", "device_of", "group_trials", "make_fleet", "members_that_fit", "slots"]

@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from graphnorm.errors import StudyError
+from graphnorm.study.grouping import by_key
 from graphnorm.study.plan import Plan, Rung
 from graphnorm.study.protocol import find_protocol
-from graphnorm.study.render import by_key
 from graphnorm.training import Trial, metric_of
 
 __all__ = ["Ladder", "adapt", "losers", "make_ladder"]

@@ -7,14 +7,15 @@ import html
 import io
 import json
 import re
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from graphnorm.errors import listing
+from graphnorm.study.grouping import by_key
 
-__all__ = ["NOTHING", "Table", "TwoLines", "by_key", "by_value"]
-__all__ += ["clock", "counted", "facts", "list_some", "short", "shown", "signed", "span"]
+__all__ = ["NOTHING", "Table", "TwoLines", "by_value", "clock", "counted", "facts", "list_some", "short", "shown"]
+__all__ += ["signed", "span"]
 
 NOTHING = "–"
 ROWS_PER_PAGE = 40
@@ -29,8 +30,6 @@ class TwoLines(NamedTuple):
     below: str | None = None
 
 
-Item = TypeVar("Item")
-Key = TypeVar("Key", bound=Hashable)
 Cell = str | int | float | bool | TwoLines | None
 
 
@@ -185,18 +184,6 @@ def list_some(names: Sequence[str], most: int = 12) -> str:
     """
     rest = [f"and {len(names) - most} more"] if len(names) > most else []
     return "; ".join([*names[:most], *rest])
-
-
-def by_key(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
-    """Items in lists, by a key, in the order in which keys first come.
-
-    >>> by_key(["MUTAG", "PTC", "MOLHIV"], lambda name: name[0])
-    {'M': ['MUTAG', 'MOLHIV'], 'P': ['PTC']}
-    """
-    found: dict[Key, list[Item]] = {}
-    for item in items:
-        found.setdefault(key(item), []).append(item)
-    return found
 
 
 def by_value(values: Mapping[str, Hashable]) -> str:

@@ -26,13 +26,13 @@ from graphnorm.settings import Running, options_of
 from graphnorm.study.checkpoints import Checkpoint, CheckpointFolder, unpack_checkpoint
 from graphnorm.study.fleets import group_trials, make_fleet
 from graphnorm.study.folds import make_splits
+from graphnorm.study.grouping import by_key
 from graphnorm.study.halving import losers
 from graphnorm.study.local_engine import local_engine
 from graphnorm.study.plan import Plan
 from graphnorm.study.progress import Callback, Callbacks, TensorBoard
 from graphnorm.study.ray_engine import RayEngine
 from graphnorm.study.reading import read
-from graphnorm.study.render import by_key
 from graphnorm.study.result import Result
 from graphnorm.study.store import FINAL, Store, Study, work_folder
 from graphnorm.study.worker import (

@@ -18,9 +18,10 @@ import numpy.typing as npt
 from graphnorm.files import plain
 from graphnorm.models import MODELS
 from graphnorm.models.registry import Kernel
+from graphnorm.study.grouping import by_key
 from graphnorm.study.paper_numbers import Reported
 from graphnorm.study.protocol import Protocol
-from graphnorm.study.render import NOTHING, by_key, short
+from graphnorm.study.render import NOTHING, short
 from graphnorm.study.selection import Choice, mean_and_std
 from graphnorm.training import Metric
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from graphnorm.study.grouping import by_key
 from graphnorm.study.plan import Plan
 from graphnorm.study.protocol import Protocol, find_protocol
-from graphnorm.study.render import by_key
 from graphnorm.training.trial import Outcome, metric_of
 
 if TYPE_CHECKING:
