@@ -22,7 +22,7 @@ from fakes import FakeFleet, scattered
 from graphnorm.cli import main
 from graphnorm.data import synthetic
 from graphnorm.paper import figures
-from graphnorm.paper.item import CURVES, QUICK, AlphaRuns, Item, NoiseRuns, Trainings, is_quick
+from graphnorm.paper.item import CURVES, QUICK, AlphaRuns, ImageRuns, Item, NoiseRuns, Trainings, is_quick
 from graphnorm.paper.items import ITEMS
 from graphnorm.paper.output import QUICK_NOTE
 from graphnorm.paper.reproduce import Reproduction
@@ -42,7 +42,8 @@ def items(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fleets: type[FakeFlee
     for name, item in ITEMS.items():
         changes: dict[str, Any] = {"parts": (SMALL,), "make": figures.curves, "graphs": ()}
         if not item.trained:
-            changes = {"parts": tuple(small[type(part)] for part in item.parts), "graphs": item.graphs and (TREES,)}
+            parts = tuple(small[type(part)] for part in item.parts if not isinstance(part, ImageRuns))
+            changes = {"parts": parts, "graphs": item.graphs and (TREES,)}
         monkeypatch.setitem(ITEMS, name, replace(item, caption=name, claims=(), **changes))
     monkeypatch.chdir(tmp_path)
     return ITEMS

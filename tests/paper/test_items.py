@@ -7,7 +7,17 @@ from typing import Any
 
 import pytest
 
-from graphnorm.paper.item import CURVES, QUICK, Baselines, Item, covers, describe_narrow, is_quick
+from graphnorm.paper.image_fleet import IMAGES
+from graphnorm.paper.item import (
+    CURVES,
+    QUICK,
+    Baselines,
+    Item,
+    NothingLeftError,
+    covers,
+    describe_narrow,
+    is_quick,
+)
 from graphnorm.paper.items import ITEMS, find_items
 from graphnorm.paper.reproduce import Reproduction
 from graphnorm.settings import DEFAULT_NORMS, GRIDS, find_grid
@@ -59,7 +69,6 @@ def test_a_quick_pass_is_small_and_never_mistaken_for_the_real_one() -> None:
     for item in ITEMS.values():
         quick = item.quick()
         assert set(quick.datasets) <= set(QUICK.datasets)
-        assert not any(getattr(part, "images", 0) for part in quick.parts)
         for part in quick.trained:
             assert len(part.grid) <= 2
             assert part.grid.axes["epochs"] == (QUICK.epochs,)
@@ -94,7 +103,9 @@ def test_studies_of_a_quick_pass_can_be_told(name: str) -> None:
         ("table1", {"models": ("none",), "baselines": ("wl",)}, {"models": [], "baselines": ["wl"]}),
         ("table2", {"grid": GRIDS["quick"]}, None),
         ("table2", {"seeds": 2}, {"seeds": 2}),
-        ("fig4", {"norms": ("graph",), "datasets": ("PROTEINS",), "seeds": 2}, {"seeds": 2}),
+        ("fig4", {"norms": ("graph",), "seeds": 2}, {"seeds": 2}),
+        ("fig4", {"datasets": ("PROTEINS",), "models": ("gin",)}, {"datasets": ["PROTEINS"], "models": ["gin"]}),
+        ("fig9", {"datasets": ("cifar10",)}, {"datasets": [IMAGES]}),
         ("fig8", {"datasets": ("PTC",)}, {"datasets": ["PTC"]}),
         ("fig2", {"as_authors": True}, {"as_authors": True}),
         ("alpha", {"datasets": ("NCI1",)}, {"datasets": ["NCI1"]}),
@@ -120,6 +131,18 @@ def test_a_part_trains_what_was_chosen() -> None:
     (molhiv,) = ITEMS["table2"].narrowed(models=("molhiv-gcn",), seeds=3, grid=GRIDS["quick"]).trained
     assert (molhiv.seeds, molhiv.grid) == (3, ITEMS["fig6"].trained[1].grid)
     assert (molhiv.grid.axes["epochs"], molhiv.grid.axes["lr"]) == ((50,), (1e-4,))  # those of the authors
+
+
+@pytest.mark.parametrize("choice", [{"datasets": ("PROTEINS",)}, {"models": ("gin",)}])
+def test_images_are_left_out_where_they_are_not_named(choice: dict[str, Any]) -> None:
+    assert {plan.spec["dataset"] for plan in plans(ITEMS["fig4"].narrowed(**choice))} == {"PROTEINS"}
+    assert {plan.spec["dataset"] for plan in plans(ITEMS["fig4"])} == {"PROTEINS", IMAGES}
+
+
+@pytest.mark.parametrize("name", ["fig4", "fig8", "alpha", "fig2"])
+def test_a_model_that_an_item_does_not_train_leaves_nothing_of_it(name: str) -> None:
+    with pytest.raises(NothingLeftError):
+        ITEMS[name].narrowed(models=("gcn",))
 
 
 def test_a_part_takes_the_place_of_what_it_has_all_of() -> None:

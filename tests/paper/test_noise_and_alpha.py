@@ -19,7 +19,7 @@ from graphnorm.data import Images, synthetic
 from graphnorm.errors import StudyError
 from graphnorm.paper import figures
 from graphnorm.paper.image_fleet import IMAGE_LAYERS, IMAGES, _moved, normalized
-from graphnorm.paper.item import AlphaRuns, Item, NoiseRuns, Part
+from graphnorm.paper.item import AlphaRuns, ImageRuns, Item, NoiseRuns, Part
 from graphnorm.paper.noise_and_alpha import (
     GRAPH_LAYERS,
     alpha_plan,
@@ -244,8 +244,8 @@ def test_images_are_normalized_by_the_training_part() -> None:
 # Items
 
 
-def item(part: Part, make: Any = figures.batch_noise) -> Item:
-    return Item(name="small", caption="Small", make=make, parts=(part,))
+def item(*parts: Part, make: Any = figures.batch_noise) -> Item:
+    return Item(name="small", caption="Small", make=make, parts=parts)
 
 
 def test_smaller_batches_are_noisier(reproduction: Reproduction) -> None:
@@ -277,11 +277,15 @@ def test_smaller_batches_are_noisier(reproduction: Reproduction) -> None:
 
 
 def test_images_beside_graphs(reproduction: Reproduction) -> None:
-    wanted = item(NoiseRuns(datasets=(TREES,), batch_sizes=(8,), epochs=1, images=1, seeds=1))
+    wanted = item(NoiseRuns(datasets=(TREES,), batch_sizes=(8,), epochs=1, seeds=1), ImageRuns(epochs=1, seeds=1))
     output, again = reproduction.make(wanted), reproduction.make(wanted, train=False)
     assert list(output.facts["trainings"]) == [f"{TREES}, GIN", f"{IMAGES}, ResNet18"]
     assert output.facts["remarks"] == [f"The images of {IMAGES} went through JPEG."]
     assert (again.data, again.sentences) == (output.data, output.sentences)
+    for choice, left in (((TREES,), f"{TREES}, GIN"), ((IMAGES,), f"{IMAGES}, ResNet18")):
+        part = reproduction.make(wanted.narrowed(datasets=choice), train=False)
+        assert list(part.facts["trainings"]) == [left]
+        assert part.facts["missing"] == []
 
 
 def fill_seen(path: Path, plan: Plan, epochs: int = 2) -> None:
@@ -296,7 +300,7 @@ def fill_seen(path: Path, plan: Plan, epochs: int = 2) -> None:
 
 def test_figures_come_of_the_store_alone(reproduction: Reproduction, monkeypatch: pytest.MonkeyPatch) -> None:
     """A training that was cut short, and one that is missing, are named."""
-    wanted = item(NoiseRuns(datasets=(TREES, REGULAR), epochs=2, images=2))
+    wanted = item(NoiseRuns(datasets=(TREES, REGULAR), epochs=2), ImageRuns(epochs=2))
     with pytest.raises(NothingThereError, match="no results for small"):
         reproduction.make(wanted, train=False)
     fill_seen(reproduction.store, image_plan(2, PICTURES), epochs=1)
@@ -332,7 +336,7 @@ def test_a_shorter_training_stands_in_for_one_that_is_missing(reproduction: Repr
 
 
 def test_learned_alpha(reproduction: Reproduction, monkeypatch: pytest.MonkeyPatch) -> None:
-    wanted = item(AlphaRuns((TREES, REGULAR), 1), figures.learned_alpha)
+    wanted = item(AlphaRuns((TREES, REGULAR), 1), make=figures.learned_alpha)
     with pytest.raises(NothingThereError, match="no results for small"):
         reproduction.make(wanted, train=False)
     reproduction.train(replace(wanted, parts=(AlphaRuns((TREES,), 1),)))

@@ -13,7 +13,7 @@ from graphnorm.data import load, synthetic
 from graphnorm.errors import DownloadError, StudyError
 from graphnorm.paper import figures, tables
 from graphnorm.paper.image_fleet import IMAGES
-from graphnorm.paper.item import CURVES, AlphaRuns, Baselines, Item, NoiseRuns, Trainings
+from graphnorm.paper.item import CURVES, AlphaRuns, Baselines, ImageRuns, Item, NoiseRuns, Trainings
 from graphnorm.paper.reproduce import Reproduction, known_datasets
 from graphnorm.settings import Grid
 from graphnorm.study import paper_numbers
@@ -95,7 +95,7 @@ def test_data_that_cannot_be_had_is_told_before_anything_is_trained(
 
     monkeypatch.setattr("graphnorm.paper.reproduce.load", refuse)
     monkeypatch.setattr("graphnorm.paper.reproduce.obtain", refuse)
-    noise = item(parts=(NoiseRuns(images=True), AlphaRuns(("NCI1",))))
+    noise = item(parts=(NoiseRuns(), AlphaRuns(("NCI1",)), ImageRuns()))
     with pytest.raises(StudyError, match="synthetic:trees is not here") as caught:
         reproduction.check_data([item(), noise])
     assert asked == [TREES, "PROTEINS", "NCI1", IMAGES]

@@ -285,9 +285,9 @@ def _check_grid(items: list[Item]) -> None:
 def _check_names(choice: dict[str, Any], own_norms: Sequence[str]) -> None:
     from graphnorm.paper.items import ITEMS
 
-    parts = [part for item in ITEMS.values() for part in item.trained]
+    parts = [part for item in ITEMS.values() for part in item.parts]
     for option in ("models", "norms", "protocols"):
-        known = list(dict.fromkeys(name for part in parts for name in getattr(part, option)))
+        known = list(dict.fromkeys(name for part in parts for name in getattr(part, option, ())))
         if unknown := [name for name in choice[option] or () if name not in (*known, "none", *own_norms)]:
             raise StudyError(
                 f"there is no {option.removesuffix('s')} {', '.join(map(repr, unknown))} in the paper's items; "

@@ -330,23 +330,25 @@ def singular_values(work: Work) -> Output:
 
 def batch_noise(work: Work) -> Output:
     """How far the statistics of batches are from the dataset's, along training."""
-    (wanted,) = (part for part in work.item.parts if isinstance(part, NoiseRuns))
+    wanted = [part for part in work.item.parts if isinstance(part, NoiseRuns)]
+    layers, seeds = wanted[0].layers, wanted[0].seeds  # the same in all parts
+    sizes_differ = any(len(part.batch_sizes) > 1 for part in wanted)
 
     def name_of(trial: Trial) -> str:
         if trial.dataset == IMAGES:
             return f"{trial.dataset}, ResNet18"
-        batches = f", batches of {trial.batch_size}" if len(wanted.batch_sizes) > 1 else ""
+        batches = f", batches of {trial.batch_size}" if sizes_differ else ""
         return f"{trial.dataset}, GIN{batches}"
 
     tried = [(name_of(plan.trials[0]), plan.trials[0], read_noise(work.store, plan)) for plan in work.probed]
     found: dict[str, list[NoiseRun]] = {}
     for name, _, run in tried:
         if run is not None:
-            shown = run._replace(layers=[run.layers[depth] for depth in wanted.layers])
+            shown = run._replace(layers=[run.layers[depth] for depth in layers])
             found.setdefault(name, []).append(shown)
     if not found:
         raise NothingThereError(work.item.name, work.store.path)
-    remarks = [*_what_noise_lacks(tried, wanted.seeds), *work.remarks]
+    remarks = [*_what_noise_lacks(tried, seeds), *work.remarks]
     rows, ends = _noise_numbers(found)
     sentences = [
         f"{end['what']}, {readable_layer(end['layer'])}: after the last epoch a batch of {end['batch_size']} is away "

@@ -14,6 +14,7 @@ from graphnorm.data.catalog import find
 from graphnorm.errors import StudyError, unknown
 from graphnorm.files import plain
 from graphnorm.models import BASELINES, MODELS
+from graphnorm.paper.image_fleet import IMAGES
 from graphnorm.paper.noise_and_alpha import alpha_plan, image_plan, noise_plan
 from graphnorm.settings import DEFAULT_NORMS, GRIDS, Grid, Settings
 from graphnorm.study.paper_numbers import TU
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
     from graphnorm.paper.reproduce import Work
     from graphnorm.study.plan import Plan
 
-__all__ = ["CURVES", "QUICK", "AlphaRuns", "Baselines", "Item", "NoiseRuns", "NothingLeftError", "Part", "Trainings"]
-__all__ += ["covers", "describe_narrow", "is_quick"]
+__all__ = ["CURVES", "QUICK", "AlphaRuns", "Baselines", "ImageRuns", "Item", "NoiseRuns", "NothingLeftError", "Part"]
+__all__ += ["Trainings", "covers", "describe_narrow", "is_quick"]
 
 GraphsOf = Callable[[str], "PackedGraphs | Dataset"]
 """Gives a dataset by its name."""
@@ -194,26 +195,36 @@ class NoiseRuns(Part):
     """Trainings of GIN with BatchNorm on all graphs; the statistics of batches are compared with the dataset's."""
 
     datasets: tuple[str, ...] = ("PROTEINS",)
+    models: tuple[str, ...] = ("gin",)
     batch_sizes: tuple[int, ...] = (128,)
     layers: tuple[int, ...] = (0, 3)
     """The convolutions whose norm layers are shown; all four are measured."""
     epochs: int = 400
-    images: int = 0
-    """Epochs of ResNet18 on CIFAR-10, which is shown for comparison; 0 leaves it out."""
     seeds: int = 3
 
     def quick(self) -> Self:
-        """Fewer datasets, one seed, no images."""
+        """Fewer datasets, one seed."""
         sizes = _in_both(self.batch_sizes, QUICK.batch_sizes) or self.batch_sizes
         datasets = _in_both(self.datasets, QUICK.datasets)
-        return replace(self, datasets=datasets, batch_sizes=sizes, epochs=QUICK.epochs, images=0, seeds=1)
+        return replace(self, datasets=datasets, batch_sizes=sizes, epochs=QUICK.epochs, seeds=1)
 
     def plans(self, graphs_of: GraphsOf) -> Iterator[Plan]:
-        """Each training is a study; the images come last."""
+        """Each training is a study."""
         for name, size, seed in product(self.datasets, self.batch_sizes, range(self.seeds)):
             yield noise_plan(graphs_of(name), size, self.epochs, seed)
-        for seed in range(self.seeds if self.images else 0):
-            yield image_plan(self.images, seed=seed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageRuns(NoiseRuns):
+    """Trainings of ResNet18 on CIFAR-10, with which those on graphs are compared. A quick pass has none."""
+
+    datasets: tuple[str, ...] = (IMAGES,)
+    models: tuple[str, ...] = ("resnet18",)
+    epochs: int = 100
+
+    def plans(self, graphs_of: GraphsOf) -> Iterator[Plan]:
+        for seed in range(self.seeds):
+            yield image_plan(self.epochs, seed=seed)
 
 
 @dataclass(frozen=True)
@@ -221,6 +232,7 @@ class AlphaRuns(Part):
     """Trainings of GIN with GraphNorm on all graphs; α is read along the way."""
 
     epochs: int = 400
+    models: tuple[str, ...] = ("gin",)
 
     def quick(self) -> Self:
         return replace(self, datasets=_in_both(self.datasets, QUICK.datasets), epochs=QUICK.epochs)
@@ -270,7 +282,7 @@ class Item:
 
     @property
     def datasets(self) -> tuple[str, ...]:
-        """All its datasets of graphs."""
+        """All its datasets."""
         return tuple(self._values("datasets"))
 
     @property

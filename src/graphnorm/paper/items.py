@@ -12,14 +12,11 @@ from graphnorm.errors import StudyError, unknown
 from graphnorm.models import MODELS
 from graphnorm.paper import claims, figures, tables
 from graphnorm.paper.claims import Claim
-from graphnorm.paper.item import CURVES, AlphaRuns, Baselines, Item, NoiseRuns, Trainings
+from graphnorm.paper.item import CURVES, AlphaRuns, Baselines, ImageRuns, Item, NoiseRuns, Trainings
 from graphnorm.settings import DEFAULT_NORMS, GRIDS, Grid
 from graphnorm.study.paper_numbers import MOLHIV, TU
 
 __all__ = ["ITEMS", "find_items"]
-
-IMAGE_EPOCHS = 100
-"""Of ResNet18 in the paper's Figure 4."""
 
 _TABLE_2 = {
     model: Trainings(
@@ -144,7 +141,7 @@ _ITEMS = (
         name="fig4",
         caption="Figure 4: statistics of batches against the dataset's, GIN on PROTEINS and ResNet18 on CIFAR-10",
         make=figures.batch_noise,
-        parts=(NoiseRuns(images=IMAGE_EPOCHS),),
+        parts=(NoiseRuns(), ImageRuns()),
         claims=(
             Claim(
                 "Section 3.3, Figure 4: batch statistics of graphs are noisier than those of images.",
@@ -212,7 +209,7 @@ _ITEMS = (
         name="fig9",
         caption="Figure 9: statistics of batches against the dataset's by depth",
         make=figures.batch_noise,
-        parts=(NoiseRuns(layers=(0, 1, 2, 3), images=IMAGE_EPOCHS),),
+        parts=(NoiseRuns(layers=(0, 1, 2, 3)), ImageRuns(layers=(0, 1, 2, 3))),
         claims=(
             Claim(
                 "Appendix D.2, Figure 9: batch statistics are noisier than those of images at every depth.",

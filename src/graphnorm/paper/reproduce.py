@@ -25,7 +25,7 @@ from graphnorm.data import PackedGraphs, find, load, load_cifar10
 from graphnorm.data.folders import locate, obtain
 from graphnorm.errors import DownloadError, StudyError
 from graphnorm.paper.image_fleet import IMAGES
-from graphnorm.paper.item import Item, NoiseRuns, Trainings
+from graphnorm.paper.item import Item, Trainings
 from graphnorm.paper.noise_and_alpha import image_plan
 from graphnorm.paper.output import LeftOutError, NothingThereError, Output
 from graphnorm.settings import Running
@@ -141,8 +141,6 @@ class Reproduction:
         """Raise an error if a dataset is neither here nor can be downloaded."""
         missing = {}
         names = [name for item in items for name in item.datasets]
-        noise = [part for item in items for part in item.parts if isinstance(part, NoiseRuns)]
-        names += [IMAGES for part in noise if part.images]
         for name in dict.fromkeys(names):
             try:
                 if name == IMAGES:
