@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,15 @@ def test_the_column_of_smiles_is_that_of_the_training(run: Run, table: Path, tmp
     assert run("train", tmp_path / "mine.csv", "--smiles", "structure", "--all", "--out", model, *QUICK)[0] == 0
     assert [row["smiles"] for row in predict(run, model, tmp_path / "new.csv")["predictions"]] == ["CCO"]
     assert load_model(model).predict(tmp_path / "new.csv", smiles="structure").shape == (1, 2)
+
+
+def test_an_index_without_a_name_is_no_column_of_the_training(run: Run, table: Path, tmp_path: Path) -> None:
+    """A model that was not trained on a table has no names of columns."""
+    save_packed(replace(load(table), smiles_column="", label_column=""), tmp_path / "packed.safetensors")
+    (tmp_path / "new.csv").write_text(",smiles\n7,CCO\n")
+    model = tmp_path / "m.safetensors"
+    assert run("train", tmp_path / "packed.safetensors", "--all", "--out", model, *QUICK)[0] == 0
+    assert [row["smiles"] for row in predict(run, model, tmp_path / "new.csv")["predictions"]] == ["CCO"]
 
 
 def test_train_says_how_good_it_is(run: Run, table: Path, tmp_path: Path) -> None:

@@ -82,11 +82,12 @@ def _load(options: argparse.Namespace, saved: SavedModel) -> tuple[PackedGraphs,
     keywords, smiles, path = given(options, Loading), None, Path(options.data)
     if is_table(path):
         columns = read_table(path).columns
-        if options.smiles is None and saved.example.smiles_column in columns:
+        named = set(columns) - {""}  # an index, as pandas writes it
+        if options.smiles is None and saved.example.smiles_column in named:
             keywords["smiles"] = saved.example.smiles_column
         smiles = columns[find_smiles_column(columns, keywords.get("smiles"), path)]
         names = saved.target_names or (saved.example.label_column,)
-        if options.target is None and set(names) <= set(columns):
+        if options.target is None and set(names) <= named:
             keywords["target"] = list(names)
             keywords.setdefault("task", saved.task.name if saved.target_names else None)
         if options.threshold is None and keywords.get("target") is not None:
