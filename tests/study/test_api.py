@@ -195,6 +195,9 @@ def test_several_values_are_tuned_for_each_normalization(fleets: type[FakeFleet]
         store=tmp_path / "s.db",
     )  # fmt: skip
     assert found.spec["grid"]["lr"] == [0.1, 0.01]
+    nothing: Any = None
+    with pytest.raises(TypeError, match="grid must be"):
+        graphnorm.search(TREES, nothing, store=tmp_path / "s.db")
 
 
 def test_the_last_batch_is_evened_out_but_under_the_protocol_of_the_paper() -> None:

@@ -79,7 +79,7 @@ def _load_and_plan(
     data: Any,
     given: Mapping[str, Any],
     loading: Mapping[str, Any],
-    grid: str | os.PathLike[str] | Grid | None = None,
+    grid: Grid | None = None,
     name: str | None = None,
 ) -> tuple[PackedGraphs, Plan]:
     """The graphs, and the study that the options ask for."""
@@ -88,7 +88,7 @@ def _load_and_plan(
     named = isinstance(data, PATH) and isinstance(split, (*PATH, NoneType))
     origin = describe_origin(data, **how) if named else None
     graphs = as_graphs(data, loading.get("data_root"), **how)
-    settings, chosen = settle_grid(graphs, None if grid is None else find_grid(grid), **given)
+    settings, chosen = settle_grid(graphs, grid, **given)
     return graphs, make_plan(graphs, settings, chosen, name=name, origin=origin, split=split)
 
 
@@ -261,7 +261,7 @@ def plan_search(
         raise StudyError("--budget and --trials exclude each other", remedy="give one of them")
     if budget and running.engine == "ray":
         raise StudyError("--budget needs a time measurement on this machine", remedy="give --trials instead")
-    graphs, plan = _load_and_plan(data, given, loading, grid, name)
+    graphs, plan = _load_and_plan(data, given, loading, find_grid(grid), name)
     if not (budget or trials):
         return graphs, plan, running
     ending = f"{trials}trials" if trials else f"{budget:g}s"
