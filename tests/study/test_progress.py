@@ -14,7 +14,7 @@ import pytest
 
 from fakes import outcome
 from graphnorm.study import Study
-from graphnorm.study.progress import Display, TensorBoard
+from graphnorm.study.progress import Callback, Callbacks, Display, TensorBoard
 from graphnorm.training import Outcome, Progress, Trial
 
 STUDY = Study(1, "trees", {}, "", 8)
@@ -103,6 +103,32 @@ def test_lines_are_few_where_there_is_no_terminal() -> None:
     assert lines[3].endswith("RuntimeError: gone")
     assert lines[4] == "stopping after the current epoch; Ctrl-C again stops at once"
     assert lines[5] == "finished after 30 s: 4 of 4 trials are done"
+
+
+def test_what_is_not_finished_is_less_than_100_percent() -> None:
+    timed, trials = TimedDisplay(), members("graph")
+    timed.display.on_begin(STUDY, trials, trials)
+    timed.advance(trials[:3], 1, 100)
+    timed.advance(trials[3:], 1, 98)
+    timed.now = 20.0
+    timed.advance(trials[3:], 99, 99)
+    assert timed.screen.getvalue().splitlines()[-1].startswith("graph: 99 % of 4 trials")
+
+
+def test_a_callback_that_fails_again_while_it_fails_is_left_out() -> None:
+    """Ctrl-C in the middle of another method."""
+
+    class Broken(Callback):
+        def on_end(self, finished: bool) -> None:
+            callbacks.tell(Callback.on_stop)
+            raise OSError("the tracker is away")
+
+        def on_stop(self) -> None:
+            raise OSError("the tracker is away")
+
+    callbacks = Callbacks([Broken()])
+    with pytest.warns(UserWarning, match="Broken is dropped"):
+        callbacks.tell(Callback.on_end, True)
 
 
 def test_a_live_table_in_a_terminal() -> None:

@@ -1,7 +1,8 @@
 """Progress of a running study: a display for the terminal, TensorBoard, or your own tracker.
 
 A tracker is a subclass of :class:`Callback` that overrides some of its methods. They are called one after the other in
-the driver's process. A callback that raises is dropped with a warning, so that no tracker can end a study.
+the driver's process; only ``on_stop`` may interrupt another. A callback that raises is dropped with a warning, so that
+no tracker can end a study.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class Callback:
         """A fleet failed; unless ``final``, it is tried again."""
 
     def on_stop(self) -> None:
-        """Ctrl-C or SIGTERM: no more epochs are begun."""
+        """Ctrl-C or SIGTERM: no more epochs are begun. It may interrupt another method."""
 
     def on_end(self, finished: bool) -> None:
         """The study is finished, or was interrupted."""
@@ -76,7 +77,7 @@ class Callbacks:
             try:
                 getattr(callback, event.__name__)(*arguments)
             except Exception as error:
-                self._callbacks.remove(callback)
+                self._callbacks = [one for one in self._callbacks if one is not callback]  # it may be gone already
                 name = type(callback).__name__
                 warnings.warn(f"{name} is dropped: {type(error).__name__}: {error}", stacklevel=2)
 
@@ -229,7 +230,7 @@ class Display(Callback):
         self._shown = self._now()
         row = self._rows[label]
         best = f", best validation {self._shown_best(row)}" if np.isfinite(row.best) else ""
-        share = f"{100 * row.epochs / max(row.work, 1):.0f} % of {counted(row.trials, 'trial')}"
+        share = f"{100 * row.epochs // max(row.work, 1)} % of {counted(row.trials, 'trial')}"
         self._line(f"{label}: {share}{best}; {self._time_left()}")
 
     def _shown_best(self, row: _Row) -> str:
