@@ -73,7 +73,7 @@ def judge(result: Result) -> str:
         said.append(f"{listing(worse)} {_behind(result, worse)}, significantly")
     if len(lead) == 1:
         return f"No clear winner: {highest}; {'; '.join(said)}."
-    within = f"{listing(lead)} are within {metric.distance(result.pair(best, lead[-1]).difference or 0.0, mean)}"
+    within = f"{listing(lead)} are within {_width(result, lead)}"
     return f"No clear winner: {highest}; {'; '.join([f'{within}, which {_units(result)} cannot settle', *said])}."
 
 
@@ -87,6 +87,12 @@ def _leading(result: Result) -> list[str]:
     ps = [result.pair(best, name).p for name in result.ranking[1:]]
     apart = (place for place, p in enumerate(ps, start=1) if p is not None and p < 1 - CONFIDENCE)
     return [name for name in result.ranking[: next(apart, len(result.ranking))] if name in result.groups[0]]
+
+
+def _width(result: Result, lead: Sequence[str]) -> str:
+    """How far the last of the leading norms is from the first."""
+    difference = result.pair(lead[0], lead[-1]).difference or 0.0
+    return result.metric.distance(difference, result.norms[lead[0]].mean)
 
 
 def _units(result: Result) -> str:
@@ -150,9 +156,7 @@ def _leaders(result: Result) -> list[Finding]:
             text = f"{listing(lead)} lead{'' if len(lead) > 1 else 's'}; {listing(lower)} {_behind(result, lower)}"
             text += f"; {_units(result)} cannot settle it"
         else:
-            last = result.pair(best, lead[-1]).difference or 0.0
-            apart = result.metric.distance(last, result.norms[best].mean)
-            text = f"{listing(lead)}: within {apart}; {_units(result)} do not tell them apart"
+            text = f"{listing(lead)}: within {_width(result, lead)}; {_units(result)} do not tell them apart"
         found = [Finding("TIED", text)]
     elif worse:
         found = [Finding("BEST", f"{best}: {score}, significantly better than every other")]
