@@ -246,7 +246,7 @@ def test_what_the_protocol_adds_is_measured_with_the_same_configurations(made: M
         assert same["mean"] == pytest.approx(found[norm]["mean"] - lower)
         assert mean(same["scores"]) == pytest.approx(same["mean"])
     added = [one["among_fair"]["mean"] - one["fair"]["mean"] for one in found.values()]
-    assert f"{TREES} {mean(added):+.1f} (3 cells" in sentence(output, "Scores under paper less").replace("−", "-")
+    assert f"{TREES} {mean(added):+.1f} (3 cells" in sentence(output, "Scores under paper minus").replace("−", "-")
     assert output.data is not None
     data = dict(zip(output.data.columns, zip(*output.data.rows, strict=True), strict=True))
     assert list(data["among_fair_mean"]) == [one["among_fair"]["mean"] for one in found.values()]
@@ -255,7 +255,7 @@ def test_what_the_protocol_adds_is_measured_with_the_same_configurations(made: M
 def test_what_the_protocol_adds_is_open_where_configurations_are_missing(made: Made) -> None:
     output = made(item(protocols=BOTH), lambda trial: trial.protocol == "fair" or trial.lr == SLOW)
     assert {one["among_fair"] for one in output.facts["cells"]} == {None}
-    assert not sentence(output, "Scores under paper less")
+    assert not sentence(output, "Scores under paper minus")
 
 
 def test_fair_where_there_is_nothing_else(made: Made, as_printed: Callable[..., None]) -> None:

@@ -223,12 +223,12 @@ def load_model(
     with decoding(str(path)):
         description, weights = _read(Path(path))
         trial = _trial_of(description, path)
+        trained = trial.model
         if model is not None:
             trial = _with_code(trial, name_model(model), path)
         example = _example(description, trial)
         scale = _scale_of(weights, len(example.target_names)) if task_of(trial).name == "values" else None
         network = _rebuild(trial, example, weights, path)
-    trained = str(description["trial"]["model"])
     if trial.model.rpartition(":")[2] != trained.rpartition(":")[2]:  # the name and the digest; a file may be renamed
         warnings.warn(
             f"{path} was trained with {trained}, and this is {trial.model}; its weights fit and are used all the same",
