@@ -43,7 +43,7 @@ RULES = (
     "A claim *holds* if most cases agree with it and none disagrees. If it is about most cases, some may disagree.",
     "It *does not hold here* if most cases disagree. It holds *in part* if fewer disagree and some agree. Otherwise it "
     "is *undecided*.",
-    "It is *not tested* if each side was trained once, or if it was trained in a quick pass.",
+    "It is *not tested* if one side was trained only once, or if it was trained in a quick pass.",
     f"A case agrees or disagrees if the difference is significant: p < {ALPHA} after Holm's adjustment for the number "
     "of rivals. Folds are compared by the corrected paired t-test, seeds by Welch's test. Any other case is a *tie*, "
     "which does not show that two are equal.",
