@@ -14,7 +14,7 @@ STORE  ?= results/graphnorm.db
 PYTHONS ?= python3.11 python3.12 python3.13
 TORCH   ?= $(shell grep '^torch==' constraints.txt)+cpu --retries 1 --extra-index-url https://download.pytorch.org/whl/cpu
 
-.PHONY: help venv demo reproduce-quick gallery queue test fuzz lint bench test-gpu docs dist clean
+.PHONY: help venv demo reproduce-quick gallery queue test coverage fuzz lint bench test-gpu docs dist clean
 .DEFAULT_GOAL := help
 
 help:           ## show this list
@@ -49,6 +49,9 @@ queue: $(READY)  ## train what benchmarks/trainings/queue.toml lists and STORE l
 
 test: $(READY)  ## run the checks and all tests
 	$(MAKE) --no-print-directory lint
+	$(PY) -m pytest -q -n 2 --dist worksteal
+
+coverage: $(READY)  ## the tests with coverage, which takes a third longer
 	$(PY) -m pytest -q -n 2 --dist worksteal --cov --cov-report=term
 
 fuzz: $(READY)  ## try about 10,000 damaged files and absurd inputs; make test tries a few hundred
