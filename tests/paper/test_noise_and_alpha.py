@@ -270,6 +270,7 @@ def test_smaller_batches_are_noisier(reproduction: Reproduction) -> None:
         for part in ("of_mean", "of_std"):
             assert all(0 < one < whole for one, whole in zip(entry[part], entry["relative_deviation"], strict=True))
     assert output.facts["missing"] == output.facts["remarks"] == []
+    assert output.sentences[-1].startswith("Of several seeds the figure shows the first")
     assert {run_["device"] for run_ in output.facts["trainings"].values()} == {"cpu"}
     with Store(reproduction.store, writable=False) as store:
         assert [found.trial for found in noise_runs(store)] == [plan.trials[0] for plan in reproduction.plans(wanted)]
@@ -281,6 +282,7 @@ def test_images_beside_graphs(reproduction: Reproduction) -> None:
     output, again = reproduction.make(wanted), reproduction.make(wanted, train=False)
     assert list(output.facts["trainings"]) == [f"{TREES}, GIN", f"{IMAGES}, ResNet18"]
     assert output.facts["remarks"] == [f"The images of {IMAGES} went through JPEG."]
+    assert not any("several seeds" in sentence for sentence in output.sentences)
     assert (again.data, again.sentences) == (output.data, output.sentences)
     for choice, left in (((TREES,), f"{TREES}, GIN"), ((IMAGES,), f"{IMAGES}, ResNet18")):
         part = reproduction.make(wanted.narrowed(datasets=choice), train=False)

@@ -355,6 +355,8 @@ def batch_noise(work: Work) -> Output:
         f"from the dataset by {span([round(value, 3) for value in end['relative_deviation']])} standard deviations."
         for end in ends
     ]
+    if any(len(runs) > 1 for runs in found.values()):
+        sentences.append("Of several seeds the figure shows the first; the numbers are of all.")
     columns = ("what", "seed", "layer", "batch size", "epoch", "relative deviation", "of mean", "of std")
     return work.output(
         figures={"": plots.plot_noise({title: runs[0].layers for title, runs in found.items()})},
